@@ -1,8 +1,8 @@
-"""An image looked into without booting it, and without root.
+"""Inspection of an image without booting it, and without root.
 
-:mod:`~hotplate.inspection.disk` reads the bytes that a guest would see,
-:mod:`~hotplate.inspection.ext4` the files in them, :mod:`~hotplate.inspection.contents` what they
-say, and :mod:`~hotplate.inspection.findings` what will not work.  An image may come from anybody:
-each size that it names is bounded, links lead nowhere but into the image itself, and all text goes
-through :func:`hotplate.text.clean` before it is shown.
+:mod:`~hotplate.inspection.disk` reads the bytes of the disk as a guest would see them,
+:mod:`~hotplate.inspection.ext4` the files, :mod:`~hotplate.inspection.contents` their meaning, and
+:mod:`~hotplate.inspection.findings` reports faults. An image may come from a stranger: each size
+that it names is bounded, links are resolved inside the image only, and all text goes through
+:func:`hotplate.text.clean` before it is shown.
 """

@@ -1,4 +1,4 @@
-"""What is different in two images: "what changed between yesterday's image and today's"."""
+"""Differences of two images: "what changed between yesterday's image and today's"."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hotplate.inspection.ext4 import Inode
 from hotplate.inspection.snapshot import Snapshot
 
 COMPARED = 64 << 20
-"""Bytes of two files of one size that are compared."""
+"""Limit of the bytes that are compared of two files of one size."""
 
 
 class How(StrEnum):
-    """What became of something."""
+    """Kind of a difference."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -24,10 +24,10 @@ class How(StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not the same in both.
+    """One difference.
 
-    :param before: of the first image, "" when it is not there.
-    :param after: of the second one.
+    :param before: the value in the first image, "" when it is missing there.
+    :param after: the value in the second image.
     """
 
     name: str
@@ -38,10 +38,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class OwnersFiles:
-    """The files of one package, or of none, that are not the same in both.
+    """The files of one package, or of none, that differ.
 
     :param before: bytes of all its files in the first image.
-    :param after: in the second one.
+    :param after: the same in the second image.
     """
 
     owner: str
@@ -50,7 +50,7 @@ class OwnersFiles:
     after: int
 
     def count(self, how: How) -> int:
-        """Return how many files became what."""
+        """Return the number of files with a kind of difference."""
         return sum(each.how is how for each in self.files)
 
 
@@ -69,18 +69,18 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether nothing that is compared differs."""
+        """Return True when nothing compared differs."""
         parts = (self.facts, self.packages, self.hooks, self.services, self.users)
         return not any(parts) and not any(each.files for each in self.owners)
 
 
 def compared(first: Snapshot, second: Snapshot, *, exact: bool = False) -> Comparison:
-    """Return what is different in the second of two images.
+    """Return the differences of the second image from the first.
 
-    Of files their kind, mode, owner, size, and where a link leads to; and what is in those of the
-    same size, but for those of one version of a package that have the same time as well.
+    Files are compared by type, mode, owner, size, and link target. Contents are compared when the
+    size is equal, except for files of the same version of a package with equal times.
 
-    :param exact: compare the times of all files too, and what is in each of them.
+    :param exact: compare the times and the contents of all files.
     """
     return Comparison(
         first,
@@ -113,7 +113,7 @@ def _how(name: str, before: Mapping[str, object], after: Mapping[str, object]) -
 
 
 def _owners(first: Snapshot, second: Snapshot, *, exact: bool) -> Iterator[OwnersFiles]:
-    """Yield the owners of files that differ, the one that grew or shrank most first."""
+    """Yield the owners of files that differ, those with the largest change of size first."""
     files: dict[str, list[Difference]] = {}
     for path in sorted(first.files.keys() | second.files.keys()):
         if difference := _file(path, first, second, exact=exact):
@@ -144,7 +144,7 @@ def _time(inode: Inode) -> str:
 
 
 def _outside_of(inode: Inode | None) -> str:
-    """Return mode, owner and size as one text; a directory's size says nothing."""
+    """Return mode, owner and size as one text; a directory's size has no meaning."""
     if inode is None:
         return ""
     size = "" if inode.is_directory else f" {inode.size}"
@@ -164,7 +164,7 @@ def _content_differs(path: str, first: Snapshot, second: Snapshot, *, exact: boo
 
 
 def _of_one(path: str, first: Snapshot, second: Snapshot) -> bool:
-    """Whether a file is of one version of one package, whose files have their times from there."""
+    """Return whether a file is of one version of a package, which sets its times."""
     owner = first.owners[path]
     version = first.packages.get(owner)
     same = owner == second.owners[path] and version == second.packages.get(owner)

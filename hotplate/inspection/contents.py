@@ -1,4 +1,4 @@
-"""What an image says of itself: its system, its agent, its hooks and how it gets its network."""
+"""Contents of an image: its system, its agent, its hooks and its network configuration."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hotplate.inspection.tree import Tree
 from hotplate.inspection.units import Units
 
 PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-"""The agent's, in the unit's order."""
+"""The agent's PATH, in the unit's order."""
 
 HOOK_FOLDERS = ("/usr/libexec/heat-config/hooks", "/var/lib/heat-config/hooks")
-"""Where the runner looks for hooks; the second is heat-agents'."""
+"""The runner's directories of hooks; the second is that of heat-agents."""
 
 AGENT = "os-collect-config"
 AGENT_PROGRAMS = (AGENT, "os-apply-config", "os-refresh-config")
@@ -40,9 +40,9 @@ TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "puppet": (("puppet",), ("/opt/puppetlabs/bin",)),
     "salt": (("salt-call",), ("/opt/heat-salt/bin", "/opt/saltstack/salt")),
 }
-"""Group -> the programs that its hook calls, the best first, and where they are beside PATH.
+"""Group -> the programs that its hook calls, the best first, and their directories beside PATH.
 
-The hooks' own lists; tests/inspection/test_contents.py holds them together."""
+Copies of the hooks' own lists; tests/inspection/test_contents.py compares them."""
 
 RENDERERS = (
     ("ifupdown", ("ifup",)),
@@ -50,13 +50,13 @@ RENDERERS = (
     ("NetworkManager", ("NetworkManager", "nmcli")),
     ("systemd-networkd", ("/usr/lib/systemd/systemd-networkd", "/lib/systemd/systemd-networkd")),
 )
-"""What brings up a network, and by which program it is known; cloud-init takes the first."""
+"""Network renderers and the programs by which they are detected; cloud-init takes the first."""
 
 DHCP_CLIENTS = ("dhcpcd", "dhclient", "udhcpc")
-"""What cloud-init asks for a first address with (``cloudinit/net/dhcp.py``)."""
+"""cloud-init's clients for a first address (``cloudinit/net/dhcp.py``)."""
 
 DEFAULT_SOURCES = ("NoCloud", "ConfigDrive", "OpenStack", "Ec2", "None")
-"""The data sources that matter here of those that cloud-init looks for by itself."""
+"""The relevant ones of cloud-init's default data sources."""
 
 _SETTING = re.compile(r"""^([A-Z_]+)=(.*)$""", re.M)
 
@@ -78,10 +78,10 @@ class Agent:
 class Hook:
     """A hook and the tool that it calls.
 
-    :param group: of the software configs that it takes.
+    :param group: the group of its software configs.
     :param tool: the program, "" when it needs none or has none.
-    :param tool_version: name and version of what brought the tool.
-    :param wanted: the programs of which it needs one; none for most.
+    :param tool_version: name and version of the tool's package.
+    :param wanted: the programs of which it needs one; empty for most.
     """
 
     group: str
@@ -93,10 +93,10 @@ class Hook:
 
 @dataclass(frozen=True)
 class CloudInit:
-    """cloud-init.
+    """Configuration of cloud-init.
 
-    :param sources: the data sources that it looks for, in their order.
-    :param disabled: the file that turns it off, "" when none does.
+    :param sources: its data sources, in their order.
+    :param disabled: the file that disables it, "" for none.
     """
 
     version: str
@@ -114,27 +114,27 @@ class Contents:
 
     @cached_property
     def release(self) -> Mapping[str, str]:
-        """The fields of os-release(5)."""
+        """Return the fields of os-release(5)."""
         text = ""
         for path in ("/etc/os-release", "/usr/lib/os-release"):
-            # Little of it: shlex takes time by the square of the length of a field.
+            # Read little of it: shlex takes quadratic time for a long field.
             text = text or self.tree.text(path, 8 << 10)
         return {name: _unquoted(value) for name, value in _SETTING.findall(text)}
 
     @property
     def distribution(self) -> str:
-        """The name and the version of the distribution, "" when it does not say."""
+        """Return the name and the version of the distribution, "" when unknown."""
         return self.release.get("PRETTY_NAME") or self.release.get("NAME", "")
 
     @property
     def arch(self) -> str:
-        """The processor, as Debian calls it; "" when dpkg does not say."""
+        """Return the processor, in Debian's spelling; "" when dpkg does not tell."""
         package = self.packages.debian.get("dpkg")
         return package.arch if package else ""
 
     @cached_property
     def init(self) -> str:
-        """What the kernel starts: systemd, OpenRC, sysvinit, busybox, or its name; "" for none."""
+        """Return the init system: systemd, OpenRC, sysvinit, busybox, or its name; "" for none."""
         real = self.tree.real_path("/sbin/init") or self.tree.real_path("/usr/sbin/init")
         name = real.rpartition("/")[2]
         if name == "systemd" or (not name and self.program(("/usr/lib/systemd/systemd",))):
@@ -146,13 +146,13 @@ class Contents:
 
     @cached_property
     def kernels(self) -> list[str]:
-        """The versions of the kernels that a boot loader can start."""
+        """Return the versions of the kernels that a boot loader can start."""
         names = self.tree.names("/boot")
         return [name.removeprefix("vmlinuz-") for name in names if name.startswith("vmlinuz-")]
 
     @cached_property
     def boot_loaders(self) -> list[str]:
-        """The boot loaders that are configured."""
+        """Return the configured boot loaders."""
         grub = any(self.tree.exists(f"/boot/{each}/grub.cfg") for each in ("grub", "grub2"))
         systemd = self.tree.exists("/boot/loader/loader.conf") or self.tree.exists(
             "/efi/loader/loader.conf"
@@ -160,9 +160,9 @@ class Contents:
         return ["GRUB"] * grub + ["systemd-boot"] * systemd
 
     def program(self, names: tuple[str, ...], places: tuple[str, ...] = ()) -> str:
-        """Return the path of the first program that is there, "" when none is.
+        """Return the path of the first program that exists, "" when none does.
 
-        :param places: directories that are looked through before PATH.
+        :param places: directories to search before PATH.
         """
         for name in names:
             for path in [name] if "/" in name else [f"{each}/{name}" for each in (*places, *PATH)]:
@@ -172,7 +172,7 @@ class Contents:
 
     @cached_property
     def agent(self) -> Agent | None:
-        """The agent, None when its program is not there."""
+        """Return the agent, None when its program is missing."""
         programs = {name: self.program((name,)) for name in AGENT_PROGRAMS}
         if not programs[AGENT]:
             return None
@@ -181,7 +181,7 @@ class Contents:
 
     @property
     def runs_deployments(self) -> bool:
-        """Whether there is an agent, or at least a unit that starts one from elsewhere."""
+        """Return whether there is an agent, or a unit that starts one from another path."""
         return self.agent is not None or bool(self.units.file(f"{AGENT}.service"))
 
     def _install_type(self, path: str) -> str:
@@ -197,7 +197,7 @@ class Contents:
 
     @cached_property
     def groups(self) -> dict[str, str]:
-        """The groups that have a hook -> the path of the hook that the runner takes."""
+        """Return the groups that have a hook -> the path of the hook that the runner uses."""
         groups: dict[str, str] = {}
         for folder in HOOK_FOLDERS:
             for path in self.tree.paths(folder):
@@ -208,18 +208,18 @@ class Contents:
 
     @cached_property
     def hooks(self) -> list[Hook]:
-        """The hooks, each of a group once."""
+        """Return the hooks, one for each group."""
         return [self._hook(group, path) for group, path in self.groups.items()]
 
     def _hook(self, group: str, path: str) -> Hook:
-        # Both names reach one hook.
+        # Both names lead to one hook.
         programs, places = TOOLS.get("chef" if group == "chef-solo" else group, ((), ()))
         tool = self.program(programs, places)
         return Hook(group, path, tool, self.packages.version_of(tool) if tool else "", programs)
 
     @cached_property
     def cloud_init(self) -> CloudInit | None:
-        """cloud-init, None when it is not there."""
+        """Return cloud-init's configuration, None without cloud-init."""
         program = self.program(("cloud-init",))
         if not program:
             return None
@@ -238,7 +238,7 @@ class Contents:
         files = ["/etc/cloud/cloud.cfg", *self.tree.paths("/etc/cloud/cloud.cfg.d", ".cfg")]
         for path in files:
             try:
-                # One file has the last word on all of a list.
+                # The last file that sets a list replaces all of it.
                 settings = yaml.safe_load(self.tree.text(path))
             except (yaml.YAMLError, ValueError, RecursionError):
                 continue
@@ -250,21 +250,21 @@ class Contents:
 
     @property
     def has_bootstrap(self) -> bool:
-        """Whether something stands in for cloud-init."""
+        """Return whether a replacement of cloud-init is installed."""
         return self.tree.is_program(BOOTSTRAP)
 
     @cached_property
     def renderers(self) -> list[str]:
-        """What can bring up the network, in the order in which cloud-init chooses."""
+        """Return the network renderers, in the order of cloud-init's choice."""
         return [name for name, programs in RENDERERS if self.program(programs)]
 
     @cached_property
     def dhcp_client(self) -> str:
-        """The program that asks for a first address, "" when there is none."""
+        """Return the program that asks for a first address, "" for none."""
         return self.program(DHCP_CLIENTS)
 
     def homes(self) -> Iterator[str]:
-        """Yield the home directories of root and of people."""
+        """Yield the home directories of root and of users."""
         yield "/root"
         yield from self.tree.paths("/home")
 

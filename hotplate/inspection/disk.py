@@ -1,8 +1,8 @@
-"""The bytes of the disk that a guest would see, read without booting it and without a copy.
+"""The bytes of a disk as a guest would see them, read without booting or copying it.
 
-A qcow2 image is read through ``qemu-nbd``, which is given the files as descriptors, with what lies
-behind each as it was checked, so that it opens nothing that the image names.  A raw copy would take
-as much disk as the image holds; see "How an image is read" in docs/inspect.rst for figures.
+A qcow2 image is read through ``qemu-nbd``, which gets the files as descriptors, with the backing
+files that were checked, so that it opens no file named by the image. A raw copy would take as much
+disk as the image holds; see "How an image is read" in docs/inspect.rst for figures.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from hotplate.inspection.nbd import NbdClient
 from hotplate.timing.deadline import Deadline
 
 BLOCK = 64 << 10
-"""Bytes that are read at a time: a cluster of qcow2."""
+"""Bytes of one read: a cluster of qcow2."""
 
 BLOCKS_KEPT = 1024
 SECONDS = 60.0
-"""How long one answer of ``qemu-nbd`` may take."""
+"""Limit of one answer of ``qemu-nbd``."""
 
 ALL_SECONDS = 600.0
-"""How long an image may be looked at."""
+"""Limit of the inspection of an image."""
 
 
 class Disk:
-    """Reads a disk in blocks, of which the last ones are kept.
+    """Reads a disk in blocks, with a cache of the last ones.
 
     :param read: returns bytes at an offset.
     :param size: bytes.
-    :param name: the image's, for sentences.
+    :param name: the image's name, for error messages.
     """
 
     def __init__(self, read: Callable[[int, int], bytes], size: int, name: str) -> None:
@@ -52,9 +52,9 @@ class Disk:
         self._deadline = Deadline(ALL_SECONDS, "the image to be read")
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return bytes; fewer where the disk ends.
+        """Return bytes; fewer at the end of the disk.
 
-        :raises ImageError: the image is damaged there, or leads in circles.
+        :raises ImageError: the image is damaged there, or has a loop.
         """
         if self._deadline.passed:
             raise ImageError(
@@ -91,7 +91,7 @@ class Disk:
 
 @contextlib.contextmanager
 def open_disk(file: ImageFile) -> Iterator[Disk]:
-    """Let a disk be read for as long as the context lasts.
+    """Open a disk for reading, for as long as the context lasts.
 
     :param file: a qcow2 or raw image.
     :raises HostError: ``qemu-nbd`` is missing, or cannot be started.
@@ -114,7 +114,7 @@ def _served(name: str, descriptors: Sequence[int], formats: Sequence[str]) -> It
     """Serve an image to us alone, by a child that dies with us."""
     find_tool("qemu-nbd")
     with contextlib.ExitStack() as stack:
-        # Its mode keeps others from the socket.
+        # Its mode keeps other users from the socket.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hotplate-look-")))
         keeper = stack.enter_context(Keeper())
         with socket.socket(socket.AF_UNIX) as listener:
@@ -145,9 +145,9 @@ def _greeted(connection: socket.socket, child: Child, name: str) -> NbdClient:
 
 
 def _command(formats: Sequence[str]) -> list[str]:
-    """Return the command line of a ``qemu-nbd`` that takes its listener as systemd hands it out.
+    """Return the command line of a ``qemu-nbd`` that inherits its listener as from systemd.
 
-    Source: sd_listen_fds(3): the descriptor 3, for the process whose id the environment has.
+    Source: sd_listen_fds(3): the descriptor 3, for the process whose id is in the environment.
     """
     bounded = shutil.which("prlimit")
     limits = [bounded, f"--as={ADDRESS_SPACE}", f"--cpu={CPU_SECONDS}"] if bounded else []
@@ -163,5 +163,5 @@ def _command(formats: Sequence[str]) -> list[str]:
 
 
 def _all_may_read(descriptors: Sequence[int]) -> bool:
-    """Whether another user may open the files, who could then do less harm."""
+    """Return whether any user can open the files; the server is safer as another user."""
     return all(os.fstat(each).st_mode & stat.S_IROTH for each in descriptors)

@@ -1,8 +1,8 @@
 """A reader of ext2, ext3 and ext4: directories, files and links, nothing else.
 
 Source of the format: "ext4 Data Structures and Algorithms" in the documentation of Linux
-(``Documentation/filesystems/ext4``).  The journal is not replayed; a file system that was not
-unmounted says so by :attr:`Ext4.unclean`.
+(``Documentation/filesystems/ext4``). The journal is not replayed; :attr:`Ext4.unclean` is set for
+a file system that was not unmounted.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ MAGIC = 0xEF53
 
 _FILETYPE, _RECOVER, _64BIT = 0x2, 0x4, 0x80
 _READABLE = 0x2 | 0x4 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x2000 | 0x4000
-"""Incompatible features that reading copes with: filetype, recover, extents, 64bit, mmp, flex_bg,
-ea_inode, csum_seed, largedir."""
+"""Supported incompatible features: filetype, recover, extents, 64bit, mmp, flex_bg, ea_inode,
+csum_seed, largedir.
+"""
 
 _INODE_EXTENTS, _INODE_ENCRYPTED = 0x80000, 0x800
 _EXTENT_MAGIC = 0xF30A
 _DEEPEST = 5
 MOST_NODES = 4096
-"""Of the extents of one file: more than 16 MiB take in blocks that are all apart."""
+"""Limit of the extent nodes of one file; 16 MiB of isolated blocks need fewer."""
 LARGEST_DIRECTORY = 16 << 20
-"""Bytes of a directory that are looked at."""
+"""Limit of the bytes of a directory."""
 
 
 class Unreadable(ImageError):
-    """A file system that cannot be read: damaged, or with a feature that is not known."""
+    """A file system that cannot be read: damaged, or with an unsupported feature."""
 
 
 @dataclass(frozen=True)
 class Inode:
-    """A file, a directory, a link or another thing.
+    """A file, a directory, a link or another type of inode.
 
-    :param mode: its kind and permissions, as in stat(2).
+    :param mode: its type and permissions, as in stat(2).
     :param size: bytes.
     :param modified: seconds since the epoch.
     """
@@ -58,23 +59,23 @@ class Inode:
 
     @property
     def is_directory(self) -> bool:
-        """Whether it has entries."""
+        """Return whether it is a directory."""
         return stat.S_ISDIR(self.mode)
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a regular file."""
+        """Return whether it is a regular file."""
         return stat.S_ISREG(self.mode)
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a symbolic link."""
+        """Return whether it is a symbolic link."""
         return stat.S_ISLNK(self.mode)
 
 
 @dataclass(frozen=True)
 class _Extent:
-    """Blocks that follow one another: ``count`` of a file from ``logical`` on."""
+    """Contiguous blocks: ``count`` of a file from ``logical`` on."""
 
     logical: int
     count: int
@@ -84,7 +85,7 @@ class _Extent:
 class Ext4:
     """A file system that begins at an offset of a disk.
 
-    :raises Unreadable: it is damaged, or of a kind that cannot be read.
+    :raises Unreadable: it is damaged, or of an unsupported kind.
     """
 
     def __init__(self, disk: Disk, start: int) -> None:
@@ -163,7 +164,7 @@ class Ext4:
         )
 
     def entries(self, directory: Inode) -> dict[str, int]:
-        """Return the names in a directory but ``.`` and ``..``, with the numbers of their inodes.
+        """Return the inode numbers by name in a directory, without ``.`` and ``..``.
 
         Bytes that are not UTF-8 become surrogates, as in :func:`os.fsdecode`.
 
@@ -185,7 +186,7 @@ class Ext4:
             if not self._has_kinds:
                 name_length |= kind << 8
             name = block[at + 8 : at + 8 + name_length]
-            # What has no inode is the checksum at a block's end, or was removed.
+            # An entry without an inode is the checksum at a block's end, or was removed.
             if number and name not in (b".", b"..") and name and b"/" not in name:
                 yield number, name.decode("utf-8", "surrogateescape")
             if length < 8:
@@ -195,7 +196,7 @@ class Ext4:
     def read(self, inode: Inode, limit: int) -> bytes:
         """Return the first bytes of a file or a directory.
 
-        :param limit: as many at most.
+        :param limit: the maximum number of bytes.
         :raises Unreadable: it is damaged or encrypted.
         """
         if inode.flags & _INODE_ENCRYPTED:
@@ -212,7 +213,7 @@ class Ext4:
         return bytes(data)
 
     def link(self, inode: Inode) -> str:
-        """Return where a symbolic link points to.
+        """Return the target of a symbolic link.
 
         :raises Unreadable: it is damaged.
         """
@@ -223,7 +224,7 @@ class Ext4:
         return raw.decode("utf-8", "surrogateescape")
 
     def _runs(self, inode: Inode, blocks: int) -> Iterator[_Extent]:
-        """Yield where the first blocks of a file are; what is in none of them is zeros."""
+        """Yield the locations of the first blocks of a file; the blocks in between are zeros."""
         if not inode.flags & _INODE_EXTENTS:
             yield from self._mapped(inode.blocks, blocks)
             return
@@ -248,12 +249,12 @@ class Ext4:
                 yield from self._extents(inode, child, depth - 1, nodes)
                 continue
             logical, length, high, low = struct.unpack_from("<IHHI", node, at)
-            # Longer ones are kept free for the file, and read as zeros.
+            # Longer ones are preallocated for the file, and read as zeros.
             if length <= 32768:
                 yield _Extent(logical, length, low | high << 32)
 
     def _mapped(self, pointers: bytes, blocks: int) -> Iterator[_Extent]:
-        """Yield blocks that are mapped as in ext2: 12 directly, the rest by up to three tables."""
+        """Yield blocks mapped as in ext2: 12 directly, the rest by up to three tables."""
         words = struct.unpack("<15I", pointers)
         for logical, physical in enumerate(words[:12]):
             if physical and logical < blocks:

@@ -1,4 +1,4 @@
-"""The files of a FAT file system, which an EFI system partition is: names, sizes and contents.
+"""The files of a FAT file system, such as an EFI system partition: names, sizes and contents.
 
 Source: Microsoft's "FAT: General Overview of On-Disk Format", 1.03.
 """
@@ -18,11 +18,11 @@ VOLUME, DIRECTORY, LONG = 0x08, 0x10, 0x0F
 """Attributes of an entry."""
 
 LOWER_STEM, LOWER_SUFFIX = 0x08, 0x10
-"""In the byte that Microsoft has reserved: Windows' and Linux' word for small letters."""
+"""Flags in the byte reserved by Microsoft: Windows and Linux mark lower case by them."""
 
 MOST_FILES = 10_000
 LARGEST_DIRECTORY = 1 << 20
-"""Bytes."""
+"""Limit of the bytes of a directory."""
 
 DEEPEST = 16
 
@@ -31,7 +31,7 @@ DEEPEST = 16
 class FatFile:
     """A file.
 
-    :param path: from ``/`` on, as it is written.
+    :param path: path from ``/`` on, in its original spelling.
     :param size: bytes.
     """
 
@@ -43,8 +43,8 @@ class FatFile:
 class Fat:
     """A FAT file system on a disk.
 
-    :param start: where it begins, in bytes.
-    :raises ImageError: it is none, or damaged.
+    :param start: its offset in bytes.
+    :raises ImageError: it is no FAT file system, or damaged.
     """
 
     def __init__(self, disk: Disk, start: int) -> None:
@@ -120,7 +120,7 @@ class Fat:
         return number & (0xFFFF if self._bits == 16 else 0x0FFFFFFF)
 
     def _entries(self, cluster: int) -> Iterator[tuple[str, int, int, int]]:
-        """Yield name, attributes, first cluster and size of what is in a directory."""
+        """Yield name, attributes, first cluster and size of the entries of a directory."""
         if cluster:
             data = self._chain(cluster, LARGEST_DIRECTORY)
         else:
@@ -134,7 +134,7 @@ class Fat:
             if entry[0] == DELETED:
                 long = ""
             elif attributes & 0x3F == LONG:
-                # The parts of a long name come last first.
+                # The parts of a long name are stored last first.
                 part = entry[1:11] + entry[14:26] + entry[28:32]
                 long = part.decode("utf-16-le", "replace").partition("\0")[0] + long
             else:
@@ -146,7 +146,7 @@ class Fat:
 
 
 def _short(entry: bytes) -> str:
-    """Return the name of an entry that has no long one, with a dot before its suffix."""
+    """Return the name of an entry without a long one, with a dot before its suffix."""
     stem, suffix = (part.decode("ascii", "replace").rstrip() for part in (entry[:8], entry[8:11]))
     stem = stem.lower() if entry[12] & LOWER_STEM else stem
     suffix = suffix.lower() if entry[12] & LOWER_SUFFIX else suffix

@@ -1,7 +1,7 @@
-"""What will not work in an image, and what an earlier server or the build has left in it.
+"""Faults of an image, and leftovers of an earlier server or the build.
 
-Each check looks for one thing, and says it in a sentence with a mend.  They find nothing in an
-image that ``hotplate build`` has made.
+Each check looks for one fault, and reports it in a sentence with a fix. None is found in an image
+made by ``hotplate build``.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from hotplate.inspection.contents import AGENT, AGENT_PROGRAMS, Contents
 UNIT = f"{AGENT}.service"
 BOOTSTRAP_UNIT = "heat-config-bootstrap.service"
 NAMED = 3
-"""As many paths does one sentence name."""
+"""Limit of the paths named in one sentence."""
 
 HEAT_SOURCES = ("OpenStack", "ConfigDrive", "Ec2")
-"""The data sources by which Nova hands out user data."""
+"""The data sources through which Nova provides user data."""
 
 RENDERER_UNITS = {
     "ifupdown": "networking.service",
     "NetworkManager": "NetworkManager.service",
     "systemd-networkd": "systemd-networkd.service",
 }
-"""What a boot starts of each renderer; netplan starts its own."""
+"""The unit of each renderer that a boot starts; netplan starts its own."""
 
 PHASES = ("/usr/libexec/os-refresh-config/configure.d", "/opt/stack/os-config-refresh/configure.d")
 PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 URL_PASSWORD = re.compile(rb"://[^/\s:@\"']+:[^/\s@\"']+@")
 SECRET_SETTING = re.compile(r"^[ \t]*(?:password|secret_key|access_key_id)[ \t]*=[ \t]*\S", re.M)
 SECRET_WORDS = ("PASSWORD", "SECRET", "TOKEN")
-"""In the name of a variable that is one."""
+"""Words in the name of a variable that holds a secret."""
 
 
 class Level(StrEnum):
-    """What a finding means for who makes servers of the image."""
+    """Severity of a finding for servers of the image."""
 
     FAILS = "fails"
     LEFT = "left in"
@@ -45,12 +45,12 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class ImageFault:
-    """One thing that is wrong.
+    """One fault.
 
-    :param kind: a word that stays the same, for scripts.
-    :param sentence: what is wrong, and what comes of it.
-    :param mend: what to do about it.
-    :param paths: all files that it is about.
+    :param kind: a word that never changes, for scripts.
+    :param sentence: the fault and its consequence.
+    :param mend: the fix.
+    :param paths: all files at fault.
     """
 
     kind: str
@@ -64,19 +64,19 @@ Check = Callable[[Contents], Iterator[ImageFault]]
 
 
 def findings(contents: Contents) -> list[ImageFault]:
-    """Return what is wrong with a root file system, what fails first."""
+    """Return the faults of a root file system, in the order in which they would occur."""
     return [finding for check in CHECKS for finding in check(contents)]
 
 
 def fails(kind: str, sentence: str, mend: str, paths: Iterable[str] = ()) -> ImageFault:
-    """Return a finding for which something does not work."""
+    """Return a finding of a part that does not work."""
     return ImageFault(kind, Level.FAILS, sentence, mend, tuple(paths))
 
 
 def _left(kind: str, paths: Iterable[str], sentence: str, mend: str) -> Iterator[ImageFault]:
-    """Yield a finding for files that are there, none for none.
+    """Yield a finding for files that exist, none without files.
 
-    :param sentence: what comes of them, as it reads behind their names.
+    :param sentence: their consequence, as it reads after their names.
     """
     listed = tuple(paths)
     if listed:
@@ -90,7 +90,7 @@ def _named(paths: tuple[str, ...]) -> str:
 
 
 def no_init(contents: Contents) -> Iterator[ImageFault]:
-    """Say that nothing is there for the kernel to start."""
+    """Report that the kernel finds no init."""
     if not contents.program(("/sbin/init", "/usr/sbin/init", "/usr/lib/systemd/systemd")):
         yield fails(
             "no-init",
@@ -100,7 +100,7 @@ def no_init(contents: Contents) -> Iterator[ImageFault]:
 
 
 def fstab(contents: Contents) -> Iterator[ImageFault]:
-    """Say that the root file system in fstab is another one."""
+    """Report that the root file system in fstab is another one."""
     system = contents.tree.file_system
     own = {f"LABEL={system.label}", f"UUID={system.uuid}"}
     for line in contents.tree.text("/etc/fstab").splitlines():
@@ -119,7 +119,7 @@ def fstab(contents: Contents) -> Iterator[ImageFault]:
 
 
 def no_agent(contents: Contents) -> Iterator[ImageFault]:
-    """Say that there is no agent, or a part of it is missing."""
+    """Report that the agent, or a part of it, is missing."""
     agent = contents.agent
     if agent is None:
         yield fails(
@@ -138,7 +138,7 @@ def no_agent(contents: Contents) -> Iterator[ImageFault]:
 
 
 def agent_not_started(contents: Contents) -> Iterator[ImageFault]:
-    """Say that no boot starts the agent, or that its unit starts what is not there."""
+    """Report that no boot starts the agent, or that its unit starts a missing program."""
     if contents.agent is None or contents.init != "systemd":
         return
     path = contents.units.file(UNIT)
@@ -161,7 +161,7 @@ def agent_not_started(contents: Contents) -> Iterator[ImageFault]:
 
 
 def no_runner(contents: Contents) -> Iterator[ImageFault]:
-    """Say that nothing hands deployments to hooks, or that there are none."""
+    """Report that the runner of hooks, or every hook, is missing."""
     scripts = [path for folder in PHASES for path in contents.tree.paths(folder)]
     runs = any("heat-config" in path.rpartition("/")[2] for path in scripts)
     if contents.agent is not None and not runs:
@@ -179,7 +179,7 @@ def no_runner(contents: Contents) -> Iterator[ImageFault]:
 
 
 def hook_without_tool(contents: Contents) -> Iterator[ImageFault]:
-    """Say that a hook cannot be run, or lacks the program that it calls."""
+    """Report that a hook cannot be run, or lacks the program that it calls."""
     for hook in contents.hooks:
         if not contents.tree.is_program(hook.path):
             yield fails(
@@ -199,7 +199,7 @@ def hook_without_tool(contents: Contents) -> Iterator[ImageFault]:
 
 
 def _is_configured(contents: Contents, group: str) -> bool:
-    """Whether the agent's unit says where the tool of a group is, which is not looked at."""
+    """Return whether the agent's unit sets the path of a group's tool, which is not checked."""
     word = group.partition("-")[0].upper()
     folder = f"/etc/systemd/system/{UNIT}.d"
     files = [contents.units.file(UNIT), *contents.tree.paths(folder, ".conf")]
@@ -207,7 +207,7 @@ def _is_configured(contents: Contents, group: str) -> bool:
 
 
 def no_metadata(contents: Contents) -> Iterator[ImageFault]:
-    """Say that nothing finds the server's metadata."""
+    """Report that no program finds the server's metadata."""
     init = contents.cloud_init
     if init is None:
         started = contents.init != "systemd" or contents.units.starts(BOOTSTRAP_UNIT)
@@ -236,7 +236,7 @@ def no_metadata(contents: Contents) -> Iterator[ImageFault]:
 
 
 def nocloud_seed(contents: Contents) -> Iterator[ImageFault]:
-    """Say that a seed in the image hides the metadata of the cloud."""
+    """Report that a seed in the image hides the metadata of the cloud."""
     if contents.cloud_init is None or "NoCloud" not in contents.cloud_init.sources:
         return
     for folder in ("/var/lib/cloud/seed/nocloud", "/var/lib/cloud/seed/nocloud-net"):
@@ -250,7 +250,7 @@ def nocloud_seed(contents: Contents) -> Iterator[ImageFault]:
 
 
 def no_network(contents: Contents) -> Iterator[ImageFault]:
-    """Say that nothing brings up the network."""
+    """Report that no program configures the network."""
     if not contents.renderers:
         yield fails(
             "no-renderer",
@@ -278,7 +278,7 @@ def no_network(contents: Contents) -> Iterator[ImageFault]:
 
 
 def no_dhcp_client(contents: Contents) -> Iterator[ImageFault]:
-    """Say that cloud-init, or ifupdown, has nothing to ask for an address with."""
+    """Report that cloud-init or ifupdown has no DHCP client."""
     if contents.dhcp_client:
         return
     if contents.cloud_init is not None:
@@ -297,7 +297,7 @@ def no_dhcp_client(contents: Contents) -> Iterator[ImageFault]:
 
 
 def machine_id(contents: Contents) -> Iterator[ImageFault]:
-    """Say that each server would have the same machine id."""
+    """Report that each server would have the same machine id."""
     paths = ("/etc/machine-id", "/var/lib/dbus/machine-id")
     ids = [path for path in paths if not contents.tree.is_link(path)]
     yield from _left(
@@ -309,7 +309,7 @@ def machine_id(contents: Contents) -> Iterator[ImageFault]:
 
 
 def ssh_host_keys(contents: Contents) -> Iterator[ImageFault]:
-    """Say that each server would have the same host keys."""
+    """Report that each server would have the same host keys."""
     names = [name for name in contents.tree.names("/etc/ssh") if name.startswith("ssh_host_")]
     yield from _left(
         "ssh-host-keys",
@@ -320,7 +320,7 @@ def ssh_host_keys(contents: Contents) -> Iterator[ImageFault]:
 
 
 def cloud_init_state(contents: Contents) -> Iterator[ImageFault]:
-    """Say that cloud-init remembers another server."""
+    """Report that cloud-init has the state of another server."""
     folders = [f"/var/lib/cloud/{name}" for name in ("instance", "instances", "sem", "data")]
     yield from _left(
         "cloud-init-state",
@@ -331,7 +331,7 @@ def cloud_init_state(contents: Contents) -> Iterator[ImageFault]:
 
 
 def agent_state(contents: Contents) -> Iterator[ImageFault]:
-    """Say that the agent's credentials and deployments of another server are in the image."""
+    """Report that the image has the agent's credentials and deployments of another server."""
     tree = contents.tree
     paths = [
         *tree.paths("/var/lib/heat-cfntools"),
@@ -350,7 +350,7 @@ def agent_state(contents: Contents) -> Iterator[ImageFault]:
 
 
 def credentials(contents: Contents) -> Iterator[ImageFault]:
-    """Say that there are secrets of people or of the build in the image."""
+    """Report that the image has secrets of users or of the build."""
     yield from _left(
         "credentials",
         _secrets(contents),
@@ -387,7 +387,7 @@ def _is_secret(line: str) -> bool:
 
 
 def _places_of_urls(contents: Contents) -> Iterator[str]:
-    """Yield the files in which a proxy or a mirror may have a password."""
+    """Yield the files in which the URL of a proxy or a mirror may have a password."""
     for folder in ("/etc/apt/apt.conf.d", "/etc/apt/sources.list.d", "/etc/yum.repos.d"):
         yield from contents.tree.paths(folder)
     yield from ("/etc/apt/apt.conf", "/etc/apt/sources.list", "/etc/pip.conf", "/etc/environment")
@@ -396,13 +396,13 @@ def _places_of_urls(contents: Contents) -> Iterator[str]:
 
 
 def logins(contents: Contents) -> Iterator[ImageFault]:
-    """Say that somebody can log into every server of the image."""
+    """Report that a user can log into every server of the image."""
     tree = contents.tree
     keys = [f"{home}/.ssh/authorized_keys" for home in contents.homes()]
     paths = [path for path in keys if "ssh-" in tree.text(path) or "ecdsa-" in tree.text(path)]
     for line in tree.text("/etc/shadow").splitlines():
         fields = line.split(":")
-        # Neither locked (! and *) nor without a password that is asked for; crypt(5).
+        # Neither locked (! and *) nor without a password prompt; crypt(5).
         if len(fields) > 1 and fields[1].startswith(("$", "_")):
             paths.append("/etc/shadow")
             break
@@ -415,7 +415,7 @@ def logins(contents: Contents) -> Iterator[ImageFault]:
 
 
 def logs(contents: Contents) -> Iterator[ImageFault]:
-    """Say that there are logs of another server or of the build."""
+    """Report that there are logs of another server or of the build."""
     histories = [f"{home}/{name}" for home in contents.homes() for name in HISTORIES]
     paths = [path for path, inode in contents.tree.walk("/var/log") if inode.is_file and inode.size]
     yield from _left(
@@ -434,7 +434,7 @@ def _is_log(contents: Contents, path: str) -> bool:
 
 
 def caches(contents: Contents) -> Iterator[ImageFault]:
-    """Say that there are caches, which take space and grow old."""
+    """Report that there are caches, which take space and become outdated."""
     tree = contents.tree
     lists = [path for path in tree.paths("/var/lib/apt/lists") if "Packages" in path]
     paths = [

@@ -1,4 +1,4 @@
-"""One image, looked at from outside and inside."""
+"""Inspection of one image, from outside and inside."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from hotplate.inspection.partitions import Partition, partitions
 from hotplate.inspection.tree import LARGEST_TEXT, Tree
 
 IN_IMAGE = "/usr/share/heat-config/manifest.json"
-"""What the element heat-config leaves in an image."""
+"""The manifest that the element heat-config leaves in an image."""
 
 
 class Manifest(StrEnum):
-    """What ``NAME.manifest.json`` is to an image."""
+    """Relation of ``NAME.manifest.json`` to an image."""
 
     FITS = "fits"
     OTHER = "is of another file, and not used"
@@ -38,13 +38,13 @@ class Manifest(StrEnum):
 
 @dataclass(frozen=True)
 class Inspection:
-    """What an image is and has, and what will not work.
+    """Properties of an image and its faults.
 
-    :param contents: of its root file system, which can be read for as long as the image is open;
-        None when it cannot be read at all.
-    :param unread: why not, "" when it was read.
-    :param elements: those of diskimage-builder that it was built of, as far as it is written down.
-    :param efi: the EFI system partition, where there is one that can be read.
+    :param contents: of its root file system, readable while the image is open; None when it cannot
+        be read at all.
+    :param unread: the reason for that, "" when it was read.
+    :param elements: the diskimage-builder elements of the image, as far as recorded.
+    :param efi: the EFI system partition, when there is a readable one.
     """
 
     file: ImageFile
@@ -61,14 +61,14 @@ class Inspection:
 
     @property
     def efi_files(self) -> list[FatFile]:
-        """The files of the EFI system partition; none where it is damaged."""
+        """Return the files of the EFI system partition; none when it is damaged."""
         with contextlib.suppress(ImageError):
             return sorted(self.efi.files(), key=lambda each: each.path) if self.efi else []
         return []
 
     @property
     def boot_loaders(self) -> list[str]:
-        """The boot loaders that are configured, in the root file system or for UEFI."""
+        """Return the configured boot loaders, in the root file system or for UEFI."""
         names = [each.path.lower() for each in self.efi_files]
         systemd = any(path == "/loader/loader.conf" or "/systemd-boot" in path for path in names)
         grub = any(re.search(r"/grub[^/]*[.]efi$", path) for path in names)
@@ -77,14 +77,14 @@ class Inspection:
 
     @property
     def firmware(self) -> list[str]:
-        """By what it can be started: ``BIOS``, ``UEFI``, or with a kernel that is beside it."""
+        """Return the ways to start it: ``BIOS``, ``UEFI``, or the kernel beside it."""
         if self.table is None:
             return []
         return ["BIOS"] * self.table.bios + ["UEFI"] * self.table.uefi
 
     @property
     def kernel_beside(self) -> bool:
-        """Whether a kernel and an initrd lie beside the image."""
+        """Return whether a kernel and an initrd are beside the image."""
         stem = manifest.stem_of(self.file.path)
         return all(
             any(stem.with_name(f"{stem.name}.{suffix}").is_file() for suffix in suffixes)
@@ -96,12 +96,12 @@ class Inspection:
 def inspected(
     path: Path | str, *, allow_backing: bool = False, checksums: Path | None = None
 ) -> Iterator[Inspection]:
-    """Look into an image.
+    """Inspect an image.
 
     :param path: a qcow2 or raw file, or its name without the suffix.
     :param allow_backing: follow the names of backing files out of the image's directory.
     :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
-    :return: what the image is and has; its contents are read for as long as the context lasts.
+    :return: the inspection; its contents are readable for as long as the context lasts.
     :raises UsageError: there is no such file.
     :raises ImageError: it is no image, or damaged.
     :raises HostError: ``qemu-nbd`` is missing.
@@ -142,7 +142,7 @@ def _inspection(file: ImageFile, disk: Disk, checksums: Path | None) -> Inspecti
 def _root(
     disk: Disk, listed: tuple[Partition, ...]
 ) -> tuple[Partition | None, Contents | None, str]:
-    """Return the partition of the root file system with what is in it, or why it is not read."""
+    """Return the root partition with its contents, or the reason why it cannot be read."""
     unread = ""
     for partition in listed:
         if partition.file_system != "ext4":
@@ -157,7 +157,7 @@ def _root(
 
 
 def _why_not(disk: Disk, listed: tuple[Partition, ...]) -> str:
-    """Return the sentence that says how a file system is read that we cannot read."""
+    """Return the sentence on how to read a file system that we cannot read."""
     kinds = {each.file_system for each in listed if each.purpose == "data" and each.file_system}
     others = sorted(kinds - {"ext4", "swap"})
     if not kinds:
@@ -205,7 +205,7 @@ def _elements(built: Mapping[str, Any], contents: Contents | None) -> tuple[str,
 
 
 def _boot_findings(looked_at: Inspection, contents: Contents) -> Iterator[ImageFault]:
-    """Yield why no firmware starts the image, as far as its outside and its kernels tell."""
+    """Yield the reasons against a start by any firmware, from the outside and the kernels."""
     if looked_at.table is None and not looked_at.kernel_beside:
         yield fails(
             "no-kernel-beside",

@@ -1,4 +1,4 @@
-"""A client of a network block device, as far as it takes to read from one.
+"""A minimal client of a network block device, for reading.
 
 Source of the protocol: ``doc/proto.md`` of the project NBD (fixed newstyle, simple replies).
 """
@@ -18,15 +18,15 @@ _SIMPLE_REPLY = 0x67446698
 _CMD_READ = 0
 
 LONGEST = 1 << 20
-"""Bytes of one request."""
+"""Limit of the bytes of one request."""
 
 
 class NbdClient:
     """Reads from the one export of a server.
 
-    :param connection: connected to the server, with a timeout; it stays its owner's.
+    :param connection: connected to the server, with a timeout; it stays the caller's.
     :ivar size: bytes of the device.
-    :raises HostError: the server is gone, or speaks something else.
+    :raises HostError: the server is gone, or has another protocol.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -45,7 +45,7 @@ class NbdClient:
         """Return bytes of the device.
 
         :param length: at most :data:`LONGEST`.
-        :raises OSError: they cannot be read, by the error number of the server.
+        :raises OSError: they cannot be read; it has the error number of the server.
         :raises HostError: the server is gone.
         """
         self._number += 1

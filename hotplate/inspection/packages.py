@@ -16,17 +16,19 @@ from hotplate.inspection.tree import LARGEST_TEXT, MOST_FILES, Tree
 STATUS = "/var/lib/dpkg/status"
 INFO = "/var/lib/dpkg/info"
 MAX_LIST = 8 << 20
-"""Bytes of the list of a package's files that are read."""
+"""Limit of the bytes of the list of a package's files."""
 
 NOT_READ = {
     "rpm": ("/var/lib/rpm", "/usr/lib/sysimage/rpm"),
     "apk": ("/lib/apk/db/installed", "/usr/lib/apk/db/installed"),
     "pacman": ("/var/lib/pacman/local",),
 }
-"""Package managers -> where their databases are, which are not read here."""
+"""Package managers -> the paths of their databases, which are not read here."""
 
 MERGED = re.compile(r"^/(?:bin|sbin|lib|lib32|lib64|libx32)(?=/)")
-"""What is below ``/usr`` in a tree with merged directories; packages still list the old names."""
+"""Directories below ``/usr`` in a tree with merged directories; packages still list the old
+names.
+"""
 
 _FIELD = re.compile(r"^(Package|Status|Version|Architecture|Installed-Size|Source): *(.*)$", re.M)
 _DIST_INFO = re.compile(r"^(?P<name>[A-Za-z0-9._]+)-(?P<version>[^-]+)\.dist-info$")
@@ -34,11 +36,11 @@ _DIST_INFO = re.compile(r"^(?P<name>[A-Za-z0-9._]+)-(?P<version>[^-]+)\.dist-inf
 
 @dataclass(frozen=True)
 class Package:
-    """A package that is installed.
+    """An installed package.
 
-    :param arch: Debian's word; "" for a Python distribution.
-    :param size: KiB, as the package says; 0 where it does not.
-    :param place: the directory that a Python distribution is in; "" for dpkg's.
+    :param arch: Debian's name; "" for a Python distribution.
+    :param size: KiB, as declared by the package; 0 when it is not.
+    :param place: the directory of a Python distribution; "" for a package of dpkg.
     """
 
     name: str
@@ -50,14 +52,14 @@ class Package:
 
 
 class Packages:
-    """What is installed in a tree."""
+    """The packages installed in a tree."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
     @cached_property
     def debian(self) -> dict[str, Package]:
-        """Packages of dpkg by their names; of two architectures the native one."""
+        """Return the packages of dpkg by name; of two architectures the native one."""
         packages: dict[str, Package] = {}
         for paragraph in self._tree.text(STATUS, LARGEST_TEXT).split("\n\n"):
             fields = dict(_FIELD.findall(paragraph))
@@ -68,7 +70,7 @@ class Packages:
 
     @cached_property
     def python(self) -> list[Package]:
-        """Python distributions that no package of dpkg has brought."""
+        """Return the Python distributions that belong to no package of dpkg."""
         return sorted(
             (
                 Package(match["name"].replace("_", "-"), match["version"], place=site)
@@ -110,17 +112,17 @@ class Packages:
         return self._tree.is_link("/bin")
 
     def merged(self, path: str) -> str:
-        """Return a path as it is in this tree, whatever a package calls it."""
+        """Return a path as it is in this tree, for the path listed by a package."""
         return f"/usr{path}" if self._is_merged and MERGED.match(path) else path
 
     def owner(self, path: str) -> str:
-        """Return the name of the package that brought a path, "" when none did."""
+        """Return the name of the package that owns a path, "" for none."""
         return self._owners.get(self.merged(path), "")
 
     def version_of(self, path: str) -> str:
-        """Return the name and version of what a program belongs to, "" when nobody says.
+        """Return the name and version of a program's package, "" when unknown.
 
-        :param path: of the program; a link is looked up by its own name first.
+        :param path: path of the program; a link is looked up by its own name first.
         """
         real = self._tree.real_path(path)
         for each in (path, real):
@@ -141,7 +143,7 @@ class Packages:
 
     @property
     def not_read(self) -> str:
-        """Why packages are missing from the lists, "" when none should be."""
+        """Return the reason why packages are missing from the lists, "" when none are."""
         for manager, databases in NOT_READ.items():
             if not self.debian and any(map(self._tree.exists, databases)):
                 return f"the packages are {manager}'s, whose database is not read here"

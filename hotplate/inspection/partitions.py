@@ -1,4 +1,4 @@
-"""Where the partitions of a disk are, and what kind of file system each has.
+"""Partitions of a disk, and the type of their file systems.
 
 Sources: the UEFI specification, 5.2 (MBR) and 5.3 (GPT); ext4's and XFS's documentation of their
 superblocks; Microsoft's specification of FAT.
@@ -14,7 +14,7 @@ from hotplate.image.inspect import ESP, HEAD, SECTOR, read_table
 from hotplate.inspection.disk import Disk
 
 MOST = 128
-"""Partitions that are looked at; a GPT has room for as many."""
+"""Limit of the partitions; a GPT has room for as many."""
 
 BIOS_BOOT = bytes.fromhex("4861682149646f6e744e656564454649")
 """The GPT partition type of GRUB's second stage, as it is on the disk (GRUB manual, 3.4)."""
@@ -30,7 +30,7 @@ _MAGIC = (
     (0, b"hsqs", "squashfs"),
     (4086, b"SWAPSPACE2", "swap"),
 )
-"""Offset, bytes and name of what a partition may begin with."""
+"""Offset, bytes and name of the file systems of a partition."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Partition:
     :param start: bytes from the start of the disk.
     :param size: bytes.
     :param purpose: ``efi system``, ``bios boot`` or ``data``.
-    :param file_system: its name, "" when it is none that is known.
+    :param file_system: its name, "" when unknown.
     """
 
     number: int
@@ -55,7 +55,7 @@ class Partition:
 
 
 def partitions(disk: Disk) -> list[Partition]:
-    """Return the partitions of a disk in the order of its table; itself where it has none."""
+    """Return the partitions of a disk in the order of its table; the disk itself without one."""
     head = disk.read(0, HEAD)
     table = read_table(head)
     if table is None:
@@ -79,7 +79,7 @@ def _gpt(head: bytes) -> Iterator[tuple[int, int, int, str]]:
 
 
 def _mbr(head: bytes) -> Iterator[tuple[int, int, int, str]]:
-    """Yield the primary partitions; no image that is made for a cloud has others."""
+    """Yield the primary partitions; images for clouds have no others."""
     for number, at in enumerate(range(446, 510, 16), 1):
         kind = head[at + 4]
         first, count = struct.unpack_from("<II", head, at + 8)
@@ -89,7 +89,7 @@ def _mbr(head: bytes) -> Iterator[tuple[int, int, int, str]]:
 
 
 def file_system_of(disk: Disk, start: int) -> str:
-    """Return the name of the file system at an offset, "" when it is none that is known."""
+    """Return the name of the file system at an offset, "" when unknown."""
     for at, magic, name in _MAGIC:
         if disk.read(start + at, len(magic)) == magic:
             return name

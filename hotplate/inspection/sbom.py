@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 SUFFIX = ".cdx.json"
-"""Of the file beside an image; the name by which a bill in CycloneDX is recognized."""
+"""Suffix of the file beside an image, by which tools recognize a bill in CycloneDX."""
 
 
 def leave_beside(image: Path, *, checksums: Path | None = None) -> Path:
     """Write the bill of materials of an image beside it, as ``NAME.cdx.json``.
 
-    One of an earlier image of that name goes in any case.
+    The bill of an earlier image of that name is removed in any case.
 
     :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
     :raises ImageError: the root file system cannot be read here.
@@ -55,8 +55,8 @@ def leave_beside(image: Path, *, checksums: Path | None = None) -> Path:
 def as_cyclonedx(inspection: Inspection, contents: Contents) -> str:
     """Return the packages, Python distributions, elements and hooks of an image, as JSON.
 
-    The hash of the image's file is there when a manifest of its own has it, and the property
-    ``hotplate:packages-not-read`` where the packages are of another kind than dpkg's.
+    The hash of the image's file is included when its own manifest has it, and the property
+    ``hotplate:packages-not-read`` when the packages are not dpkg's.
     """
     from cyclonedx.model import HashAlgorithm, HashType, Property
     from cyclonedx.model.bom import Bom
@@ -100,7 +100,7 @@ def _packages(contents: Contents) -> Iterator[Component]:
     for package in contents.packages.python:
         name, version = clean_line(package.name), clean_line(package.version)
         url = PackageURL("pypi", None, name.lower(), version)
-        # The same may be in two virtual environments.
+        # The same package may be in two virtual environments.
         reference = f"{url}#{clean_line(package.place)}"
         yield Component(
             type=ComponentType.LIBRARY, bom_ref=reference, name=name, version=version, purl=url
@@ -108,7 +108,7 @@ def _packages(contents: Contents) -> Iterator[Component]:
 
 
 def _elements(inspection: Inspection) -> Iterator[Component]:
-    """Yield the elements, with the hash and the commit that the manifest has of each."""
+    """Yield the elements, with the hash and the commit of each in the manifest."""
     from cyclonedx.model import HashAlgorithm, HashType, Property
     from cyclonedx.model.component import Component, ComponentType
 
@@ -128,7 +128,7 @@ def _elements(inspection: Inspection) -> Iterator[Component]:
 
 
 def _texts(document: object) -> dict[str, str]:
-    """Return the texts of a part of the manifest, which whoever made the image has written."""
+    """Return the texts of a part of the manifest, which may come from a stranger."""
     if not isinstance(document, dict):
         return {}
     return {name: clean_line(text) for name, text in document.items() if isinstance(text, str)}

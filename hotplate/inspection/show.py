@@ -1,4 +1,4 @@
-"""An inspection as people read it, and as JSON."""
+"""An inspection as text, and as JSON."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hotplate.inspection.inspection import Inspection, Manifest
 from hotplate.text import clean, clean_line
 
 FORMAT = 1
-"""Of the JSON; another number when a key changes its meaning or goes."""
+"""Version of the JSON, raised when a key is removed or changes its meaning."""
 
 
 def cleaned(value: Any) -> Any:
-    """Return JSON's values with all text in them clean."""
+    """Return a JSON value with all text in it cleaned."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
@@ -27,7 +27,7 @@ def cleaned(value: Any) -> Any:
 
 
 def as_document(inspection: Inspection) -> dict[str, Any]:
-    """Return all of it for ``--json``."""
+    """Return the inspection for ``--json``."""
     file = inspection.file
     document: dict[str, Any] = {
         "format": FORMAT,
@@ -75,7 +75,7 @@ def _of_contents(contents: Contents) -> dict[str, Any]:
 
 
 def as_text(inspection: Inspection) -> str:
-    """Return all of it for people."""
+    """Return the inspection as text."""
     rows = [*_outside(inspection)]
     if inspection.contents is not None:
         rows += _inside(inspection, inspection.contents)
@@ -162,5 +162,5 @@ def _findings(findings: tuple[ImageFault, ...]) -> Iterator[str]:
 
 
 def megabytes(size: int) -> str:
-    """Return bytes for people."""
+    """Return a size as text."""
     return f"{size / 1_000_000:,.0f} MB"

@@ -1,4 +1,4 @@
-"""A comparison as people read it, and as JSON."""
+"""A comparison as text, and as JSON."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hotplate.text import clean_line
 SIGNS = {How.ADDED: "+", How.REMOVED: "-", How.CHANGED: "~"}
 OWNERS_SHOWN = 20
 FILES_SHOWN = 8
-"""Of what no package has brought; JSON has all."""
+"""Limit of the shown files without a package; JSON has all."""
 
 
 def as_document(comparison: Comparison) -> dict[str, Any]:
-    """Return all of it for ``--json``."""
+    """Return the comparison for ``--json``."""
     parts = ("facts", "packages", "hooks", "services", "users")
     document = {
         "format": FORMAT,
@@ -44,7 +44,7 @@ def _image(side: Snapshot) -> dict[str, Any]:
 
 
 def as_text(comparison: Comparison) -> str:
-    """Return all of it for people."""
+    """Return the comparison as text."""
     return "\n".join(clean_line(line).rstrip() for line in _lines(comparison)) + "\n"
 
 

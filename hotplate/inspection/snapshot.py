@@ -1,4 +1,4 @@
-"""All files of an image with whom they belong to, so that two images can be compared."""
+"""All files of an image with their owners, for the comparison of two images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hotplate.inspection.ext4 import Inode
 from hotplate.inspection.inspection import Inspection
 
 LARGEST = 256 << 20
-"""Bytes of a file in the EFI system partition that are read."""
+"""Limit of the bytes of a file in the EFI system partition."""
 
 NO_PACKAGE = "no package"
 
@@ -22,18 +22,17 @@ _COMPILED = re.compile(r"^(?P<folder>.*)/__pycache__/(?P<module>[^/]+?)\.[^/]+\.
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What an image is made of, for comparing it with another.
+    """The compared properties of an image.
 
     :param packages: name -> version, of dpkg's packages and of Python distributions; the latter
-        with their directory behind the name.
+        with their directory after the name.
     :param hooks: group -> name and version of its tool.
     :param services: units that a boot starts.
     :param users: name -> numbers, home and shell.
-    :param facts: whatever there is one of: the system, the agent, the firmware; and the files of
+    :param facts: single values, such as the system, the agent and the firmware; and the files of
         the EFI system partition.
     :param files: path -> inode.
-    :param owners: path -> the package that brought it, its folder in ``/opt``, or
-        :data:`NO_PACKAGE`.
+    :param owners: path -> its package, its folder in ``/opt``, or :data:`NO_PACKAGE`.
     """
 
     inspection: Inspection
@@ -51,7 +50,7 @@ class Snapshot:
         sizes: dict[str, int] = {}
         seen: set[int] = set()
         for path, inode in self.files.items():
-            # Another name of a file takes no more room.
+            # Another name of a file takes no more space.
             if inode.is_file and inode.number not in seen:
                 seen.add(inode.number)
                 owner = self.owners[path]
@@ -60,9 +59,9 @@ class Snapshot:
 
 
 def snapshot(inspection: Inspection) -> Snapshot:
-    """Return all of an image that is compared.
+    """Return all compared properties of an image.
 
-    :raises ImageError: its root file system cannot be read; says why.
+    :raises ImageError: its root file system cannot be read; the text has the reason.
     """
     contents = inspection.contents
     if contents is None:
@@ -92,7 +91,7 @@ def _users(contents: Contents) -> dict[str, str]:
     users = {}
     for line in contents.tree.text("/etc/passwd").splitlines():
         name, _, rest = line.partition(":")
-        # Without the field of the password, and what people are called.
+        # Leave out the password field and the real name.
         fields = rest.split(":")
         if len(fields) == 6:
             users[name] = ":".join([*fields[1:3], *fields[4:]])
@@ -115,7 +114,7 @@ def _facts(inspection: Inspection, contents: Contents) -> dict[str, str]:
 
 
 def _efi(inspection: Inspection) -> dict[str, str]:
-    """Return the files of the EFI system partition, each with its size and what is in it."""
+    """Return the files of the EFI system partition, each with its size and hash."""
     facts: dict[str, str] = {}
     efi = inspection.efi
     if efi is None:
@@ -131,6 +130,6 @@ def _owner(contents: Contents, path: str) -> str:
     if not owner and (compiled := _COMPILED.match(path)):
         owner = contents.packages.owner(f"{compiled['folder']}/{compiled['module']}.py")
     if not owner and path.startswith("/opt/"):
-        # A virtual environment, or what another builder puts there, is one thing.
+        # A virtual environment, or another builder's folder there, counts as one owner.
         return "/".join(path.split("/")[:3])
     return owner or NO_PACKAGE

@@ -1,4 +1,4 @@
-"""The files of an image by their paths; links lead to where they would in a guest."""
+"""The files of an image by path; links are resolved as in a guest."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from collections.abc import Iterator
 from hotplate.inspection.ext4 import ROOT_INODE, Ext4, Inode
 
 MOST_LINKS = 40
-"""As many symbolic links may one path go through (path_resolution(7))."""
+"""Limit of the symbolic links in one path (path_resolution(7))."""
 
 LARGEST_TEXT = 16 << 20
-"""Bytes of one file that are read."""
+"""Limit of the bytes of one file."""
 
 TEXT = 256 << 10
-"""Bytes of a text of settings that are read: parsing takes longer than reading, of some formats
-by the square of the length."""
+"""Limit of the bytes of a settings file: parsing takes longer than reading, for some formats
+quadratically.
+"""
 
 DEEPEST = 64
 MOST_FILES = 1_000_000
-"""As many files of an image are looked at."""
+"""Limit of the files of an image."""
 
 
 class Tree:
     """The tree of files of an image, its root file system.
 
-    Paths are absolute or relative to the root; a path that is not there is None or empty.
+    Paths are absolute or relative to the root; the result for a missing path is None or empty.
     """
 
     def __init__(self, file_system: Ext4) -> None:
@@ -33,20 +34,20 @@ class Tree:
         self._directories: dict[int, dict[str, int]] = {}
 
     def find(self, path: str, *, follow: bool = True) -> Inode | None:
-        """Return what a path leads to.
+        """Return the inode at a path.
 
-        :param follow: also go through a link at its end.
+        :param follow: also follow a link at its end.
         """
         steps = self._walk(path, follow=follow)
         return steps[-1][1] if steps else None
 
     def real_path(self, path: str) -> str:
-        """Return a path without links in it; "" when it leads nowhere."""
+        """Return a path with all links resolved; "" when it does not exist."""
         steps = self._walk(path, follow=True)
         return "/" + "/".join(name for name, _ in steps[1:]) if steps else ""
 
     def _walk(self, path: str, *, follow: bool) -> list[tuple[str, Inode]]:
-        """Return the steps from the root to a path, without links; none when it leads nowhere."""
+        """Return the steps from the root to a path, with links resolved; empty for no path."""
         steps = [("", self._root)]
         left = [part for part in reversed(path.split("/")) if part and part != "."]
         links = 0
@@ -84,27 +85,27 @@ class Tree:
     def paths(self, directory: str, pattern: str = "") -> list[str]:
         """Return the paths in a directory.
 
-        :param pattern: only names that end with it.
+        :param pattern: the end of the names to return.
         """
         folder = directory.rstrip("/")
         return [f"{folder}/{name}" for name in self.names(directory) if name.endswith(pattern)]
 
     def exists(self, path: str) -> bool:
-        """Whether a path leads to something."""
+        """Return whether a path exists."""
         return self.find(path) is not None
 
     def is_link(self, path: str) -> bool:
-        """Whether a path is a link, wherever that leads."""
+        """Return whether a path is a link, even a dangling one."""
         inode = self.find(path, follow=False)
         return inode is not None and inode.is_link
 
     def target(self, path: str) -> str:
-        """Return where a link points to, "" when it is none."""
+        """Return the target of a link, "" when the path is none."""
         inode = self.find(path, follow=False)
         return self.file_system.link(inode) if inode and inode.is_link else ""
 
     def is_program(self, path: str) -> bool:
-        """Whether a path leads to a file that may be run."""
+        """Return whether a path leads to an executable file."""
         inode = self.find(path)
         return inode is not None and inode.is_file and bool(inode.mode & 0o111)
 
@@ -119,18 +120,18 @@ class Tree:
         return self.file_system.read(inode, limit) if inode and inode.is_file else b""
 
     def text(self, path: str, limit: int = TEXT) -> str:
-        """Return the first bytes of a file as text; what is not UTF-8 is replaced."""
+        """Return the first bytes of a file as text, with invalid UTF-8 replaced."""
         return self.read(path, limit).decode("utf-8", "replace")
 
     def walk(self, top: str = "/") -> Iterator[tuple[str, Inode]]:
-        """Yield all that lies below a directory with its path, without going through links."""
+        """Yield everything below a directory with its path, without following links."""
         directory = self.find(top)
         waiting = [(top.rstrip("/"), directory, 0)] if directory else []
         left = MOST_FILES
         seen = set()
         while waiting:
             folder, inode, depth = waiting.pop()
-            # A damaged directory may lie in itself.
+            # A damaged directory may contain itself.
             if inode.number in seen or depth > DEEPEST:
                 continue
             seen.add(inode.number)

@@ -1,4 +1,4 @@
-"""systemd's units as they are on the disk: which are there, and which a boot starts.
+"""The systemd units of an image: the existing ones, and those that a boot starts.
 
 Source: systemd.unit(5), "Unit File Load Path" and "[Install] Section"; systemd.preset(5);
 machine-id(5), "First Boot Semantics"; ``manager_preset_all`` in systemd's ``src/core/manager.c``.
@@ -16,8 +16,9 @@ FOLDERS = (OURS, "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/l
 BOOT_MENUS = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg", "/boot/extlinux/extlinux.conf")
 BOOT_ENTRIES = ("/boot/loader/entries", "/efi/loader/entries")
 COMMAND_LINES = ("/etc/kernel/cmdline", "/usr/lib/kernel/cmdline")
-"""Where the kernel's command line is: of GRUB and extlinux, of the Boot Loader Specification, and
-of kernel-install(8), which puts it into a unified kernel image."""
+"""Files with the kernel's command line: of GRUB and extlinux, of the Boot Loader Specification,
+and of kernel-install(8), which puts it into a unified kernel image.
+"""
 
 TOO_LATE = (
     "not enabled, and its preset comes too late: systemd applies presets before it makes the root "
@@ -42,7 +43,7 @@ class Units:
         return next((path for path in paths if self._tree.exists(path)), "")
 
     def is_masked(self, unit: str) -> bool:
-        """Whether a unit is not to be started by anybody."""
+        """Return whether a unit is masked."""
         path = f"{OURS}/{unit}"
         empty = self._tree.find(path)
         return self._tree.target(path) == "/dev/null" or bool(
@@ -61,14 +62,14 @@ class Units:
         }
 
     def starts(self, unit: str) -> bool:
-        """Whether a boot starts a unit."""
+        """Return whether a boot starts a unit."""
         return not self.obstacle(unit)
 
     def obstacle(self, unit: str) -> str:
-        """Return why no boot starts a unit, as it reads behind "is"; "" when one does.
+        """Return why no boot starts a unit, as it reads after "is"; "" when one does.
 
-        A first boot enables what the presets do not disable; it is one when the machine has no
-        id, not when its file is empty.  The presets are written to /etc before
+        A first boot enables all units that the presets do not disable. A boot is the first when
+        the machine has no id, not when its file is empty. The presets are written to /etc before
         systemd-remount-fs.service, so the root file system has to be mounted for writing by then.
         """
         if self.is_masked(unit):
@@ -103,7 +104,7 @@ class Units:
         return not self._tree.exists(path) or self._tree.text(path).strip() == "uninitialized"
 
     def _is_preset(self, unit: str) -> bool:
-        """Whether the first line of the presets that names a unit enables it; none does as well."""
+        """Return whether the presets enable a unit, by their first line for it or by default."""
         if "[Install]" not in self._tree.text(self.file(unit)):
             return False
         files: dict[str, str] = {}
@@ -119,5 +120,5 @@ class Units:
 
 
 def merged(tree: Tree) -> bool:
-    """Whether ``/lib`` is a link, so that its units are not looked at twice."""
+    """Return whether ``/lib`` is a link, so that its units are not read twice."""
     return tree.is_link("/lib")

@@ -1,4 +1,4 @@
-"""Small images made of a directory, without root, for the tests of the inspection room."""
+"""Small images made from a directory, without root, for the tests of the inspection room."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ def good(tmp_path: Path) -> Path:
 
 
 def make_file_system(root: Path, path: Path, *options: str, size: str = "4M") -> Path:
-    """Make a file system of a directory, in a file of its own."""
+    """Make a file system from a directory, in a file of its own."""
     kind = () if "-t" in options else ("-t", "ext4")
     command = ["mke2fs", "-q", "-F", "-d", root, "-L", "root", *kind, *options]
-    # What mke2fs adds itself, lost+found, is of one time, whichever second this is.
+    # mke2fs adds lost+found, whose time must not depend on the clock.
     environment = {**SBIN, "E2FSPROGS_FAKE_TIME": "1700000000"}
     subprocess.run([*command, path, size], check=True, env=environment)
     return path
@@ -129,7 +129,9 @@ def make_file_system(root: Path, path: Path, *options: str, size: str = "4M") ->
 
 @pytest.fixture
 def make_disk(tmp_path: Path) -> Callable[..., Path]:
-    """A function that makes a whole disk of a directory: an MBR, boot code, one partition."""
+    """Return a function that makes a whole disk from a directory: an MBR, boot code, one
+    partition.
+    """
 
     def make(root: Path, name: str = "web.raw", *options: str) -> Path:
         path = tmp_path / name

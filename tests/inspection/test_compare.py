@@ -1,4 +1,4 @@
-"""What is different in two images, each kind of difference and none in the same."""
+"""Differences of two images, each kind of difference and none in equal images."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def other(good: Path, tmp_path: Path, write) -> Path:
 
 @pytest.fixture
 def compare(good, other, make_disk):
-    """A function that makes both images, and compares the second with the first."""
+    """Return a function that makes both images, and compares the second with the first."""
     with contextlib.ExitStack() as stack:
 
         def made() -> Comparison:
@@ -46,13 +46,13 @@ def files(comparison: Comparison) -> dict[str, list[tuple[str, str]]]:
     return {each.owner: names(each.files) for each in comparison.owners}
 
 
-def test_the_same_files_are_the_same(compare):
+def test_equal_files_have_no_differences(compare):
     comparison = compare()
     assert comparison.same
     assert comparison.owners == ()
 
 
-def test_packages_with_their_versions(other, compare):
+def test_changed_packages_have_their_versions(other, compare):
     status = other / "var/lib/dpkg/status"
     text = status.read_text().replace("8.10.0-5", "8.10.0-6")
     added = "\nPackage: vim\nStatus: install ok installed\nVersion: 9\n"
@@ -67,7 +67,7 @@ def test_packages_with_their_versions(other, compare):
     assert names(comparison.hooks) == [("changed", "puppet")]
 
 
-def test_hooks_and_services(other, write, compare):
+def test_changed_hooks_and_services_are_reported(other, write, compare):
     (other / "usr/libexec/heat-config/hooks/puppet").unlink()
     write(other, "usr/libexec/heat-config/hooks/mine", "#!/bin/sh\n", mode=0o755)
     (other / WANTS / "ssh.service").symlink_to("/lib/systemd/system/ssh.service")
@@ -82,12 +82,12 @@ def test_hooks_and_services(other, write, compare):
     assert facts["faults"].after == "renderer-not-started"
 
 
-def test_users(other, write, compare):
+def test_changed_users_are_reported(other, write, compare):
     write(other, "etc/passwd", "root:x:0:0::/root:/bin/sh\nyou:x:1001:1001::/home/you:/bin/sh\n")
     assert names(compare().users) == [("removed", "me"), ("changed", "root"), ("added", "you")]
 
 
-def test_files_by_the_package_that_brought_them(other, write, compare):
+def test_changed_files_are_grouped_by_package(other, write, compare):
     write(other, "usr/bin/puppet", "#!/bin/bash\n", mode=0o755)
     write(other, "opt/salt/bin/salt-call", "x" * 5000)
     (other / "etc/cloud/cloud.cfg").chmod(0o600)
@@ -109,7 +109,7 @@ def test_files_by_the_package_that_brought_them(other, write, compare):
     assert (comparison.owners[0].before, comparison.owners[0].after) == (0, 5000)
 
 
-def test_what_was_compiled_belongs_to_its_source(good, other, write, compare):
+def test_compiled_file_belongs_to_its_source(good, other, write, compare):
     for root in (good, other):
         write(root, "var/lib/dpkg/info/puppet-agent.list", "/usr/lib/python3/a.py\n")
     write(other, "usr/lib/python3/__pycache__/a.cpython-313.pyc", "x")
@@ -127,14 +127,14 @@ def test_content_of_the_same_size_counts_and_its_time_does_not(good, other, writ
     assert files(compare())[NO_PACKAGE] == [("changed", "/srv/content")]
 
 
-def test_so_it_does_with_the_same_time(good, other, write, compare):
-    """As two builds have it under one SOURCE_DATE_EPOCH."""
+def test_content_counts_when_its_time_is_the_same(good, other, write, compare):
+    """Two builds under one SOURCE_DATE_EPOCH have such files."""
     for root, text in ((good, "one"), (other, "two")):
         os.utime(write(root, "srv/content", text), (1, 1))
     assert files(compare())[NO_PACKAGE] == [("changed", "/srv/content")]
 
 
-def test_so_it_does_in_a_package_of_another_version(good, other, write, compare):
+def test_content_counts_in_a_package_of_another_version(good, other, write, compare):
     for root, text in ((good, "one"), (other, "two")):
         os.utime(write(root, "usr/bin/puppet", text, mode=0o755), (1, 1))
     status = other / "var/lib/dpkg/status"
@@ -142,16 +142,16 @@ def test_so_it_does_in_a_package_of_another_version(good, other, write, compare)
     assert files(compare())["puppet-agent"] == [("changed", "/usr/bin/puppet")]
 
 
-def test_a_file_with_two_names_takes_its_room_once(good, make_disk, write):
+def test_file_with_two_names_is_counted_once(good, make_disk, write):
     path = write(good, "opt/one/a", "x" * 5000)
     os.link(path, good / "opt/one/b")
     with inspected(make_disk(good)) as inspection:
         assert snapshot(inspection).sizes()["/opt/one"] == 5000
 
 
-def test_times_and_all_contents_where_it_is_to_be_exact(good, other, make_disk):
+def test_times_and_all_contents_are_compared_when_exact(good, other, make_disk):
     os.utime(other / "etc/fstab", (1, 1))
-    # As a build that clamps its times leaves it: another file of one version, with the same time.
+    # A build that clamps times leaves this: another file of one version, with the same time.
     program = other / "usr/bin/puppet"
     changed = program.stat().st_mtime_ns
     program.write_text("#!/bin/no\n")

@@ -1,4 +1,4 @@
-"""What is in an image, as a good one has it, and as other ways of making one do."""
+"""Contents of a good image, and of images made in other ways."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FILES = {
     "docker-cmd": ("heat_containers/containers.py",),
     "docker-compose": ("heat_containers/compose.py",),
 }
-"""Where a group's hook has the names of its tools, if not in the file of its own name."""
+"""Files with the names of a group's tools, if not the file of its own name."""
 
 
 @pytest.fixture
 def contents(good, make_disk):
-    """A function that makes an image, and lets what is in it be read."""
+    """Return a function that makes an image, and opens its contents."""
     entered = []
 
     def read():
@@ -35,7 +35,7 @@ def contents(good, make_disk):
         context.__exit__(None, None, None)
 
 
-def test_what_a_good_image_says(contents):
+def test_contents_of_a_good_image_are_read(contents):
     image = contents()
     assert image.distribution == "Debian GNU/Linux 12 (bookworm)"
     assert image.release["VERSION_CODENAME"] == "bookworm"
@@ -55,7 +55,7 @@ def test_what_a_good_image_says(contents):
     assert sorted(image.packages.debian) == ["dpkg", "puppet-agent"]
 
 
-def test_an_agent_in_a_virtual_environment(good, write, contents):
+def test_agent_in_a_virtual_environment_is_detected(good, write, contents):
     venv = "opt/heat-agent"
     site = f"{venv}/lib/python3.13/site-packages"
     write(good, f"{venv}/pyvenv.cfg", "home = /usr/bin\n")
@@ -73,7 +73,7 @@ def test_an_agent_in_a_virtual_environment(good, write, contents):
     ]
 
 
-def test_an_agent_of_the_distribution(good, write, contents):
+def test_agent_of_the_distribution_is_detected(good, write, contents):
     (good / "usr/local/bin/os-collect-config").unlink()
     write(good, "usr/bin/os-collect-config", "#!/bin/sh\n", mode=0o755)
     write(good, "var/lib/dpkg/info/os-collect-config.list", "/usr/bin/os-collect-config\n")
@@ -85,7 +85,7 @@ def test_an_agent_of_the_distribution(good, write, contents):
     assert (image.agent.install_type, image.agent.version) == ("package", "13.1.0-5")
 
 
-def test_the_last_file_of_cloud_init_that_names_data_sources_counts(good, write, contents):
+def test_last_file_of_cloud_init_with_data_sources_counts(good, write, contents):
     write(good, "etc/cloud/cloud.cfg.d/91_more.cfg", "datasource_list: [Ec2, 7, [a]]\n")
     write(good, "etc/cloud/cloud.cfg.d/92_broken.cfg", "a: [b\n")
     write(good, "etc/cloud/cloud.cfg.d/93_other.cfg", "- a\n")
@@ -95,7 +95,7 @@ def test_the_last_file_of_cloud_init_that_names_data_sources_counts(good, write,
 
 
 def test_large_os_release_is_cut(good, write, contents):
-    """shlex takes minutes for the 4 MB of one field, by the square of their number."""
+    """shlex takes minutes for a field of 4 MB, as its time is quadratic."""
     name = "a" * 400_000
     write(good, "usr/lib/os-release", f"ID=debian\nNAME={name}\nVERSION_ID=12\n")
     image = contents()
@@ -104,7 +104,7 @@ def test_large_os_release_is_cut(good, write, contents):
 
 
 @pytest.mark.parametrize("group", TOOLS)
-def test_the_tools_are_those_that_the_hook_looks_for(group: str):
+def test_tools_are_those_that_the_hook_looks_for(group: str):
     files = FILES.get(group, (f"{group.replace('-', '_')}.py",))
     text = "".join((HOOKS / name).read_text() for name in files)
     programs, places = TOOLS[group]
@@ -112,7 +112,7 @@ def test_the_tools_are_those_that_the_hook_looks_for(group: str):
     assert [each for each in (*programs, *own) if f'"{each}"' not in text] == []
 
 
-def test_no_hook_with_a_tool_is_forgotten():
+def test_tools_include_every_hook_with_a_tool():
     with_tool = {
         path.stem.replace("_", "-")
         for path in HOOKS.glob("*.py")

@@ -1,4 +1,4 @@
-"""The bytes of a disk, read through qemu-nbd or from the file, and its partitions."""
+"""Bytes of a disk, read through qemu-nbd or from the file, and its partitions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check(path: Path, content: bytes = CONTENT) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o600])
-def test_qcow2_is_read_whoever_may(raw, tmp_path, mode):
+def test_qcow2_is_read_with_any_file_mode(raw, tmp_path, mode):
     path = tmp_path / "disk.qcow2"
     qemu_img("convert", "-c", "-O", "qcow2", raw, path)
     path.chmod(mode)
@@ -52,7 +52,7 @@ def test_raw_is_read(raw):
     check(raw)
 
 
-def test_what_lies_behind_an_image_is_read_as_well(raw, tmp_path):
+def test_backing_file_is_read(raw, tmp_path):
     for name, behind, kind in (("b.qcow2", "disk.raw", "raw"), ("c.qcow2", "b.qcow2", "qcow2")):
         qemu_img("create", "-f", "qcow2", "-F", kind, "-b", behind, tmp_path / name)
     subprocess.run(
@@ -61,7 +61,7 @@ def test_what_lies_behind_an_image_is_read_as_well(raw, tmp_path):
     check(tmp_path / "c.qcow2", CONTENT[: 1 << 20] + b"\7" * (1 << 20) + CONTENT[2 << 20 :])
 
 
-def test_no_backing_file_outside_of_the_directory(raw, tmp_path):
+def test_backing_file_outside_of_the_directory_is_refused(raw, tmp_path):
     (tmp_path / "other").mkdir()
     path = tmp_path / "other/over.qcow2"
     qemu_img("create", "-f", "qcow2", "-F", "raw", "-b", raw, path)
@@ -69,12 +69,12 @@ def test_no_backing_file_outside_of_the_directory(raw, tmp_path):
         ImageFile.open(path)
 
 
-def test_an_image_that_is_not_there():
+def test_missing_image_is_refused():
     with pytest.raises(UsageError, match="there is no image"):
         ImageFile.open("/nowhere/web.qcow2")
 
 
-def test_a_damaged_cluster_is_said(raw, tmp_path):
+def test_damaged_cluster_is_reported(raw, tmp_path):
     path = tmp_path / "disk.qcow2"
     raw.write_bytes(bytes(range(256)) * 4096)
     qemu_img("convert", "-c", "-O", "qcow2", raw, path)
@@ -88,7 +88,7 @@ def test_a_damaged_cluster_is_said(raw, tmp_path):
     assert raised.value.hint == f"qemu-img check {path}"
 
 
-def test_nothing_is_left_running(raw, tmp_path):
+def test_processes_end_with_the_context(raw, tmp_path):
     path = tmp_path / "only-here.qcow2"
     qemu_img("convert", "-O", "qcow2", raw, path)
     with open_disk(ImageFile.open(path)) as disk:
@@ -98,7 +98,7 @@ def test_nothing_is_left_running(raw, tmp_path):
 
 
 def servers() -> list[str]:
-    """The qemu-nbd processes that are children of children of ours."""
+    """Return the qemu-nbd processes that are grandchildren of ours."""
     children = _children({os.getpid()})
     commands = []
     for pid in _children(children):
@@ -122,7 +122,7 @@ def _children(parents: set[int]) -> set[int]:
 
 
 @pytest.mark.parametrize("reply", [b"", b"SSH-2.0-OpenSSH_9.2\r\n12345678", b"NBDMAGIC"])
-def test_a_server_that_speaks_something_else(reply):
+def test_server_with_another_protocol_is_refused(reply):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(5)
@@ -132,7 +132,7 @@ def test_a_server_that_speaks_something_else(reply):
             NbdClient(ours)
 
 
-def test_a_server_that_answers_another_request():
+def test_answer_to_another_request_is_refused():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(5)
@@ -157,7 +157,7 @@ def test_a_server_that_answers_another_request():
     ],
     ids=["mbr", "gpt"],
 )
-def test_partitions_as_sfdisk_makes_them(tmp_path, script, expected):
+def test_partitions_made_by_sfdisk_are_read(tmp_path, script, expected):
     path = tmp_path / "disk.raw"
     with path.open("wb") as stream:
         stream.truncate(32 << 20)

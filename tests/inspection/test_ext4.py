@@ -1,4 +1,4 @@
-"""Files are read as they were put in, whatever kind of ext they are in, and no damage ends us."""
+"""Files are read as they were written, on any kind of ext, and no damage crashes the reader."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_put_in_is_read_back(files, tmp_path, make_file_system, kind):
+def test_files_are_read_as_written(files, tmp_path, make_file_system, kind):
     tree = opened(make_file_system(files, tmp_path / "fs", *KINDS[kind], size="8M"))
     listed = {path: inode for path, inode in tree.walk() if path != "/lost+found"}
     assert sorted(listed) == sorted(f"/{path.relative_to(files)}" for path in files.rglob("*"))
@@ -83,20 +83,20 @@ def test_links_stay_in_the_image(files, tmp_path, make_file_system):
     assert tree.text("/deep/../../../small") == "small\n"
 
 
-def test_a_part_of_a_large_file(files, tmp_path, make_file_system):
+def test_part_of_a_large_file_is_read(files, tmp_path, make_file_system):
     tree = opened(make_file_system(files, tmp_path / "fs", size="8M"))
     assert tree.read("/large", 5000) == (files / "large").read_bytes()[:5000]
 
 
-def test_a_feature_that_is_not_known_is_said(files, tmp_path, make_file_system):
+def test_unsupported_feature_is_reported(files, tmp_path, make_file_system):
     path = make_file_system(files, tmp_path / "fs", "-O", "inline_data", size="8M")
     with pytest.raises(ImageError, match="features that are not known here") as raised:
         opened(path)
     assert "guestfish" in raised.value.hint
 
 
-def test_no_damage_is_more_than_a_sentence(files, tmp_path, make_file_system):
-    """Bytes of the metadata are changed; whatever is read then, it ends and is bounded."""
+def test_damaged_metadata_is_an_error_message(files, tmp_path, make_file_system):
+    """Bytes of the metadata are changed; each read then ends and is bounded."""
     data = make_file_system(files, tmp_path / "fs", "-b", "1024", size="8M").read_bytes()
     used = [at for at in range(0, len(data), 512) if any(data[at : at + 512])][:600]
     chance = random.Random(7)
@@ -118,7 +118,7 @@ def test_no_damage_is_more_than_a_sentence(files, tmp_path, make_file_system):
     assert refused > 3
 
 
-def test_extents_that_lead_in_circles_end(files, tmp_path, make_file_system):
+def test_loop_of_extents_ends(files, tmp_path, make_file_system):
     path = make_file_system(files, tmp_path / "fs", size="8M")
     tree = opened(path)
     inode = tree.find("/large")
@@ -132,8 +132,8 @@ def test_extents_that_lead_in_circles_end(files, tmp_path, make_file_system):
         system.read(circular, 1 << 20)
 
 
-def test_debugfs_agrees(good, tmp_path, make_file_system):
-    """As e2fsprogs' own reader has it."""
+def test_directory_matches_debugfs(good, tmp_path, make_file_system):
+    """It is e2fsprogs' own reader."""
     path = make_file_system(good, tmp_path / "fs")
     tree = opened(path)
     command = ["/sbin/debugfs", "-R", "ls -p /etc", str(path)]

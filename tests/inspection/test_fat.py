@@ -18,7 +18,7 @@ SBIN = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin", "MTOOLS_SKIP_CHECK": "1"}
 LOADER = "EFI/BOOT/BOOTX64.EFI"
 LONG = "vmlinuz-6.12.118+deb13-cloud-amd64"
 SIZES = {12: 2, 16: 64, 32: 260}
-"""MiB, for which mkfs.vfat takes as many bits."""
+"""MiB, for which mkfs.vfat uses as many bits."""
 
 
 def make(path: Path, bits: int) -> Path:
@@ -45,7 +45,7 @@ def opened(data: bytes, start: int = 0) -> Fat:
 
 
 @pytest.mark.parametrize("bits", SIZES)
-def test_names_sizes_and_contents(tmp_path: Path, bits: int):
+def test_names_sizes_and_contents_are_read(tmp_path: Path, bits: int):
     fat = opened(bytes(4096) + make(tmp_path / "esp", bits).read_bytes(), 4096)
     files = {each.path: each for each in fat.files()}
     assert len(files) == 103
@@ -56,7 +56,7 @@ def test_names_sizes_and_contents(tmp_path: Path, bits: int):
     assert fat.read(files["/EFI/a-file-with-a-long-name-99"], 10) == b"99"
 
 
-def test_what_is_none_is_refused():
+def test_other_file_system_is_refused():
     for data in (b"", bytes(512), b"\xff" * 1024):
         with pytest.raises(ImageError, match="the FAT file system of"):
             list(opened(data).files())
@@ -69,7 +69,7 @@ def esp(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 255)), max_size=30))
-def test_a_damaged_one_is_read_or_refused_and_ends(esp: bytes, damage: list[tuple[int, int]]):
+def test_damaged_fat_is_read_or_refused_and_ends(esp: bytes, damage: list[tuple[int, int]]):
     data = bytearray(esp)
     for at, byte in damage:
         data[at] = byte

@@ -1,4 +1,4 @@
-"""What will not work in an image, each found for its own reason and none in a good one."""
+"""Faults of an image, each found for its own reason and none in a good image."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def kinds(path: Path) -> list[str]:
         return [each.kind for each in inspection.findings]
 
 
-def test_nothing_is_wrong_with_a_good_image(good, make_disk):
+def test_good_image_has_no_findings(good, make_disk):
     assert kinds(make_disk(good)) == []
 
 
-def test_nor_with_one_in_qcow2(good, make_disk):
+def test_good_qcow2_image_has_no_findings(good, make_disk):
     assert kinds(make_disk(good, "web.qcow2")) == []
 
 
-def test_nor_with_one_without_cloud_init_that_has_what_stands_in_for_it(good, write, make_disk):
+def test_bootstrap_replaces_cloud_init(good, write, make_disk):
     (good / "usr/bin/cloud-init").unlink()
     (good / "usr/sbin/dhcpcd").unlink()
     write(good, "usr/libexec/heat-config/bootstrap", "#!/bin/sh\n", mode=0o755)
@@ -72,7 +72,7 @@ FIRST_BOOTS = {
 def test_first_boot_enables_a_unit_where_etc_can_be_written(good, write, make_disk, case):
     """machine-id(5): "uninitialized" is a first boot, at which systemd.preset(5) is applied.
 
-    Debian's guest says then: Failed to populate /etc with preset unit settings, ignoring:
+    Debian's guest then reports: Failed to populate /etc with preset unit settings, ignoring:
     Read-only file system.
     """
     files, enabled = FIRST_BOOTS[case]
@@ -84,7 +84,7 @@ def test_first_boot_enables_a_unit_where_etc_can_be_written(good, write, make_di
     assert kinds(make_disk(good)) == expected
 
 
-def test_first_boot_that_comes_too_late_is_told(good, write, make_disk):
+def test_preset_too_late_for_the_first_boot_is_reported(good, write, make_disk):
     write(good, "etc/machine-id", "uninitialized\n")
     (good / WANTS / "systemd-networkd.service").unlink()
     with inspected(make_disk(good)) as inspection:
@@ -103,7 +103,7 @@ OTHER_INITS = {
 
 
 @pytest.mark.parametrize("name", OTHER_INITS)
-def test_units_are_not_missed_where_systemd_does_not_start(good, write, make_disk, name):
+def test_missing_units_are_ignored_with_another_init(good, write, make_disk, name):
     (good / "usr/sbin/init").unlink()
     (good / "usr/lib/systemd/systemd").unlink()
     for program in OTHER_INITS[name]:
@@ -232,29 +232,29 @@ def test_each_fault_is_named_and_no_other(good, make_disk, kind: str, spoil):
     assert finding.level in Level
 
 
-def test_a_seed_that_hides_the_metadata_of_the_cloud(good, write, make_disk):
+def test_seed_that_hides_the_metadata_of_the_cloud_is_reported(good, write, make_disk):
     write(good, "etc/cloud/cloud.cfg.d/90_heat.cfg", "datasource_list: [NoCloud, OpenStack]\n")
     write(good, "var/lib/cloud/seed/nocloud/meta-data")
     assert kinds(make_disk(good)) == ["nocloud-seed"]
 
 
-def test_a_seed_hides_nothing_from_who_does_not_look_for_it(good, write, make_disk):
+def test_seed_is_ignored_without_the_nocloud_source(good, write, make_disk):
     write(good, "var/lib/cloud/seed/nocloud/meta-data")
     assert kinds(make_disk(good)) == []
 
 
-def test_a_tool_that_the_unit_names_is_not_looked_for(good, write, make_disk):
+def test_tool_set_in_the_unit_is_not_checked(good, write, make_disk):
     (good / "usr/bin/puppet").unlink()
     write(good, f"{UNIT}.d/puppet.conf", "[Service]\nEnvironment=HEAT_PUPPET_CMD=/srv/puppet\n")
     assert kinds(make_disk(good)) == []
 
 
-def test_fstab_is_found_once_however_long_it_is(good, write, make_disk):
+def test_long_fstab_is_reported_once(good, write, make_disk):
     write(good, "etc/fstab", "LABEL=x / \n" * 1000)
     assert kinds(make_disk(good)) == ["fstab"]
 
 
-def test_a_file_system_alone_needs_its_kernel_beside_it(good, tmp_path, make_file_system):
+def test_partition_image_needs_its_kernel_beside_it(good, tmp_path, make_file_system):
     path = make_file_system(good, tmp_path / "part.raw")
     assert kinds(path) == ["no-kernel-beside"]
     path.with_suffix(".vmlinuz").touch()
@@ -262,15 +262,15 @@ def test_a_file_system_alone_needs_its_kernel_beside_it(good, tmp_path, make_fil
     assert kinds(path) == []
 
 
-def test_a_disk_without_boot_code(good, make_disk):
+def test_disk_without_boot_code_is_reported(good, make_disk):
     path = make_disk(good)
     with path.open("r+b") as stream:
         stream.write(bytes(440))
     assert kinds(path) == ["no-boot-loader"]
 
 
-def test_a_disk_of_a_running_server(good, make_disk):
-    """s_feature_incompat, 0x4: the journal is to be recovered."""
+def test_disk_of_a_running_server_is_reported(good, make_disk):
+    """s_feature_incompat, 0x4: the journal has to be recovered."""
     path = make_disk(good)
     at = (1 << 20) + 1024 + 0x60
     data = bytearray(path.read_bytes())
@@ -280,7 +280,7 @@ def test_a_disk_of_a_running_server(good, make_disk):
     assert kinds(path) == ["unclean"]
 
 
-def test_many_files_are_named_by_their_number(good, write, make_disk):
+def test_many_files_are_reported_by_their_number(good, write, make_disk):
     for number in range(5):
         write(good, f"var/log/{number}.log", "x")
     with inspected(make_disk(good)) as inspection:
@@ -291,7 +291,7 @@ def test_many_files_are_named_by_their_number(good, write, make_disk):
     )
 
 
-def test_no_secret_is_shown(good, write, make_disk):
+def test_secrets_are_not_shown(good, write, make_disk):
     write(good, "etc/apt/apt.conf.d/80proxy", PROXY)
     path = make_disk(good)
     for options in ([], ["--json"]):

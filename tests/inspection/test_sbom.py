@@ -1,4 +1,4 @@
-"""The bill of materials holds to the schema, and has all that is in an image."""
+"""The bill of materials follows the schema, and lists the whole image."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bill_of(path) -> str:
         return as_cyclonedx(inspection, inspection.contents)
 
 
-def test_it_has_packages_distributions_elements_and_hooks(good, write, make_disk):
+def test_bill_lists_packages_distributions_elements_and_hooks(good, write, make_disk):
     for venv in ("one", "two"):
         write(good, f"opt/{venv}/pyvenv.cfg")
         write(good, f"opt/{venv}/lib/python3.13/site-packages/Some_Thing-1.2.dist-info/RECORD")
@@ -62,7 +62,7 @@ def test_it_has_packages_distributions_elements_and_hooks(good, write, make_disk
         ("pacman", "var/lib/pacman/local/ALPM_DB_VERSION"),
     ],
 )
-def test_packages_that_are_not_read_are_named(good, write, make_disk, manager, database):
+def test_unread_packages_are_named(good, write, make_disk, manager, database):
     (good / "var/lib/dpkg/status").unlink()
     write(good, database)
     text = bill_of(make_disk(good))
@@ -72,7 +72,7 @@ def test_packages_that_are_not_read_are_named(good, write, make_disk, manager, d
     assert f"the packages are {manager}'s" in missing["value"]
 
 
-def test_it_is_left_beside_the_image_in_the_place_of_an_earlier_one(good, make_disk, tmp_path):
+def test_bill_replaces_an_earlier_one_beside_the_image(good, make_disk, tmp_path):
     path = make_disk(good)
     beside = tmp_path / "web.cdx.json"
     beside.write_text("of an earlier image")
@@ -82,7 +82,7 @@ def test_it_is_left_beside_the_image_in_the_place_of_an_earlier_one(good, make_d
     assert not list(tmp_path.glob(".web*"))
 
 
-def test_an_image_that_is_not_read_here_has_none(tmp_path):
+def test_unreadable_image_has_no_bill(tmp_path):
     (tmp_path / "web.raw").write_bytes(b"XFSB" + bytes(1 << 20))
     (tmp_path / "web.cdx.json").write_text("of an earlier image")
     with pytest.raises(ImageError, match="xfs"):
