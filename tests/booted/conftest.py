@@ -1,4 +1,4 @@
-"""Images that many tests boot; and hotplate as a person runs it."""
+"""Images that many tests boot, and fixtures that run the hotplate command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUN_SECONDS = 1500
 
 @dataclass(frozen=True)
 class Done:
-    """A hotplate command that has ended."""
+    """A completed hotplate command."""
 
     status: int
     stdout: str
@@ -61,7 +61,7 @@ def _hotplate(
 
 @pytest.fixture(scope="session")
 def seeds() -> Path:
-    """The templates that the project grew from."""
+    """The directory of the project's seed templates."""
     return SEEDS
 
 
@@ -77,12 +77,12 @@ def trixie(images) -> Path:
 
 @pytest.fixture(scope="session")
 def without_cloud_init(images) -> Path:
-    """An image of trixie that boots in half the time."""
+    """An image of trixie without cloud-init, which boots in half the time."""
     return images.get("trixie", "partition", "script", "--no-cloud-init")
 
 
 ALL_HOOKS = "script,puppet,salt,cfn-init,ansible,apply-config,hiera,json-file"
-"""The groups whose tools come with the image and need nothing from elsewhere when they run."""
+"""The groups whose tools are in the image and need no network when they run."""
 
 
 @pytest.fixture(scope="session")
@@ -97,11 +97,11 @@ def all_hooks_trixie(images) -> Path:
 
 @pytest.fixture(scope="module")
 def testbed_of(tmp_path_factory) -> Iterator[Callable[..., Testbed]]:
-    """Open the testbed of an image, which is there for all tests of a module.
+    """Return a function that opens an image's testbed for all tests of a module.
 
-    Settings are named, as are more images (``others``).
+    It takes settings as keywords, and further images as ``others``.
     """
-    # Loaded here: it loads Heat, and most tests run the command.
+    # Imported late: it imports Heat, and most tests only run the command.
     from hotplate.events.log import EventLog
     from hotplate.image.inspect import Image
     from hotplate.testbed.testbed import Testbed
@@ -126,7 +126,7 @@ def testbed_of(tmp_path_factory) -> Iterator[Callable[..., Testbed]]:
 
 @pytest.fixture(scope="module")
 def pool_of(tmp_path_factory) -> Iterator[Callable[[Path], ServerPool]]:
-    """Servers of an image that boot once and are then restored, as for pytest."""
+    """Return a function that opens a pool of servers, booted once and then restored."""
     from hotplate.image.inspect import Image
     from hotplate.plugin.pool import open_pool
     from tests.booted.run_settings import settings_of_this_run
@@ -153,7 +153,7 @@ def pool(trixie, pool_of) -> ServerPool:
 
 @pytest.fixture
 def test_image(tmp_path):
-    """Run ``hotplate test``; the artifacts land below the test's own directory."""
+    """Run ``hotplate test`` with the artifacts below the test's own directory."""
 
     def run(image: Path, *words: object, name: str = "artifacts") -> Done:
         base = tmp_path / name
@@ -168,7 +168,7 @@ def test_image(tmp_path):
 
 @pytest.fixture
 def nothing_left(tmp_path):
-    """After the test no QEMU, mount or loop device is left that has to do with it."""
+    """Check after the test that it left no QEMU, mount or loop device."""
     yield
     assert _machines_of(tmp_path) == []
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
@@ -177,7 +177,7 @@ def nothing_left(tmp_path):
 
 
 def _machines_of(directory: Path) -> list[str]:
-    """The command lines of QEMU processes that run below a directory; none names its files."""
+    """Return the command lines of QEMU processes whose working directory is below *directory*."""
     lines = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -193,7 +193,7 @@ def _machines_of(directory: Path) -> list[str]:
 
 @pytest.fixture
 def machines(tmp_path):
-    """Tell the QEMU processes that run below the test's own directory, or below another."""
+    """Return the QEMU processes that run below the test's directory or another one."""
     return lambda directory=tmp_path: _machines_of(directory)
 
 

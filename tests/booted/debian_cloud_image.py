@@ -1,4 +1,4 @@
-"""A disk as Debian's own cloud images are, made with nothing of ours.
+"""A disk laid out as Debian's own cloud images, made without hotplate's elements.
 
 Source: the package lists and partitions of Debian's cloud images (their classes CLOUD, GENERIC and
 the partition table of ``genericcloud``): the root file system is the first partition in the table
@@ -42,8 +42,8 @@ SECONDS = 1200
 def make(disk: Path, release: str) -> Path:
     """Make a raw disk.
 
-    :param disk: the file; beside it the tree of files stays.
-    :param release: of Debian.
+    :param disk: the file to write; the root directory is kept beside it.
+    :param release: codename of the Debian release.
     """
     root = disk.with_suffix(".root")
     places = mirrors.of_this_host(release)
@@ -56,7 +56,7 @@ def make(disk: Path, release: str) -> Path:
     with disk.open("wb") as file:
         file.truncate(SIZE)
     run("sfdisk", "-q", disk, stdin=TABLE)
-    # Only how it begins: nobody boots it.
+    # Only the boot code: no test boots this disk.
     boot_code = (root / "usr/lib/grub/i386-pc/boot.img").read_bytes()[:440]
     with disk.open("r+b") as file:
         file.write(boot_code)
@@ -66,7 +66,7 @@ def make(disk: Path, release: str) -> Path:
 
 
 def run(*words: object, stdin: str = "") -> None:
-    """Run a program of the host.
+    """Run a program on the host.
 
     :raises subprocess.CalledProcessError: when it fails.
     """

@@ -1,4 +1,4 @@
-"""An image's root file system, mounted here: to plant something in it, or to use its tools."""
+"""Mount an image's root file system, to plant faults in it or to run its tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def root_offset(disk: Path) -> int:
-    """Where the largest partition begins, in bytes."""
+    """Return the offset of the largest partition, in bytes."""
     done = subprocess.run(["sfdisk", "--json", disk], check=True, capture_output=True)
     partitions = json.loads(done.stdout)["partitiontable"]["partitions"]
     return max(partitions, key=lambda each: each["size"])["start"] * 512
@@ -28,9 +28,9 @@ def mounted(disk: Path, offset: int, where: Path) -> Iterator[Path]:
 
 
 def in_root(root: Path, *command: str, stdin: str, seconds: float) -> str:
-    """Run a program of the image as root, without a network, and return what it prints.
+    """Run a program of the image as root, without a network, and return its output.
 
-    What it sets in ``/proc/sys`` is its own network's; the host's ``vm.swappiness`` is covered.
+    Network settings in ``/proc/sys`` are its own namespace's; ``vm.swappiness`` is masked.
 
     :raises subprocess.CalledProcessError: when it fails.
     """

@@ -1,4 +1,4 @@
-"""The settings of a testbed that a test opens by itself."""
+"""Settings for a testbed that a test opens directly."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hotplate.settings import Settings
 
 
 def settings_of_this_run(**given: Any) -> Settings:
-    """Return settings as the command has them: the environment's, and no file's.
+    """Return the command's settings, from the environment and without a file.
 
-    :param given: what the test chooses by itself, by the setting's name.
+    :param given: the test's own values, by the setting's name.
     """
     return Settings.load(given, environ=os.environ, directory=Path("/nonexistent"))

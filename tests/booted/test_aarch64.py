@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 
-def test_a_disk_is_built_boots_and_signals(images, test_image, nothing_left):
+def test_arm64_disk_is_built_boots_and_signals(images, test_image, nothing_left):
     if subprocess.run(["arch-test", "arm64"], capture_output=True, check=False).returncode != 0:
         pytest.skip("programs for arm64 do not run on this host; docs/aarch64.rst says how")
     disk = images.get("trixie", "disk", "script", "--arch", "arm64", seconds=5400)

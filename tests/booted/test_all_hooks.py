@@ -1,7 +1,7 @@
-"""Every hook whose tool comes with the image, in one stack, through the whole life of that stack.
+"""Every hook whose tool is in the image, in one stack, from create to delete.
 
-Not in it: the hooks for containers, which booted guests of their own try, and Chef, which no
-distribution has.
+Excluded: the container hooks, which have tests of their own in booted guests, and Chef, which no
+distribution packages.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ def lines_of(action: str, word: str, groups=LEAVE_LINES) -> list[str]:
 
 
 class Witness:
-    """Says what hooks a stretch of the run started and what was signalled for them."""
+    """Reports which hooks ran since the last call and which signals they sent."""
 
     def __init__(self, events: EventLog) -> None:
         self.events = events
         self.seen = 0
 
     def groups(self) -> Counter[str]:
-        """The groups of the hooks that ran since the last call.
+        """Return the groups of the hooks that ran since the last call.
 
-        Each ran to its end, with status 0, and was signalled, once.
+        Assert that each exited once with status 0 and was signalled once.
         """
         events = list(self.events)[self.seen :]
         self.seen += len(events)
@@ -70,7 +70,7 @@ def readings_of_success() -> tuple[str, ...]:
     return ("received", "started", "finished", "signalled")
 
 
-def test_the_built_in_case_of_each_group_in_one_boot(all_hooks_trixie, tmp_path):
+def test_built_in_case_of_each_group_passes_in_one_boot(all_hooks_trixie, tmp_path):
     command = [sys.executable, "-m", "hotplate", "test", all_hooks_trixie, "--json", "v.json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -85,7 +85,7 @@ def test_the_built_in_case_of_each_group_in_one_boot(all_hooks_trixie, tmp_path)
 
 @pytest.mark.defect("K19")
 @pytest.mark.parametrize("release", ["bookworm", "trixie"])
-def test_the_whole_life_of_a_stack_with_every_hook(release, request, tmp_path):
+def test_stack_with_every_hook_is_created_updated_and_deleted(release, request, tmp_path):
     image = Image.open(request.getfixturevalue(f"all_hooks_{release}"))
     events = EventLog()
     with Testbed(

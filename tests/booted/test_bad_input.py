@@ -1,4 +1,4 @@
-"""What cannot be tested: one sentence, the right exit status, nothing left behind."""
+"""Bad input: a one-sentence error, the right exit status, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 @pytest.fixture
 def good(bookworm, tmp_path) -> Path:
-    """A copy that a test may spoil."""
+    """A copy of an image that a test may damage."""
     path = tmp_path / "copy.qcow2"
     shutil.copyfile(bookworm, path)
     return path
@@ -25,7 +25,7 @@ OUTCOMES = {1: "FAILED: ", 3: "HOST ERROR: "}
 
 
 def refused(done, status: int, *parts: str) -> None:
-    """Wrong usage is one sentence on stderr; all else is a verdict, and so the last line."""
+    """Return the error: the sentence on stderr for wrong usage, else the verdict's last line."""
     assert done.status == status, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     sentence = done.last_line
@@ -40,35 +40,35 @@ def refused(done, status: int, *parts: str) -> None:
         assert part in sentence
 
 
-def test_no_such_file(test_image, tmp_path):
+def test_missing_image_file_is_refused(test_image, tmp_path):
     refused(test_image(tmp_path / "gone.qcow2"), 2, "gone.qcow2")
 
 
 @pytest.mark.parametrize("content", [b"", b"hello\n", b"\0" * 1_000_000], ids=["0", "text", "zero"])
-def test_not_an_image(test_image, tmp_path, content):
+def test_file_that_is_no_image_is_refused(test_image, tmp_path, content):
     path = tmp_path / "thing.qcow2"
     path.write_bytes(content)
     refused(test_image(path), 1, "thing.qcow2")
 
 
 @pytest.mark.builds
-def test_a_truncated_qcow2(test_image, good):
+def test_truncated_qcow2_is_refused(test_image, good):
     os.truncate(good, good.stat().st_size // 3)
     refused(test_image(good), 1, "copy.qcow2")
 
 
 @pytest.mark.builds
-def test_a_partition_image_without_its_kernel(test_image, trixie, tmp_path):
+def test_partition_image_without_its_kernel_is_refused(test_image, trixie, tmp_path):
     path = tmp_path / "alone.qcow2"
     path.symlink_to(trixie)
-    # The link leads to an image whose kernel lies beside it; a copy has nothing beside it.
+    # Copy, not link: an image's kernel is looked up beside the link's target.
     path.unlink()
     shutil.copyfile(trixie, path)
     refused(test_image(path), 1, "alone.qcow2", "kernel")
 
 
 def disk(path: Path, boot_code: bytes = b"") -> Path:
-    """A disk with one partition that is marked active, and that code for the BIOS."""
+    """Write a disk with this BIOS boot code and one partition marked active."""
     subprocess.run(["truncate", "-s", "64M", path], check=True)
     subprocess.run(["sfdisk", "-q", path], input="label: dos\n2048,,L,*\n", text=True, check=True)
     with path.open("r+b") as stream:
@@ -76,21 +76,21 @@ def disk(path: Path, boot_code: bytes = b"") -> Path:
     return path
 
 
-def test_a_whole_disk_with_nothing_to_boot(test_image, tmp_path):
+def test_whole_disk_without_boot_loader_is_refused(test_image, tmp_path):
     refused(test_image(disk(tmp_path / "empty.raw")), 1, "empty.raw", "nothing that boots")
 
 
 @pytest.mark.boots
-def test_disks_that_hang_when_they_boot(hotplate, tmp_path):
-    """And several images in one command, with one report of all."""
-    # It waits for ever, and leaves the processors to others meanwhile: hlt, and back to it.
+def test_disks_that_hang_in_boot_code_fail(hotplate, tmp_path):
+    """Also: several images in one command share one report."""
+    # Wait for ever without using the processor: "hlt; jmp" back to it.
     endless = b"\xf4\xeb\xfd"
     disks = [disk(tmp_path / f"endless{number}.raw", endless) for number in (1, 2)]
     base, verdicts = tmp_path / "artifacts", tmp_path / "verdict.json"
     done = hotplate("test", *disks, "--artifacts", base, "--json", verdicts, "--patience", "5")
     assert done.status == 1
     assert "Traceback" not in done.stderr
-    # On a host that is slow at the moment it is more than five.
+    # The five seconds are scaled up on a slow host.
     assert done.stdout.count("nothing new was seen for ") >= 2
     assert len(list(base.glob("*endless*/screen.png"))) == 2
     assert done.last_line == f"0 of 2 images passed; all of them: {base}/matrix.html"
@@ -101,24 +101,24 @@ def test_disks_that_hang_when_they_boot(hotplate, tmp_path):
 
 @pytest.mark.builds
 class TestTemplates:
-    """Refused before anything boots."""
+    """Bad templates, refused before a guest boots."""
 
-    def test_unreadable(self, test_image, bookworm, tmp_path):
+    def test_unreadable_template_is_refused(self, test_image, bookworm, tmp_path):
         refused(test_image(bookworm, "-t", tmp_path / "gone.yaml"), 2, "gone.yaml")
 
-    def test_missing_get_file(self, test_image, bookworm, seeds, tmp_path):
+    def test_missing_file_of_get_file_is_refused(self, test_image, bookworm, seeds, tmp_path):
         shutil.copy(seeds / "one-template-sample" / "template.yaml", tmp_path)
         done = test_image(bookworm, "-t", tmp_path / "template.yaml")
         refused(done, 1, "scripts/web.sh")
 
-    def test_unknown_resource_type(self, test_image, bookworm, tmp_path):
+    def test_unknown_resource_type_is_refused(self, test_image, bookworm, tmp_path):
         path = tmp_path / "t.yaml"
         path.write_text(
             "heat_template_version: 2018-08-31\nresources:\n  thing:\n    type: OS::No::Such\n"
         )
         refused(test_image(bookworm, "-t", path), 1, "OS::No::Such")
 
-    def test_missing_parameter(self, test_image, bookworm, tmp_path):
+    def test_missing_parameter_is_refused(self, test_image, bookworm, tmp_path):
         path = tmp_path / "t.yaml"
         path.write_text(
             "heat_template_version: 2018-08-31\n"
@@ -127,7 +127,7 @@ class TestTemplates:
         refused(test_image(bookworm, "-t", path), 1, "flavour_of_the_day")
 
 
-def test_wrong_usage(test_image, tmp_path):
+def test_wrong_usage_is_refused(test_image, tmp_path):
     path = tmp_path / "x"
     assert test_image(path, "--memory", "none").status == 2
     assert test_image(path, "-P", "a=b").status == 2
@@ -135,7 +135,7 @@ def test_wrong_usage(test_image, tmp_path):
 
 @pytest.mark.root
 @pytest.mark.boots
-def test_a_full_disk(bookworm, tmp_path, hotplate):
+def test_full_disk_is_reported(bookworm, tmp_path, hotplate):
     mount = tmp_path / "small"
     mount.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "small", mount], check=True)
@@ -149,13 +149,13 @@ def test_a_full_disk(bookworm, tmp_path, hotplate):
 
 
 @pytest.mark.root
-def test_artifacts_that_cannot_be_written(bookworm, tmp_path, hotplate):
+def test_unwritable_artifacts_directory_is_refused(bookworm, tmp_path, hotplate):
     done = hotplate("test", bookworm, "--artifacts", "/proc/artifacts")
     refused(done, 3, "/proc/artifacts")
 
 
-def test_a_host_without_qemu_hears_what_to_install(bookworm, tmp_path, hotplate):
-    """With nothing but Python on the PATH, the first tool that is missing is named."""
+def test_host_without_qemu_is_told_which_package_to_install(bookworm, tmp_path, hotplate):
+    """With only Python on the PATH, the first missing tool is named."""
     tools = tmp_path / "bin"
     tools.mkdir()
     environment = {"PATH": str(tools), "HOME": str(tmp_path)}

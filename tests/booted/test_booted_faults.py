@@ -1,4 +1,4 @@
-"""Faults of the first seconds, planted in machines that really boot."""
+"""Faults of the first seconds of a boot, planted in real machines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Boot = Callable[..., Diagnosis]
 
 
 def hopeless(event: Event) -> bool:
-    """The console shows what no guest gets over, or the machine says so itself."""
+    """Return True for an event that no guest recovers from."""
     if event.source == "machine":
         return event.kind in ("panic", "exit")
     text = classify.console_text(event)
@@ -50,7 +50,7 @@ def hopeless(event: Event) -> bool:
 
 @pytest.fixture
 def boot(tmp_path: Path) -> Iterator[Boot]:
-    """Boots a machine until it is hopeless, and says why."""
+    """Return a function that boots a machine until it fails and returns the reason."""
     with ExitStack() as stack:
 
         def run(disk: Path, **options: Any) -> Diagnosis:
@@ -86,31 +86,31 @@ def boot(tmp_path: Path) -> Iterator[Boot]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Path:
-    """A disk with nothing on it."""
+    """An empty disk."""
     path = tmp_path / "disk.raw"
     with path.open("wb") as stream:
         stream.truncate(16 << 20)
     return path
 
 
-def test_a_disk_with_nothing_to_boot(boot, disk):
+def test_empty_disk_is_named(boot, disk):
     diagnosis = boot(disk)
     assert (diagnosis.fault, diagnosis.stage) == ("no-bootable-kernel", Stage.BOOTED)
     assert "nothing to boot" in diagnosis.seen
 
 
-def test_a_disk_with_nothing_to_boot_under_uefi(boot, disk):
+def test_empty_disk_is_named_under_uefi(boot, disk):
     diagnosis = boot(disk, firmware=Firmware.UEFI)
     assert (diagnosis.fault, diagnosis.stage) == ("no-bootable-kernel", Stage.BOOTED)
 
 
-def test_a_kernel_that_finds_no_root(boot, disk):
+def test_kernel_without_root_is_named(boot, disk):
     guest = tiny_guest.make()
     diagnosis = boot(disk, kernel=guest.kernel, append="console=ttyS0 panic=0 root=/dev/vda1")
     assert (diagnosis.fault, diagnosis.stage) == ("root-not-found", Stage.BOOTED)
 
 
-def test_a_kernel_whose_init_dies(boot, disk):
+def test_kernel_whose_init_dies_is_named(boot, disk):
     guest = tiny_guest.make()
     append = "console=ttyS0 panic=0 quiet rdinit=/dhcp"
     diagnosis = boot(disk, kernel=guest.kernel, initrd=guest.initrd, append=append)

@@ -1,7 +1,7 @@
-"""What nobody of this project wrote: templates, manifests, tasks, cloud-configs and elements.
+"""Third-party templates, manifests, tasks, cloud-configs and elements.
 
-They come from the package index and from the distribution when the tests run, and are used as they
-are.  ``docs/others.rst`` lists what came out.
+The tests fetch them from the package index and from the distribution, and use them unmodified.
+``docs/others.rst`` lists the results.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PACKAGES = (
 
 
 def _of_the_index(requirement: str, target: Path) -> Path:
-    """Install one wheel, without what it depends on."""
+    """Install one wheel without its dependencies."""
     subprocess.run(
         [
             *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"),
@@ -85,7 +85,7 @@ def _of_the_distribution(package: str, target: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def tempest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The scenarios by which Heat itself is tested."""
+    """Heat's own scenario tests."""
     target = tmp_path_factory.mktemp("index") / "tempest"
     _of_the_index("heat-tempest-plugin==3.0.0", target)
     return target / "heat_tempest_plugin" / "tests" / "scenario"
@@ -93,7 +93,7 @@ def tempest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The files of a package of the distribution."""
+    """Return a function that unpacks a package of the distribution."""
     directory = tmp_path_factory.mktemp("distribution")
 
     def get(package: str) -> Path:
@@ -105,14 +105,14 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="module")
 def image(images: Any) -> Path:
-    """An image with the tools, and what the examples configure."""
+    """An image with the tools and with the packages that the examples configure."""
     words = [word for package in PACKAGES for word in ("--package", package)]
     return images.get("bookworm", "disk", GROUPS, *words)
 
 
 @pytest.fixture
 def judge(image: Path, tmp_path: Path) -> Callable[[Template], Verdict]:
-    """Try a template in a guest."""
+    """Return a function that tests a template in a guest."""
 
     def run(template: Template) -> Verdict:
         folder = tmp_path / "run"
@@ -137,7 +137,7 @@ def judge(image: Path, tmp_path: Path) -> Callable[[Template], Verdict]:
 
 
 def _constants(module: Path) -> dict[str, str]:
-    """The strings that a Python file gives a name to; it is read, not imported."""
+    """Return a Python file's string constants by name, without importing it."""
     return {
         statement.targets[0].id: statement.value.value
         for statement in ast.parse(module.read_text()).body
@@ -157,7 +157,7 @@ TRANSPORTS = [
 
 
 @pytest.mark.parametrize(("signal", "poll"), TRANSPORTS)
-def test_heats_own_scenario_of_software_configs(tempest, judge, signal, poll):
+def test_heats_scenario_of_software_configs_passes(tempest, judge, signal, poll):
     """test_server_software_config.py of heat-tempest-plugin: its template, files and assertions."""
     scenario = _constants(tempest / "test_server_software_config.py")
     environment = yaml.safe_load((tempest / "templates" / "boot_config_none_env.yaml").read_text())
@@ -194,7 +194,7 @@ def test_heats_own_scenario_of_software_configs(tempest, judge, signal, poll):
 
 
 @pytest.mark.parametrize("user_data_format", ["RAW", "HEAT_CFNTOOLS"])
-def test_heats_own_scenario_of_a_signal(tempest, judge, user_data_format):
+def test_heats_scenario_of_signals_passes(tempest, judge, user_data_format):
     """A wait condition that user data signals with curl, on networks of the template."""
     verdict = judge(
         templates.load(
@@ -212,7 +212,7 @@ def test_heats_own_scenario_of_a_signal(tempest, judge, user_data_format):
     assert verdict.outputs["wc_data"] == '{"1": "test complete"}'
 
 
-def test_heats_own_scenario_of_cfn_init(tempest, judge):
+def test_heats_scenario_of_cfn_init_passes(tempest, judge):
     """cfn-init and cfn-signal in user data, the files of AWS::CloudFormation::Init."""
     verdict = judge(
         templates.load(
@@ -231,7 +231,7 @@ def test_heats_own_scenario_of_cfn_init(tempest, judge):
 
 
 def _one_after_the_other(group: str, configs: Mapping[str, str]) -> Template:
-    """A deployment of each, with what it says as an output of the stack."""
+    """Return a template with a deployment of each config; the outputs are their results."""
     resources: dict[str, Any] = {
         "server": {
             "type": "OS::Nova::Server",
@@ -287,7 +287,7 @@ SERVICES = (
 
 @pytest.fixture
 def manifest(unpacked) -> Callable[[str, str], str]:
-    """Read an example of a module from its package."""
+    """Return a function that reads a module's example from its package."""
 
     def read(module: str, name: str) -> str:
         package = f"puppet-module-puppetlabs-{module}"
@@ -297,8 +297,8 @@ def manifest(unpacked) -> Callable[[str, str], str]:
     return read
 
 
-def test_examples_of_puppet_modules(manifest, judge):
-    """The modules' own manifests in Debian's packages, one after the other on one server."""
+def test_service_examples_of_puppet_modules_apply(manifest, judge):
+    """Apply the modules' own manifests in Debian's packages, in turn, on one server."""
     manifests = {f"{module}/{name}": manifest(module, name) for module, name in SERVICES}
     verdict = judge(_one_after_the_other("puppet", manifests))
     assert verdict.passed
@@ -317,9 +317,9 @@ def root(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
 
 @pytest.fixture
 def succeeds(root: Path) -> Callable[[str, str], str]:
-    """Run a config by the image's hook and tool; return its standard output.
+    """Run a config with the image's hook and tool; return its standard output.
 
-    Without the image's kernel: under emulation some of these take minutes.
+    In a chroot, not in a guest: under emulation some of these take minutes.
     """
 
     def run(group: str, config: str) -> str:
@@ -341,7 +341,7 @@ def succeeds(root: Path) -> Callable[[str, str], str]:
 
 
 @pytest.mark.parametrize(("module", "name"), FILES)
-def test_examples_of_puppet_modules_for_files(manifest, succeeds, module, name):
+def test_file_examples_of_puppet_modules_apply(manifest, succeeds, module, name):
     assert "Applied catalog" in succeeds("puppet", manifest(module, name))
 
 
@@ -353,12 +353,12 @@ MODULES = (
     "community/crypto/plugins/modules/openssl_privatekey.py",
 )
 GIT = "community/general/plugins/modules/git_config.py"
-"""One of its tasks sets a value of a repository in /etc, which a guest does not have there."""
+"""One of its tasks needs a Git repository in /etc, which the guest does not have."""
 
 
 @pytest.fixture
 def playbook(unpacked) -> Callable[[str], str]:
-    """Make a playbook of the tasks by which a module of a collection is documented."""
+    """Return a function that makes a playbook of a module's documented examples."""
     collections = unpacked("ansible") / "usr/lib/python3/dist-packages/ansible_collections"
 
     def make(module: str) -> str:
@@ -369,13 +369,13 @@ def playbook(unpacked) -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_examples_of_ansible_collections(playbook, succeeds, module):
-    """The tasks by which a module is documented."""
+def test_examples_of_ansible_collections_apply(playbook, succeeds, module):
+    """Run the tasks in a module's documentation."""
     assert "failed=0" in succeeds("ansible", playbook(module))
 
 
-def test_an_example_that_fails_is_named_with_ansibles_words(playbook, judge):
-    """The task's name, and what git wrote."""
+def test_failing_ansible_example_is_named_with_its_error(playbook, judge):
+    """The verdict has the task's name and git's error."""
     verdict = judge(_one_after_the_other("ansible", {GIT: playbook(GIT)}))
     assert verdict.status == "CREATE_FAILED"
     assert (
@@ -385,7 +385,7 @@ def test_an_example_that_fails_is_named_with_ansibles_words(playbook, judge):
 
 
 CLOUD_CONFIGS = {
-    # Of its parts one is a cloud-config, of comments; that there are several is in the log.
+    # Its one cloud-config part has only comments, so check the log for the other parts.
     "archive": ("grep 'content-type (foo/wark) userdata' /var/log/cloud-init.log",),
     "boot-cmds run-cmds write-files ssh-keys": (
         "grep '^192.168.1.130 ' /etc/hosts",
@@ -400,16 +400,16 @@ CLOUD_CONFIGS = {
         "grep YOUR-ORGS /usr/share/ca-certificates/cloud-init-ca-certs.crt",
     ),
 }
-"""Examples that are one server's user data; commands that succeed when they took effect."""
+"""Examples that make up one server's user data -> commands that check their effect."""
 
 # The agent does not wait for cloud-init's last stage, which runs the commands.  "cloud-init status
-# --wait" does not either, once something has failed, as some of the examples do here.
+# --wait" returns early once a module has failed, as some of these examples do.
 ENDED = "timeout 600 sh -c 'until test -e /run/cloud-init/result.json; do sleep 1; done'"
 
 
 @pytest.mark.parametrize("names", CLOUD_CONFIGS)
-def test_documented_examples_of_cloud_init(unpacked, judge, names):
-    """As a server's user data beside a deployment: all take effect."""
+def test_documented_examples_of_cloud_init_take_effect(unpacked, judge, names):
+    """Use them as a server's user data, beside a deployment."""
     examples = unpacked("cloud-init") / "usr/share/doc/cloud-init/examples"
     texts = []
     for name in names.split():
@@ -418,7 +418,7 @@ def test_documented_examples_of_cloud_init(unpacked, judge, names):
         texts.append(
             path.read_text() if path.exists() else gzip.decompress(compressed.read_bytes()).decode()
         )
-    # Without SELinux, useradd refuses the first user for it, and cloud-init makes none after it.
+    # Without SELinux, useradd refuses the first user, and cloud-init then adds no others.
     texts = [text.replace("    selinux_user: staff_u\n", "") for text in texts]
     script = "\n".join(
         ("#!/bin/sh -e", ENDED, *(f"{each} >&2" for each in CLOUD_CONFIGS[names]), "echo hello")
@@ -431,7 +431,7 @@ def test_documented_examples_of_cloud_init(unpacked, judge, names):
 
 
 def _user_data(texts: Sequence[str]) -> str:
-    """Several as a message of several parts, as cloud-init takes them; one as it is."""
+    """Join several texts into a MIME multi-part message; return a single one as it is."""
     if len(texts) == 1:
         return texts[0]
     message = MIMEMultipart()
@@ -450,10 +450,10 @@ journalctl --unit os-collect-config --no-pager --output cat | grep gateway
 
 @pytest.fixture
 def build_with(hotplate, tmp_path) -> Callable[..., Any]:
-    """Build an image with these elements of tripleo-image-elements 15.0.0, and no other of theirs.
+    """Build an image with only these elements of tripleo-image-elements 15.0.0.
 
-    It has elements of the names of ours. diskimage-builder takes the first it comes upon, but
-    installs the packages that ``package-installs.yaml`` of either asks for.
+    Some of its elements have the names of ours. diskimage-builder takes the first one on the
+    element path, but installs the packages in ``package-installs.yaml`` of both.
     """
     _of_the_index("tripleo-image-elements==15.0.0", tmp_path / "index")
     (theirs,) = tmp_path.glob("index/**/tripleo-image-elements")
@@ -471,16 +471,16 @@ def build_with(hotplate, tmp_path) -> Callable[..., Any]:
     return build
 
 
-def test_an_element_of_tripleo_that_lacks_another_is_named(build_with, tmp_path):
-    """With upstream's agent, svc-map was there without being asked for."""
+def test_tripleo_element_with_missing_dependency_is_named(build_with, tmp_path):
+    """Upstream's agent pulled in svc-map; ours does not."""
     done = build_with(tmp_path / "iptables.qcow2", "iptables")
     assert done.status == 1
     assert "iptables: the program 'svc-map'" in done.stderr
     assert "add the element 'svc-map'" in done.stderr
 
 
-def test_elements_of_tripleo(build_with, test_image, tmp_path):
-    """A phase script of theirs runs, and asks os-apply-config."""
+def test_tripleo_elements_build_and_run(build_with, test_image, tmp_path):
+    """One of their phase scripts runs and calls os-apply-config."""
     image = tmp_path / "tripleo.qcow2"
     built = build_with(image, *ELEMENTS)
     assert built.status == 0, built.stderr[-3000:]
@@ -490,7 +490,7 @@ def test_elements_of_tripleo(build_with, test_image, tmp_path):
     tried = test_image(image, "-t", template)
     assert tried.status == 0, tried.stdout
     lines = tried.verdict["outputs"]["00 journal"].splitlines()
-    # What the script writes where there is no key "network-config.gateway-dev".
+    # The script's output when there is no key "network-config.gateway-dev".
     assert "$new_gatewaydev not set" in lines
     runs = [line for line in lines if line.startswith("dib-run-parts: ")]
     assert runs

@@ -1,4 +1,4 @@
-"""Real boots on workers of a real Dask cluster, one of which is killed in the midst of a boot."""
+"""Boots on workers of a real Dask cluster, one of which is killed during a boot."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 BOOT_SECONDS = 900
-"""Until a kernel says something, on a host that is busy."""
+"""Limit for the first kernel message on a busy host."""
 
 
-def test_two_boots_on_two_workers_of_which_one_is_killed(hotplate, trixie, tmp_path):
+def test_case_of_killed_worker_is_repeated_on_the_other(hotplate, trixie, tmp_path):
     chosen = [TEMPLATES / name for name in ("user-data-only.yaml", "no-signal.yaml")]
     words = [word for each in chosen for word in ("-t", each)]
     base, verdicts = tmp_path / "artifacts", tmp_path / "v.json"
@@ -45,7 +45,7 @@ def test_two_boots_on_two_workers_of_which_one_is_killed(hotplate, trixie, tmp_p
             *("--artifacts", base, "--json", verdicts),
         )
         killer.join()
-        # What is on the worker is the image that was sent, once.
+        # The worker cached the image once.
         assert len([*on.folder.glob(f"cache-two/images/*/{trixie.name}")]) == 1
     assert done.status == 0, done
     listed = json.loads(verdicts.read_text())
@@ -64,6 +64,6 @@ def test_two_boots_on_two_workers_of_which_one_is_killed(hotplate, trixie, tmp_p
 
 
 def _booting(folder: Path) -> bool:
-    """Whether a kernel has begun to speak in a case of a worker."""
+    """Return True when a kernel has written to a console of a worker's case."""
     logs = folder.glob("**/console.log")
     return any(b"Linux version" in each.read_bytes() for each in logs)

@@ -1,4 +1,4 @@
-"""docs/recipes/Containerfile, built by podman, and what a container of it can do."""
+"""Build docs/recipes/Containerfile with podman and use hotplate in a container of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def podman() -> Iterator[Podman]:
 
 @pytest.fixture(scope="module")
 def image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The image of the file, on a base that is made here: no registry is asked."""
+    """The container image, on a base that is made here, so that no registry is needed."""
     directory = tmp_path_factory.mktemp("container")
     dist = directory / "dist"
     build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", dist)
@@ -44,11 +44,11 @@ def image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
     command = ("mmdebstrap", "--quiet", "--variant=minbase", "bookworm", base, mirror)
     subprocess.run(command, check=True, timeout=900)
     podman.run("import", str(base), BASE)
-    # What a site would do: its certificates, and which of them pip is to use.
+    # As a site would: its certificates, and a pip.conf that names them.
     (directory / "pip.conf").write_text("[global]\ncert = /etc/site.crt\n")
     mounts = [f"{CERTIFICATES}:/etc/site.crt:ro", f"{directory}/pip.conf:/etc/pip.conf:ro"]
     options = [f"--volume={each}" for each in mounts]
-    # A container of its own for each line, or a network, is more than some hosts give.
+    # Some hosts allow neither a container per build step nor a network for it.
     options += ["--isolation=chroot", "--network=host", "--layers=false"]
     options += [f"--build-arg=BASE={BASE}", f"--tag={HERE}"]
     file = ROOT / "docs" / "recipes" / "Containerfile"
@@ -62,7 +62,7 @@ def image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def in_container(podman: Podman, *words: str, image: str, seconds: int = 300) -> str:
-    """What a command prints in a container without privileges and without a network."""
+    """Return a command's output in a container without privileges and network."""
     done = subprocess.run(
         [podman.program, "run", "--rm", *words[:-1], image, "sh", "-ec", words[-1]],
         env=podman.environment,
@@ -74,7 +74,7 @@ def in_container(podman: Podman, *words: str, image: str, seconds: int = 300) ->
     return done.stdout
 
 
-def test_everything_is_in_it(podman: Podman, image: str):
+def test_container_has_the_command_the_elements_and_the_tools(podman: Podman, image: str):
     script = (
         "hotplate --version; ls $(hotplate elements-path)/heat-config/element-deps;"
         "hotplate build --group script --dry-run -o web.qcow2; hotplate doctor"
@@ -83,12 +83,12 @@ def test_everything_is_in_it(podman: Podman, image: str):
     assert printed.startswith("hotplate ")
     assert "disk-image-create" in printed
     assert "hotplate test can run here" in printed
-    # Nothing is missing but what the container itself does not give.
+    # No tool is missing.
     assert "to install what is missing" not in printed
 
 
 @pytest.mark.boots
-def test_an_image_is_tested_without_privileges(podman: Podman, image: str, bookworm: Path):
+def test_container_tests_an_image_without_privileges(podman: Podman, image: str, bookworm: Path):
     mount = f"--volume={bookworm.parent}:/images:ro"
     words = f"hotplate inspect /images/{bookworm.name}; hotplate test /images/{bookworm.name}"
     printed = in_container(podman, mount, words, image=image, seconds=1500)

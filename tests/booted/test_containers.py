@@ -1,6 +1,6 @@
-"""Containers of both groups run in a booted guest, with docker and with podman.
+"""Containers of both groups in a booted guest, with docker and with podman.
 
-Each run has the hooks on the host (``tests/hooks/containers``), where podman's engine answers both
+Every test run covers the hooks on the host (``tests/hooks/containers``), where podman serves both
 command lines.
 """
 
@@ -31,7 +31,7 @@ GROUPS = "script,docker-cmd,docker-compose"
 SECONDS = 600.0
 
 RELEASES = {"bookworm": ("disk", "_"), "trixie": ("partition", "-")}
-"""By release: a layout, and what stands in the names of containers: they are those of compose 1.29
+"""By release: a layout, and the separator in container names: that of compose 1.29
 in bookworm, and of compose 2 in trixie."""
 
 READ = """
@@ -40,19 +40,19 @@ for i in $(seq 60); do busybox wget -qO - http://127.0.0.1:8080/ && exit; sleep 
 
 
 def lines(shell: Shell, command: str) -> list[str]:
-    """What the command prints, sorted."""
+    """Return the command's output lines, sorted."""
     return sorted(shell.run(command, timeout=SECONDS).check().text.splitlines())
 
 
 class Life:
-    """Containers come and go with a stack; *engine* is the program that runs them."""
+    """The containers of a stack; *engine* is the program that runs them."""
 
     def __init__(self, stack: Stack, shell: Shell) -> None:
         self.stack = stack
         self.shell = shell
 
     def check(self, engine: str, compose_names: list[str]) -> None:
-        """All of them are there and do what the template says."""
+        """Check that all containers run as the template describes."""
         assert self.stack.outputs["codes"] == [0, 0, 0], self.stack.outputs
         assert self.stack.outputs["stdout"].endswith(
             f"inside: first line\nsecond line\nonce {engine}\n"
@@ -67,14 +67,14 @@ class Life:
         assert "(enforce)" in lines(self.shell, profile)[0]
 
     def remove(self, engine: str) -> None:
-        """An update to configs without a container removes what runs."""
+        """Update to configs without a container and check that the running ones go."""
         self.stack.update(parameters={"engine": engine, "running": False})
         assert self.stack.wait(seconds=SECONDS).status == "UPDATE_COMPLETE", self.stack
         assert lines(self.shell, f"{engine} ps --all --quiet") == []
 
 
 def whole_life(image: Path, directory: Path, separator: str, engine: str) -> None:
-    """From the first container to the last one, in one boot."""
+    """Create, check and remove all containers in one boot."""
     names = [f"a-project{separator}{name}{separator}1" for name in ("page", "reader")]
     with Testbed(
         Image.open(image), settings=settings_of_this_run(), directory=directory, events=EventLog()
@@ -89,7 +89,7 @@ def whole_life(image: Path, directory: Path, separator: str, engine: str) -> Non
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_containers_run_with_docker(images, release, tmp_path):
-    """What runs is made in the guest, and no registry is asked."""
+    """The container images are made in the guest, so that no registry is needed."""
     layout, separator = RELEASES[release]
     image = images.get(release, layout, GROUPS)
     whole_life(image, tmp_path / "run", separator, "docker")
@@ -97,7 +97,7 @@ def test_containers_run_with_docker(images, release, tmp_path):
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_containers_run_with_podman(release, hotplate, tmp_path, monkeypatch):
-    """In an image without docker, which would bring along what podman needs."""
+    """Use an image without docker, which would pull in packages that podman needs."""
     monkeypatch.setenv("DIB_HEAT_DOCKER_PACKAGE", "podman")
     layout, separator = RELEASES[release]
     image = tmp_path / "image.qcow2"

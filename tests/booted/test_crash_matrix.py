@@ -1,6 +1,6 @@
-"""Power cuts in a booted guest: no result is lost and no hook is run twice.
+"""Power cuts in a booted guest: no result is lost and no hook runs twice.
 
-Each run of CI kills the runner before each write, and at random moments, without a machine:
+Every CI run kills the runner before each write, and at random moments, without a machine:
 ``tests/hooks/runner/test_crash.py``.
 """
 
@@ -34,8 +34,8 @@ def crash_matrix(image: Path, cuts: int, tmp_path: Path, *words: object, seconds
     return json.loads(figures.read_text())
 
 
-def test_a_cut_at_each_boundary_loses_nothing_and_runs_nothing_twice(without_cloud_init, tmp_path):
-    """In one machine, without cloud-init: a first boot is not what is tried."""
+def test_power_cut_at_each_boundary_loses_no_result(without_cloud_init, tmp_path):
+    """Use one machine without cloud-init: the first boot is not under test."""
     figures = crash_matrix(without_cloud_init, 6, tmp_path, "--machines", 1, seconds=1800)
     assert figures["problems"] == []
     assert figures["moments"] == dict.fromkeys(FIRST, 1)
@@ -43,7 +43,7 @@ def test_a_cut_at_each_boundary_loses_nothing_and_runs_nothing_twice(without_clo
     assert set(figures["statuses"]) <= {"COMPLETE", "FAILED"}
 
 
-def test_two_hundred_cuts(trixie, tmp_path):
+def test_two_hundred_power_cuts_lose_no_result(trixie, tmp_path):
     figures = crash_matrix(trixie, 200, tmp_path, seconds=6 * 3600)
     assert figures["problems"] == []
     assert figures["cuts"] == 200

@@ -1,4 +1,4 @@
-"""Every way to the metadata: each data source of cloud-init, and images without cloud-init."""
+"""Metadata from each data source of cloud-init, and in images without cloud-init."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.xdist_group("datasources"),
 ]
 
-# The guest itself says where its metadata came from.
+# The guest reports where its metadata came from.
 TEMPLATE = {
     "heat_template_version": "2018-08-31",
     "resources": {
@@ -66,7 +66,7 @@ SOURCES = {
     "config-drive-vfat": ("configdrive", r"DataSourceConfigDrive .*\[source=/dev/vdb1\]"),
     "nocloud": ("nocloud", r"DataSourceNoCloud .*/dev/vdb"),
 }
-"""By data source: what `cloud-id` says, and what cloud-init recorded that it used."""
+"""By data source: the output of `cloud-id` and the class that cloud-init recorded."""
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def template(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["ec2", "config-drive-vfat"])
-def test_cloud_init_finds_it(source, trixie, template, test_image):
+def test_cloud_init_finds_the_default_data_source(source, trixie, template, test_image):
     done = test_image(trixie, "--datasource", source, "-t", template)
     assert done.verdict["status"] == "CREATE_COMPLETE", done.stdout
     cloud_id, used = SOURCES[source]
@@ -87,13 +87,13 @@ def test_cloud_init_finds_it(source, trixie, template, test_image):
 
 @pytest.mark.long
 @pytest.mark.parametrize("source", SOURCES)
-def test_cloud_init_finds_each(source, bookworm, template, test_image):
-    test_cloud_init_finds_it(source, bookworm, template, test_image)
+def test_cloud_init_finds_each_data_source(source, bookworm, template, test_image):
+    test_cloud_init_finds_the_default_data_source(source, bookworm, template, test_image)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("source", ["ec2", "config-drive", "config-drive-vfat"])
-def test_the_bootstrap_finds_it(source, without_cloud_init, template, test_image):
+def test_bootstrap_finds_the_data_source(source, without_cloud_init, template, test_image):
     done = test_image(without_cloud_init, "--datasource", source, "-t", template)
     assert done.verdict["status"] == "CREATE_COMPLETE", done.stdout
     assert done.verdict["outputs"]["cloud_id"] == "none"
@@ -120,7 +120,7 @@ def metadata_requests(testbed, since=0):
     ]
 
 
-def test_a_first_boot_without_cloud_init(guest, testbed):
+def test_first_boot_without_cloud_init_applies_the_metadata(guest, testbed):
     assert guest.run("command -v cloud-init").rc != 0
     assert guest.run("stat -c %a /var/lib/heat-cfntools").text == "700"
     assert guest.run("stat -c %a /var/lib/heat-cfntools/cfn-init-data").text == "600"
@@ -131,13 +131,13 @@ def test_a_first_boot_without_cloud_init(guest, testbed):
     assert guest.run("systemctl is-failed heat-config-bootstrap").text == "active"
     failed = guest.run("systemctl list-units --failed --no-legend --plain").text
     assert failed == ""
-    # What the unit asks for is possible: systemd found no cycle to break.
+    # systemd found no ordering cycle in the unit's dependencies.
     assert "ordering cycle" not in guest.journal("")
     deployment = guest.deploy(group="script", config="#!/bin/sh\necho first\n")
     assert deployment.wait().status == "COMPLETE"
 
 
-def test_a_second_boot_asks_for_nothing(guest, testbed):
+def test_second_boot_requests_no_metadata(guest, testbed):
     before = guest.run("stat -c '%n %Y %i' /var/lib/heat-config-bootstrap/* /etc/hostname").text
     since = len(testbed.events)
     guest.reboot()

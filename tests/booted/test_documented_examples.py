@@ -1,4 +1,4 @@
-"""The examples of the documentation, run as its pages say."""
+"""Run the examples of the documentation as the pages describe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXAMPLES = REPOSITORY / "docs" / "examples"
 
 @pytest.fixture
 def run(without_cloud_init, tmp_path) -> Callable[..., None]:
-    """Run pytest on the image, with these words more; no test may fail."""
+    """Return a function that runs pytest on the image with more options; no test may fail."""
 
     def start(*words: object, cwd: Path) -> None:
         options = ("-p", "no:cacheprovider", "--image", without_cloud_init)
@@ -44,7 +44,7 @@ def run(without_cloud_init, tmp_path) -> Callable[..., None]:
     return start
 
 
-def test_every_example_passes(run, tmp_path, nothing_left):
+def test_documented_examples_pass(run, tmp_path, nothing_left):
     report = tmp_path / "report.xml"
     folders = (EXAMPLES / "plugin", EXAMPLES / "hook" / "tests")
     run("--junit-xml", report, *folders, cwd=REPOSITORY)
@@ -90,7 +90,7 @@ def test_there_are_some():
 """
 
 
-def test_every_example_in_a_docstring_holds(run, tmp_path, nothing_left):
+def test_docstring_examples_hold(run, tmp_path, nothing_left):
     path = tmp_path / "test_docstrings.py"
     path.write_text(DOCSTRINGS)
     run("--rootdir", tmp_path, path, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""A good image that the user data does something to at the end of its boot."""
+"""Good images whose user data breaks the network or reboots at the end of the boot."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ power_state: {mode: reboot}
 
 @pytest.fixture
 def plain(tmp_path):
-    """Write the template of a server with nothing but user data."""
+    """Return a function that writes a template of one server with user data only."""
 
     def write(user_data: str = ""):
         given = {"image": "any", "flavor": "any", "user_data_format": "RAW", "user_data": user_data}
@@ -42,8 +42,8 @@ def plain(tmp_path):
 
 
 @pytest.mark.parametrize("words", [(), ("--wiring", "namespace")], ids=["networks", "isolated"])
-def test_network_that_is_off_at_the_end_of_the_boot_fails(bookworm, test_image, plain, words):
-    """It had its metadata over that network before."""
+def test_network_switched_off_at_end_of_boot_fails(bookworm, test_image, plain, words):
+    """The guest fetched its metadata over that network before."""
     done = test_image(bookworm, "-t", plain(SWITCH_OFF), *words)
     assert done.status == 1, done.stdout
     reached = {each["stage"]: each["seconds"] for each in done.verdict["stages"]}
@@ -54,9 +54,9 @@ def test_network_that_is_off_at_the_end_of_the_boot_fails(bookworm, test_image, 
     assert good.status == 0, good.stdout
 
 
-def test_reboot_that_the_user_data_asks_for_passes(bookworm, test_image, plain):
-    """cloud-init's cc_power_state_change, some seconds after its last stage."""
+def test_reboot_by_user_data_passes(bookworm, test_image, plain):
+    """cloud-init's cc_power_state_change reboots some seconds after its last stage."""
     done = test_image(bookworm, "-t", plain(REBOOT))
     assert done.status == 0, done.stdout
-    # Whether it is seen to reboot depends on when the run has ended.
+    # The run may end before the reboot is seen.
     assert {each["kind"] for each in done.verdict["noticed"]} <= {"guest-rebooted", "failed-unit"}

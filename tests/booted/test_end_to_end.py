@@ -1,4 +1,4 @@
-"""The whole path: an image that was built here boots, and a real Heat says what it says."""
+"""End to end: an image built here boots, and a real Heat creates the stack."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def sample(seeds):
     return seeds / "one-template-sample"
 
 
-def test_the_sample_template_unmodified(bookworm, sample, test_image, nothing_left):
+def test_unmodified_sample_template_passes(bookworm, sample, test_image, nothing_left):
     before = _hash(bookworm)
     passes(test_image(bookworm, "-t", sample / "template.yaml"))
     assert _hash(bookworm) == before
 
 
 @pytest.mark.long
-def test_on_two_images_at_once(bookworm, trixie, sample, test_image, nothing_left):
-    """A whole disk with bookworm and a partition with trixie, in two runs that do not meet."""
+def test_two_images_pass_in_parallel_runs(bookworm, trixie, sample, test_image, nothing_left):
+    """A whole disk with bookworm and a partition with trixie, in independent runs."""
     images = {"disk": bookworm, "partition": trixie}
     before = {name: _hash(image) for name, image in images.items()}
     with ThreadPoolExecutor() as pool:
@@ -52,7 +52,7 @@ def test_on_two_images_at_once(bookworm, trixie, sample, test_image, nothing_lef
 
 
 def passes(done):
-    """What a good image's run says, and leaves."""
+    """Check the verdict and the artifacts of a good image."""
     assert done.status == 0, done.stdout
     verdict = done.verdict
     assert verdict["status"] == "CREATE_COMPLETE"
@@ -73,7 +73,7 @@ def _hash(path):
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def test_a_script_that_fails_is_a_failed_stack_with_its_words(
+def test_failing_script_fails_the_stack_with_its_output(
     without_cloud_init, sample, test_image, tmp_path
 ):
     shutil.copytree(sample, tmp_path / "sample")
@@ -83,7 +83,7 @@ def test_a_script_that_fails_is_a_failed_stack_with_its_words(
         without_cloud_init, "-t", tmp_path / "sample" / "template.yaml", "--pause-on-fail"
     )
     assert done.status == 1
-    # There is nobody to press Enter.
+    # stdin is not a terminal, so nothing waits for Enter.
     for line in ("ssh -F ", "hotplate shell --directory ", "hotplate monitor --directory "):
         assert f"    {line}" in done.stdout
     assert not list(done.folder.rglob("doors/control"))

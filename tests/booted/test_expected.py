@@ -1,6 +1,6 @@
-"""What is expected follows from the template: a few kinds of them, on guests that really boot.
+"""Expectations derived from the template: a few kinds, in booted guests.
 
-The table of all kinds is tried on played guests, in ``tests/trial/test_expected.py``; templates
+``tests/trial/test_expected.py`` covers all kinds with played guests.  Templates
 without a deployment, and with one that sends no signal, boot in ``test_many.py``.
 """
 
@@ -24,11 +24,11 @@ TEMPLATES = Path(__file__).parent / "templates"
     ("name", "image"),
     [
         pytest.param("one-of-two", "without_cloud_init", id="one-of-two", marks=pytest.mark.long),
-        # Its program is user data.
+        # This program is the user data.
         pytest.param("wait-condition", "trixie", id="wait-condition"),
     ],
 )
-def test_a_good_image_passes(request, test_image, nothing_left, name, image):
+def test_good_image_passes(request, test_image, nothing_left, name, image):
     done = test_image(request.getfixturevalue(image), "-t", TEMPLATES / f"{name}.yaml")
     assert done.status == 0, done.stdout
     servers = done.verdict["servers"]
@@ -37,10 +37,10 @@ def test_a_good_image_passes(request, test_image, nothing_left, name, image):
 
 
 @pytest.mark.long
-def test_the_server_with_the_deployment_is_named_when_its_agent_is_masked(
+def test_masked_agent_names_the_server_with_the_deployment(
     without_cloud_init, test_image, nothing_left
 ):
-    """The helper beside it is only to be there, and is."""
+    """The helper server has no deployment and only has to boot."""
     mask = "systemd.mask=os-collect-config.service"
     done = test_image(without_cloud_init, "-t", TEMPLATES / "one-of-two.yaml", "--append", mask)
     assert done.status == 1, done.stdout

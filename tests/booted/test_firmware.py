@@ -1,6 +1,6 @@
-"""What starts an image: UEFI, for a whole disk and for a kernel that is beside its partition.
+"""Boot with UEFI: a whole disk, and a partition with its kernel beside it.
 
-BIOS, of both kinds, is what test_end_to_end.py boots with.
+test_end_to_end.py boots both kinds with BIOS.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ def passes(done) -> None:
 
 
 @pytest.mark.network
-def test_a_whole_disk_for_uefi(images, test_image, nothing_left):
-    """It has nothing that a BIOS could start, and so is given UEFI without being told."""
+def test_uefi_disk_boots_without_an_option(images, test_image, nothing_left):
+    """The disk has no BIOS boot loader, so UEFI is chosen for it."""
     disk = images.get("trixie", "disk", "script", "--firmware", "uefi")
     done = test_image(disk)
     passes(done)
@@ -26,5 +26,5 @@ def test_a_whole_disk_for_uefi(images, test_image, nothing_left):
     assert "Linux version" in console
 
 
-def test_a_partition_with_its_kernel_under_uefi(without_cloud_init, test_image, nothing_left):
+def test_partition_image_boots_under_uefi(without_cloud_init, test_image, nothing_left):
     passes(test_image(without_cloud_init, "--firmware", "uefi"))

@@ -20,7 +20,7 @@ pytestmark = [
 SECONDS = 3600
 
 
-def test_five_servers_of_a_group_have_one_deployment_each(testbed_of, without_cloud_init) -> None:
+def test_each_server_of_a_group_gets_one_deployment(testbed_of, without_cloud_init) -> None:
     testbed = testbed_of(without_cloud_init, memory=512)
     stack = Stack.create(
         testbed.cloud, load(Path(__file__).parent / "templates" / "five.yaml"), name="five"

@@ -1,4 +1,4 @@
-"""What a booted guest lets nobody read, and what it does while Heat cannot be reached."""
+"""A booted guest keeps its secrets private and signals again while Heat is down."""
 
 from __future__ import annotations
 
@@ -82,15 +82,15 @@ DEPLOYED = {
     "ansible": (ANSIBLE, {}, ["password"]),
     "salt": (SALT, {}, ["password"]),
     "cfn-init": (CFN_INIT, {}, []),
-    # It has no modes: files are for everybody, as heat-agents', and a directory keeps others out.
+    # Its files are world-readable, as heat-agents' are; the directory keeps others out.
     "json-file": ({"/etc/private/app.json": {"password": {"get_input": "password"}}}, {}, []),
 }
 
-# Commands that tell where the words in a file, the pattern, can be found.
+# Commands that search the words in a pattern file, by place.
 PLACES = {
     "the journal": "journalctl --no-pager --output export | grep -aoF -f {pattern}",
     "the logs": "grep -rlaF -f {pattern} /var/log /run/log",
-    # What others, or a group, may read and can reach; only what was written since the mark.
+    # Files that group or others can read and reach, written since the mark.
     "readable files": (
         r"find / \( -path /proc -o -path /sys -o -path /dev -o -type d ! -perm /011 \) -prune -o "
         r"-type f -perm /044 -newer {pattern} -print0 | xargs -0r grep -lF -f {pattern}"
@@ -103,14 +103,14 @@ PLACES = {
 
 
 def look_for(pattern: str, guest: ServerUnderTest) -> dict[str, str]:
-    """What each place shows of the words in the pattern file."""
+    """Return the matches of the pattern file in each place."""
     return {
         place: guest.run(command.format(pattern=pattern), timeout=180).text
         for place, command in PLACES.items()
     }
 
 
-def test_a_password_is_in_no_log_and_in_no_file_that_others_read(guest):
+def test_password_is_in_no_log_and_no_file_readable_by_others(guest):
     password = f"planted-{secrets.token_hex(12)}"
     control = f"control-{secrets.token_hex(12)}"
     guest.copy_in(f"{password}\n".encode(), "/root/planted", mode=0o600)
@@ -131,7 +131,7 @@ def test_a_password_is_in_no_log_and_in_no_file_that_others_read(guest):
         if DEPLOYED[group][2]:
             assert deployment.outputs["password"] == password, group
 
-    # Each search finds what is there to be found.
+    # Control: each search finds a word that is there.
     guest.run("logger < /root/control; journalctl --sync").check()
     guest.run(f"printf %s {control} | tee /var/lib/open > /var/log/open").check()
     guest.run("chmod 0644 /var/lib/open").check()
@@ -160,7 +160,7 @@ printf %s "$label" > "$heat_outputs_path.label"
 @pytest.mark.parametrize(
     ("kind", "words"), [("refuse", "connect|refused|reset|closed"), ("status", "500")]
 )
-def test_a_signal_that_is_not_taken_arrives_when_it_can(kind, words, guest, testbed):
+def test_refused_signal_is_sent_again_until_accepted(kind, words, guest, testbed):
     since = len(testbed.events)
     line = guest.console.position
     deployment = guest.deploy(

@@ -1,4 +1,4 @@
-"""``hotplate hook check --image``: hooks in an image, in a guest that is restored."""
+"""``hotplate hook check --image``: check an image's hooks in a restored guest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 1500
 
 
 def check(*words):
-    """Type the command; return its exit status, and its lines by name or what it has to say."""
+    """Run the command; return its exit status, and its lines by name or its message."""
     done = subprocess.run(
         [sys.executable, "-m", "hotplate", "hook", "check", *map(str, words), "--json"],
         capture_output=True,
@@ -33,7 +33,7 @@ def check(*words):
     return done.returncode, {each["name"]: each for each in json.loads(done.stdout)["lines"]}
 
 
-def test_a_hook_of_ours(trixie):
+def test_own_hook_passes(trixie):
     status, lines = check("script", "--image", trixie)
     assert {name: each["faults"] for name, each in lines.items() if each["faults"]} == {}
     states = {name: each["state"] for name, each in lines.items()}
@@ -44,8 +44,8 @@ def test_a_hook_of_ours(trixie):
     )
 
 
-def test_what_is_no_hook_fails_and_what_is_not_there_is_named(trixie, tmp_path):
-    """A program of the image that is no hook stands for a bad one."""
+def test_non_hook_fails_and_missing_hook_is_named(trixie, tmp_path):
+    """Any other program of the image serves as a bad hook."""
     config = tmp_path / "ok"
     config.write_text("@word@\n")
     given = ["--image", trixie, "--config", f"ok={config}"]

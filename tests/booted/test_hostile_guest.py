@@ -1,6 +1,6 @@
-"""A hostile guest, really booted, and a well-behaved one beside it that is to notice nothing.
+"""A booted hostile guest must not disturb a well-behaved one beside it.
 
-Prints how much the memory of this process, which is the harness, grew under each attack.
+Prints how much memory this process, the harness, gained under each attack.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ pytestmark = [
 
 ATTACKS = Path(__file__).parent / "attacks.py"
 GROWTH = 64 << 20
-"""Bytes: how much the harness may grow, whatever a guest does."""
+"""Limit of the harness's memory growth under an attack, in bytes."""
 SECONDS = 20
 
 
 def resident(field: str = "VmRSS") -> int:
-    """What this process has in memory, in bytes; VmHWM is the most since :func:`begin`."""
+    """Return a memory figure of this process in bytes; VmHWM is the peak since :func:`begin`."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) << 10
@@ -55,7 +55,7 @@ def testbed(testbed_of, without_cloud_init) -> Testbed:
 @pytest.fixture(scope="module")
 def good(testbed) -> ServerUnderTest:
     server = ServerUnderTest(testbed, warm.boot(testbed))
-    # What is loaded at the first deployment only is no growth by an attack.
+    # Modules imported at the first deployment must not count as growth by an attack.
     works(server, "first")
     return server
 
@@ -83,7 +83,7 @@ def floods(testbed: Testbed, server: ServerUnderTest) -> list[str]:
 
 @contextlib.contextmanager
 def attack(bad: ServerUnderTest, good: ServerUnderTest, name: str, command: str) -> Iterator[None]:
-    """Begin an attack in the one guest, and let the other finish a deployment meanwhile."""
+    """Start an attack in one guest and let the other finish a deployment meanwhile."""
     before = begin()
     bad.run(f"systemd-run --quiet --collect --unit=attack-{name} sh -c '{command}'").check()
     yield
@@ -96,7 +96,7 @@ def attack(bad: ServerUnderTest, good: ServerUnderTest, name: str, command: str)
 
 
 @pytest.mark.parametrize("name", ["paths", "tokens", "idle", "websockets"])
-def test_the_network(testbed, bad, good, name):
+def test_network_attacks_do_not_disturb_the_other_guest(testbed, bad, good, name):
     with attack(bad, good, name, f"python3 /root/attacks.py {name} {SECONDS}"):
         if name in ("idle", "websockets"):
             retry(
@@ -107,7 +107,7 @@ def test_the_network(testbed, bad, good, name):
     bad.run(f"systemctl stop attack-{name}; true")
 
 
-def test_the_console(testbed, bad, good):
+def test_console_flood_does_not_disturb_the_other_guest(testbed, bad, good):
     command = f'timeout {SECONDS * 30} yes "" > /dev/ttyS0'
     with attack(bad, good, "console", command):
         retry(
@@ -118,8 +118,8 @@ def test_the_console(testbed, bad, good):
     bad.run("systemctl stop attack-console; true")
 
 
-def test_the_ports(testbed, bad, good):
-    """Last, for the guest's own shell is what is replaced by an endless stream."""
+def test_port_floods_do_not_disturb_the_other_guest(testbed, bad, good):
+    """Runs last, because an endless stream replaces the guest's own shell."""
     endless = f"""
         for name in /sys/class/virtio-ports/*/name; do
             case $(cat $name) in
@@ -131,13 +131,13 @@ def test_the_ports(testbed, bad, good):
     bad.copy_in(endless.encode(), "/root/endless.sh")
     command = f"rm -r {DIRECTORY}; systemctl stop hotplate-shell; sh /root/endless.sh"
     with attack(bad, good, "ports", command):
-        # It answers until the attack has got that far.
+        # The shell answers until the attack has replaced it.
         retry(lambda _: is_lost(bad) or None, GuestDeadline(SECONDS * 20, "its shell's end"))
         assert is_lost(bad)
 
 
 def is_lost(server: ServerUnderTest) -> bool:
-    """Whether a command fails as a user of the plug-in meets it."""
+    """Return True when a command fails with the error that a plug-in user gets."""
     try:
         server.run("true", timeout=5)
     except (DeadlineExceeded, MachineLostError):

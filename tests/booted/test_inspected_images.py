@@ -1,7 +1,7 @@
-"""Whole images, looked into without booting them: as they were built, and each spoiled in one way.
+"""Inspect whole images without booting them, as built and with one fault each.
 
-What is planted in a whole image is what the issue of an image that explains itself names; all that
-is looked for is planted in small trees, in ``tests/inspection/test_findings.py``.
+Whole images get a selection of the faults; ``tests/inspection/test_findings.py`` plants all of them
+in small trees.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ SPOILED = {
     "credentials": f"mkdir -p root/.ssh; echo '{KEY}' > root/.ssh/id_ed25519",
     "logs": "echo 'of another server' > var/log/cloud-init.log",
 }
-"""The kind of a finding -> commands of a shell, in the root directory of the image."""
+"""Kind of finding -> shell commands, run in the root directory of the image."""
 
 
 def inspect(image: Path, *options: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What ``hotplate inspect`` says of an image.
+    """Return the document of ``hotplate inspect`` for an image.
 
     :param below: a program that runs it, with its options.
     """
@@ -71,7 +71,7 @@ def kinds(document: dict[str, Any]) -> list[str]:
 
 @pytest.fixture
 def spoil(tmp_path: Path) -> Iterator[Callable[[Path, str], Path]]:
-    """Copy an image, run commands in it, and return the copy, which goes with the test."""
+    """Copy an image, run commands in it, and return the copy, deleted after the test."""
     copy = tmp_path / "web.raw"
 
     def spoiled(image: Path, plant: str) -> Path:
@@ -88,7 +88,7 @@ def spoil(tmp_path: Path) -> Iterator[Callable[[Path, str], Path]]:
     copy.unlink(missing_ok=True)
 
 
-def test_an_image_as_it_was_built(trixie: Path):
+def test_image_as_built_has_no_finding(trixie: Path):
     document = inspect(trixie)
     assert document["findings"] == []
     assert document["manifest"] == "fits"
@@ -103,11 +103,11 @@ def test_an_image_as_it_was_built(trixie: Path):
 
 
 @pytest.mark.parametrize("kind", SPOILED)
-def test_what_is_spoiled_is_named_and_nothing_else(trixie: Path, spoil, kind: str):
+def test_planted_fault_is_the_only_finding(trixie: Path, spoil, kind: str):
     assert kinds(inspect(spoil(trixie, SPOILED[kind]))) == [kind]
 
 
-def test_all_of_it_in_another_release_with_a_partition_table(bookworm: Path, spoil):
+def test_all_faults_are_found_in_a_disk_of_another_release(bookworm: Path, spoil):
     document = inspect(bookworm)
     assert document["findings"] == []
     assert document["distribution"]["codename"] == "bookworm"
@@ -116,8 +116,8 @@ def test_all_of_it_in_another_release_with_a_partition_table(bookworm: Path, spo
     assert kinds(inspect(spoil(bookworm, "\n".join(SPOILED.values())))) == sorted(SPOILED)
 
 
-def test_a_user_without_rights_sees_the_same(bookworm: Path):
-    """In a namespace in which we are not root, and have no right on what is outside of it."""
+def test_unprivileged_user_sees_the_same(bookworm: Path):
+    """Run in a user namespace without root and without rights outside it."""
     unshare = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
     if subprocess.run([*unshare, "true"], check=False).returncode != 0:
         pytest.skip("this host has no user namespaces")
@@ -127,7 +127,7 @@ def test_a_user_without_rights_sees_the_same(bookworm: Path):
 
 
 def diff(*words: object) -> dict[str, Any]:
-    """What ``hotplate diff`` says of two images."""
+    """Return the document of ``hotplate diff`` for two images."""
     done = subprocess.run(
         [sys.executable, "-m", "hotplate", "diff", "--json", *map(str, words)],
         cwd=REPOSITORY,
@@ -151,10 +151,10 @@ echo 'ops:x:1500:1500:Operations:/home/ops:/bin/bash' >> etc/passwd
 rm {WANTS}/os-collect-config.service
 install {PUPPET} usr/libexec/heat-config/hooks/puppet
 """
-"""What has changed since yesterday: commands of a shell, in the root directory of the image."""
+"""Changes since yesterday: shell commands, run in the root directory of the image."""
 
 
-def test_what_has_changed_since_yesterday(trixie: Path, spoil):
+def test_diff_names_the_changes_since_yesterday(trixie: Path, spoil):
     document = diff(trixie, spoil(trixie, TODAY))
     assert document["packages"][0]["after"] == "99"
     assert named(document["packages"]) == [("changed", "adduser")]
@@ -175,9 +175,7 @@ def test_what_has_changed_since_yesterday(trixie: Path, spoil):
     }
 
 
-def test_two_releases_and_a_picture_of_what_takes_the_space(
-    bookworm: Path, trixie: Path, tmp_path: Path
-):
+def test_diff_of_two_releases_draws_the_sizes(bookworm: Path, trixie: Path, tmp_path: Path):
     page = tmp_path / "diff.html"
     document = diff("--html", page, bookworm, trixie)
     changed = {each["name"]: each for each in document["packages"]}
@@ -195,7 +193,7 @@ def test_two_releases_and_a_picture_of_what_takes_the_space(
 
 
 @pytest.mark.long
-def test_a_cloud_image_of_debian_lacks_the_agent_only(tmp_path: Path):
+def test_debian_cloud_image_lacks_only_the_agent(tmp_path: Path):
     try:
         disk = debian_cloud_image.make(tmp_path / "debian.raw", "trixie")
         document = inspect(disk)
@@ -215,8 +213,8 @@ def test_a_cloud_image_of_debian_lacks_the_agent_only(tmp_path: Path):
 
 
 @pytest.mark.long
-def test_an_image_of_heat_agents_is_read_as_it_is():
-    """The one that ours is measured against; it is made when it is not there."""
+def test_image_of_heat_agents_is_inspected():
+    """The image that ours is compared with; built when it is missing."""
     bench = [REPOSITORY / "tools" / "bench-incumbents", "--only", "image"]
     subprocess.run(bench, check=True, timeout=1500)
     *_, image = sorted((cache_dir() / "incumbents").glob("*.qcow2"))
@@ -234,14 +232,14 @@ IMAGES = (
     ("partition", ("--install-type", "package")),
     ("disk", ("--firmware", "uefi")),
 )
-"""Of trixie, as other tests have them built."""
+"""Images of trixie that other tests build as well."""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("layout", "words"), IMAGES, ids=lambda each: each if isinstance(each, str) else each[-1]
 )
-def test_other_kinds_have_no_finding(images, layout: str, words: tuple[str, ...]):
+def test_other_kinds_of_images_have_no_finding(images, layout: str, words: tuple[str, ...]):
     image = images.get("trixie", layout, "script", *words)
     document = inspect(image)
     assert document["findings"] == []
@@ -271,13 +269,13 @@ FORGET = (
     "heat-agent-forget --capture; truncate -s 0 /etc/machine-id; "
     "systemctl stop 'systemd-journald*'; find /var/log -type f -delete"
 )
-"""Nobody may write a log any more, cloud-init and journald included. The last commands are what the
-other findings say."""
+"""After these commands nothing writes a log, cloud-init and journald included. The last commands
+are the fixes that the other findings name."""
 
 
 @pytest.mark.long
 @pytest.mark.boots
-def test_a_disk_that_was_a_server_and_what_mends_it(trixie: Path, testbed_of):
+def test_disk_of_a_used_server_passes_after_the_named_fixes(trixie: Path, testbed_of):
     testbed = testbed_of(trixie)
     stack = Stack.create(testbed.cloud, load(BUILTIN, parameters={"word": "captured"}))
     assert stack.wait(seconds=600.0).status == "CREATE_COMPLETE", stack
@@ -286,7 +284,7 @@ def test_a_disk_that_was_a_server_and_what_mends_it(trixie: Path, testbed_of):
     for suffix in (".vmlinuz", ".initrd"):
         disk.with_suffix(suffix).symlink_to(trixie.with_suffix(suffix))
     shell = server.shell()
-    # Without the memory of the guest, which has what its disk lacks.
+    # Remount read-only, so that the disk has all that the guest holds in memory.
     shell.run(READ_ONLY).check()
     assert kinds(inspect(disk, "--allow-backing")) == LEFT
     shell.run(f"{FORGET}; {READ_ONLY}").check()

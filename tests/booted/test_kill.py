@@ -1,6 +1,6 @@
-"""SIGKILL of the harness at any moment leaves nothing, and the next run works.
+"""A SIGKILL of the harness at any moment leaves nothing behind; the next run works.
 
-Each run of CI kills a session and its machines, which boot nothing, in ``tests/cli/test_up.py``.
+Every CI run kills a session with machines that boot nothing, in ``tests/cli/test_up.py``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TESTS = """
 
 
 def all_ended(machines) -> None:
-    """No QEMU outlives the one who started it by more than moments."""
+    """Assert that QEMU ends within moments of the process that started it."""
     end = time.monotonic() + 10
     while machines() and time.monotonic() < end:
         time.sleep(0.05)
@@ -40,7 +40,7 @@ def all_ended(machines) -> None:
 
 
 def one_is_up(machines, directory: Path) -> None:
-    """Wait, within bounds, until there is a QEMU of a run that has that directory."""
+    """Wait up to a limit for a QEMU of the run in that directory."""
     end = time.monotonic() + 120
     while not machines(directory) and time.monotonic() < end:
         time.sleep(0.05)
@@ -50,12 +50,14 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_ten_random_moments(without_cloud_init, tmp_path, machines, test_image, nothing_left):
+def test_kill_of_a_run_at_ten_random_moments_leaves_nothing(
+    without_cloud_init, tmp_path, machines, test_image, nothing_left
+):
     chance = random.Random(2)
     met = 0
     for number in range(MOMENTS):
-        # A directory for each: the QEMU of a run that was killed while it started it may be seen in
-        # the next one, and ends at once.
+        # One directory per run: a QEMU that was just being started when its run was killed may
+        # show up in the next run; it ends at once.
         folder = tmp_path / str(number)
         child = subprocess.Popen(
             [sys.executable, "-m", "hotplate", "test", without_cloud_init, "--artifacts", folder],
@@ -70,9 +72,9 @@ def test_ten_random_moments(without_cloud_init, tmp_path, machines, test_image, 
         child.send_signal(signal.SIGKILL)
         child.wait()
         all_ended(machines)
-    # The moments are worth something only if QEMU was up at some of them.
+    # The test proves something only if QEMU was up at some of the moments.
     assert met >= MOMENTS // 2
-    # What was killed is in nobody's way; and the built-in template passes, and JUnit says so.
+    # The killed runs do not disturb the next one, which passes and writes JUnit.
     done = test_image(without_cloud_init, "--junit", tmp_path / "result.xml")
     assert done.status == 0, done.stdout
     assert "PASSED" in done.stdout
@@ -80,7 +82,7 @@ def test_ten_random_moments(without_cloud_init, tmp_path, machines, test_image, 
 
 
 class Pytest:
-    """pytest with the plug-in, in a folder with four short tests."""
+    """A run of pytest with the plug-in, in a folder with four short tests."""
 
     def __init__(self, image: Path, folder: Path, *words: str) -> None:
         (folder / "test_hooks.py").write_text(textwrap.dedent(TESTS))
@@ -100,10 +102,12 @@ class Pytest:
         assert self.start().wait(SECONDS) == 0, (self.folder / "log").read_text()
 
 
-def test_twenty_random_moments_of_pytest(without_cloud_init, tmp_path, machines, nothing_left):
+def test_kill_of_pytest_at_twenty_random_moments_leaves_nothing(
+    without_cloud_init, tmp_path, machines, nothing_left
+):
     tests = Pytest(without_cloud_init, tmp_path)
     tests.passes()
-    # What asks QEMU for its version runs in the folder itself.
+    # The process that asks QEMU for its version runs in the folder itself.
     artifacts = tmp_path / "a"
     chance = random.Random(3)
     met = 0
@@ -123,8 +127,10 @@ def test_twenty_random_moments_of_pytest(without_cloud_init, tmp_path, machines,
     tests.passes()
 
 
-def test_twenty_random_moments_of_a_worker(without_cloud_init, tmp_path, machines, nothing_left):
-    """pytest goes on with another worker in its place; then it is killed itself."""
+def test_kill_of_a_worker_at_twenty_random_moments_leaves_nothing(
+    without_cloud_init, tmp_path, machines, nothing_left
+):
+    """pytest replaces the worker; then pytest is killed as well."""
     tests = Pytest(without_cloud_init, tmp_path, "-n", "2")
     tests.passes()
     chance = random.Random(4)

@@ -24,7 +24,7 @@ RUN_SECONDS = 1500
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def test_two_images_with_two_templates_side_by_side(
+def test_two_images_and_two_templates_run_side_by_side(
     hotplate, seeds, trixie, without_cloud_init, tmp_path
 ):
     chosen = [
@@ -53,13 +53,13 @@ def test_two_images_with_two_templates_side_by_side(
 
 
 def test_releases_are_built_booted_and_kept(hotplate, tmp_path):
-    # A variable of a build makes images of this test's own, out of the downloads of this host.  It
-    # names no path: what is there would be part of the images.
+    # A build variable gives this test its own images, from the host's downloads.  It is not a
+    # path, because the files at a path would count as part of the image.
     own = {**os.environ, "DIB_HOTPLATE_TEST": f"of {tmp_path}"}
     verdicts = tmp_path / "v.json"
     words = ("test", "--release", "bookworm,trixie", "--json", verdicts, "-j", "2")
     words += ("--artifacts", tmp_path / "artifacts", "-t")
-    # Fails without a boot: it is about the images by then.
+    # Fails without a boot: only the images matter from here on.
     without_server = tmp_path / "without-server.yaml"
     without_server.write_text(
         "heat_template_version: wallaby\n"
@@ -86,7 +86,7 @@ def manifest(image: Path) -> Path:
     return image.with_suffix(".manifest.json")
 
 
-def test_what_passes_alone_passes_side_by_side_ten_times(hotplate, without_cloud_init, tmp_path):
+def test_passing_cases_pass_ten_times_side_by_side(hotplate, without_cloud_init, tmp_path):
     words = ("test", without_cloud_init, "--datasource", "openstack,ec2", "--retry-lost", "0")
     alone = hotplate(*words, "-j", "1", "--artifacts", tmp_path / "alone")
     assert alone.status == 0, alone

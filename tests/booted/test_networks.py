@@ -1,4 +1,4 @@
-"""Two servers of a stack on one network: what they reach, and what neither can."""
+"""Two servers of a stack on one network reach each other and nothing else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [
 ]
 SECONDS = 900
 HOST = ("169.254.169.254", "127.0.0.1", "10.0.2.2", "192.0.2.1")
-"""Where a guest of QEMU's own network would find its host, and an address of somewhere else."""
+"""The host's address in QEMU's user network, and an address of another network."""
 METADATA = "http://169.254.169.254/openstack/latest/meta_data.json"
 ARP = """
 import socket, sys
@@ -40,7 +40,7 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
     for _ in range(20):
         raw.send(frame)
 """
-"""Tells everybody that an address is at a MAC address (RFC 826, an answer nobody asked for)."""
+"""Announces an address at a MAC address (RFC 826, an unsolicited reply)."""
 
 
 FORGE = """
@@ -74,7 +74,7 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
     for _ in range(20):
         raw.send(frame)
 """
-"""Sends what a port may not send (IEEE 802.3 and 802.1Q, RFC 791, RFC 8200, RFC 2131)."""
+"""Sends frames that a port must not send (IEEE 802.3 and 802.1Q, RFC 791, 8200, 2131)."""
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def address(server: Server) -> str:
 
 
 def fetches(server: Server, url: str, options: str = "") -> bool:
-    """Whether anything answers there; the guest has curl, or this says nothing."""
+    """Return True when the URL answers; the guest must have curl."""
     shown = run(server, f"curl -sS -m 5 {options} {url} -o /dev/null 2>&1; echo status $?")
     assert shown.endswith(("status 0", "status 7", "status 28")), shown
     return shown.endswith("status 0")
@@ -112,7 +112,7 @@ def who_asks(server: Server) -> str:
     return run(server, f"curl -sS -m 20 {METADATA}")
 
 
-def test_the_second_server_fetches_a_page_from_the_first(stack: Stack, servers) -> None:
+def test_second_server_fetches_a_page_from_the_first(stack: Stack, servers) -> None:
     assert stack.status == "CREATE_COMPLETE", stack.reason
     assert stack.outputs["by_address"] == stack.outputs["by_name"] == "a page of web"
     assert stack.outputs["address"] == address(servers["web"])
@@ -121,7 +121,7 @@ def test_the_second_server_fetches_a_page_from_the_first(stack: Stack, servers) 
         assert server.spec.id in who_asks(server)
 
 
-def test_the_harness_connects_to_a_server(servers) -> None:
+def test_harness_connects_to_a_server(servers) -> None:
     with servers["web"].machine.wiring.connect(8099, seconds=60) as connection:
         connection.settimeout(60)
         connection.sendall(b"GET /page HTTP/1.0\r\n\r\n")
@@ -131,25 +131,25 @@ def test_the_harness_connects_to_a_server(servers) -> None:
 
 @pytest.fixture(scope="module")
 def bystander() -> Iterator[int]:
-    """A server on every address of the host; its port."""
+    """The port of a server that listens on every address of the host."""
     with socket.create_server(("", 0)) as listener:
         yield listener.getsockname()[1]
 
 
 def own_address() -> str:
-    """The address that the host would send from; nothing is sent."""
+    """Return the host's source address; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])
 
 
-def test_neither_the_host_nor_anything_else_is_reached(servers, bystander: int) -> None:
+def test_guest_reaches_neither_the_host_nor_other_networks(servers, bystander: int) -> None:
     client = servers["client"]
     services = client.spec.ports[0].addresses[0].dhcp_server
     routes = (f"default via {services} metric 1", f"10.0.2.0/24 via {services}")
     run(client, "; ".join(f"ip route add {each}" for each in routes))
     try:
-        # The last is that of the servers that are by themselves.
+        # The last address is that of isolated servers.
         for target in (*HOST, services, own_address(), "169.254.169.15"):
             assert not fetches(client, f"http://{target}:{bystander}/")
     finally:
@@ -164,7 +164,7 @@ def requests_of(testbed: Testbed, server: Server) -> int:
     )
 
 
-def test_anothers_address_gets_nobodys_metadata(testbed: Testbed, servers) -> None:
+def test_request_from_another_servers_address_gets_no_metadata(testbed: Testbed, servers) -> None:
     web, client = servers["web"], servers["client"]
     seen = requests_of(testbed, web)
     nic = run(client, "ls /sys/class/net | grep -vx lo")
@@ -179,7 +179,7 @@ def test_anothers_address_gets_nobodys_metadata(testbed: Testbed, servers) -> No
 
 
 @pytest.mark.parametrize("whose", ["web", "services"])
-def test_arp_in_anothers_name_moves_nobody(servers, whose: str) -> None:
+def test_forged_arp_redirects_no_traffic(servers, whose: str) -> None:
     web, client = servers["web"], servers["client"]
     own = client.spec.ports[0]
     victim = address(web) if whose == "web" else own.addresses[0].dhcp_server
@@ -201,7 +201,7 @@ def test_arp_in_anothers_name_moves_nobody(servers, whose: str) -> None:
         ("ipv6", "protocol"),
     ],
 )
-def test_what_is_forged_reaches_nobody(servers, kind: str, reason: str) -> None:
+def test_forged_frames_reach_no_server(servers, kind: str, reason: str) -> None:
     web, client = servers["web"], servers["client"]
     own, other = (each.spec.ports[0] for each in (client, web))
     ends = [each.mac.replace(":", "") for each in (own, other)]
@@ -229,7 +229,7 @@ done
 
 
 @pytest.mark.parametrize("cut", ["block", "part"])
-def test_a_hook_waits_for_the_other_server_until_its_link_is_back(
+def test_hook_waits_for_other_server_until_its_link_is_back(
     testbed: Testbed, servers, cut: str
 ) -> None:
     web, client = (ServerUnderTest(testbed, servers[name]) for name in ("web", "client"))
@@ -253,13 +253,13 @@ def test_a_hook_waits_for_the_other_server_until_its_link_is_back(
     assert deployment.outputs["page"] == "a page of web", client.diagnosis()
 
 
-def test_the_crash_of_one_leaves_the_other(testbed: Testbed, servers) -> None:
+def test_crash_of_one_server_leaves_the_other(testbed: Testbed, servers) -> None:
     web, client = servers["web"], servers["client"]
     testbed.compute.stop(web.spec.id)
     assert not fetches(client, f"http://{address(web)}:8099/page")
     assert client.spec.id in who_asks(client)
     testbed.compute.start(web.spec.id)
-    # What the deployment started is gone with the power; that the guest refuses is an answer.
+    # The crash ended the process that was deployed; a refused connection is an answer.
     retry(
         lambda _: "(7)" in run(client, "curl -sS -m 5 http://web.novalocal:8099/ 2>&1") or None,
         GuestDeadline(SECONDS, "the first server to be there again"),

@@ -1,4 +1,4 @@
-"""``--os-cloud``, of the command and of the plug-in, against ``hotplate up`` with booted guests."""
+"""``--os-cloud`` of the command and the plug-in, against ``hotplate up`` with booted guests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [
 
 SECONDS = 1200
 STACK_SECONDS = 600
-"""Until pytest prints what its threads are at, in a test that takes longer."""
+"""Seconds after which pytest prints the stacks of its threads."""
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "plugin" / "greeting.yaml"
 EXPECT = {
@@ -89,7 +89,7 @@ def test_what_a_cloud_cannot_do(booted_server, what):
 def test_a_planted_fault(cloud):
     raise AssertionError("it did not skip")
 """
-"""Of somebody who uses the plug-in; the third fails."""
+"""Tests of a plug-in user; the third fails."""
 
 MORE_TESTS = """
 def test_a_server_of_its_own(server):
@@ -100,7 +100,7 @@ def test_a_server_of_its_own(server):
 
 
 class Elsewhere:
-    """A ``hotplate up``, and a person who has its ``clouds.yaml`` and its ssh config."""
+    """A ``hotplate up``, and a user with its ``clouds.yaml`` and ssh config."""
 
     def __init__(self, image: Path, folder: Path) -> None:
         self.image = image
@@ -138,7 +138,7 @@ class Elsewhere:
         return {**os.environ, "OS_CLIENT_CONFIG_FILE": str(self.up / "clouds.yaml")}
 
     def start(self, *words: object) -> subprocess.Popen[str]:
-        """Begin ``hotplate test --os-cloud``."""
+        """Start ``hotplate test --os-cloud``."""
         given = ["test", "--os-cloud", "hotplate", *words]
         return subprocess.Popen(
             [sys.executable, "-m", "hotplate", *map(str, given)],
@@ -151,14 +151,14 @@ class Elsewhere:
         )
 
     def run(self, *words: object) -> tuple[int, str]:
-        """Run it to its end; returns the exit status, and what it wrote."""
+        """Run it to completion; return the exit status and the output."""
         with self.start(*words) as process:
             text, _ = process.communicate(timeout=SECONDS)
         print(text)
         return process.returncode, text
 
     def pytest(self, *words: object) -> tuple[int, str]:
-        """Run pytest in the folder, with the image and ways into the guests."""
+        """Run pytest in the folder, with the image and ssh access to the guests."""
         log = self.folder / "pytest.log"
         try:
             with log.open("wb") as output:
@@ -178,7 +178,7 @@ class Elsewhere:
                     check=False,
                 )
         except subprocess.TimeoutExpired:
-            # What the cloud's threads are at.
+            # Have the cloud print the stacks of its threads.
             self.process.send_signal(signal.SIGABRT)
             self.process.wait(60)
             ends = [f"{each}:\n{each.read_text()[-3000:]}" for each in (log, self.log)]
@@ -188,11 +188,11 @@ class Elsewhere:
         return done.returncode, text
 
     def test(self, template: Path, *words: object) -> tuple[int, str]:
-        """Test the image, with ways into the guest."""
+        """Test the image, with ssh access to the guest."""
         return self.run(self.image, "-t", template, "--ssh-config", self.up / "ssh-config", *words)
 
     def until(self, template: Path, text: str) -> subprocess.Popen[str]:
-        """Begin a test, and wait until it has said something."""
+        """Start a test and wait for a text in its output."""
         process = self.start(self.image, "-t", template)
         assert process.stdout is not None
         seen = []
@@ -206,12 +206,12 @@ class Elsewhere:
         return json.loads((self.folder / "artifacts" / "last" / "verdict.json").read_text())
 
     def what_there_is(self) -> dict[str, list[str]]:
-        """All that is in the project, by its kind."""
+        """Return all resources of the project, by kind."""
         login = yaml.safe_load((self.up / "clouds.yaml").read_text())["clouds"]["hotplate"]
         with sdk.connect(load_envvars=False, **login) as openstack:
 
             def ports() -> list[Any]:
-                # The cloud's own DHCP has a port as soon as a subnet is used, and keeps it.
+                # The cloud's DHCP creates a port with a subnet's first use and keeps it.
                 listed = openstack.network.ports()
                 return [each for each in listed if each.device_owner != "network:dhcp"]
 
@@ -226,7 +226,7 @@ class Elsewhere:
             return {kind: sorted(each.id for each in listed()) for kind, listed in kinds.items()}
 
 
-def test_the_same_test_in_a_cloud(images, tmp_path, nothing_left):
+def test_command_tests_the_image_in_a_cloud(images, tmp_path, nothing_left):
     image = images.get("bookworm", "disk", "script", "--package", "openssh-server")
     good = tmp_path / "good.yaml"
     good.write_text(
@@ -284,7 +284,7 @@ def test_the_same_test_in_a_cloud(images, tmp_path, nothing_left):
         assert cloud.what_there_is() == before
 
 
-def test_the_plug_in_in_a_cloud(images, tmp_path, nothing_left):
+def test_plug_in_runs_tests_in_a_cloud(images, tmp_path, nothing_left):
     image = images.get("bookworm", "disk", "script", "--package", "openssh-server")
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "test_more.py").write_text(MORE_TESTS)

@@ -1,4 +1,4 @@
-"""Images made by disk-image-create alone, as somebody does who never heard of hotplate build."""
+"""Images built with disk-image-create alone, without hotplate build."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ELEMENTS = ["debian-minimal", "baremetal", "cloud-init", "heat-config-script"]
 
 
 def package_source(release: str) -> dict[str, str]:
-    """Return the variables by which diskimage-builder uses this host's own mirrors."""
+    """Return the variables that point diskimage-builder to this host's mirrors."""
     places = mirrors.of_this_host(release)
     options = " ".join(f"--aptopt='{option}'" for option in places.options)
     variables = {"DIB_MMDEBSTRAP_EXTRA_ARGS": options}
@@ -35,7 +35,7 @@ def package_source(release: str) -> dict[str, str]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("release", ["trixie", "bookworm"])
-def test_nothing_needs_to_be_mended(release, tmp_path, test_image, nothing_left):
+def test_plain_dib_image_passes_unchanged(release, tmp_path, test_image, nothing_left):
     environment = {
         **os.environ,
         **package_source(release),
@@ -66,7 +66,7 @@ CHROOT_SECONDS = 1500
 
 
 def documented_lines(page: Path) -> str:
-    """Return the lines of "With diskimage-builder alone", as they are to be typed."""
+    """Return the commands of "With diskimage-builder alone"."""
     text = page.read_text()
     block = text[text.index("With diskimage-builder alone::") :].partition("::\n\n")[2]
     return "".join(re.findall(r"^    (.*\n)", block.partition("\n\n")[0] + "\n", re.MULTILINE))
@@ -81,7 +81,7 @@ def documented_packages(page: Path) -> list[str]:
 
 @pytest.fixture
 def fresh_debian(tmp_path: Path, nothing_left: None) -> Iterator[Path]:
-    """A minimal trixie, which nothing of this host's Python reaches."""
+    """A minimal trixie, isolated from this host's Python."""
     root = tmp_path / "trixie"
     places = mirrors.of_this_host("trixie")
     packages = [*documented_packages(ROOT / "docs/building.rst"), "ca-certificates"]
@@ -91,7 +91,7 @@ def fresh_debian(tmp_path: Path, nothing_left: None) -> Iterator[Path]:
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
     shutil.copy("/etc/hosts", root / "etc/hosts")
     with ExitStack() as mounts:
-        # dib asks findmnt(8) for the options of /dev/pts, which knows mount points only.
+        # dib asks findmnt(8) for the options of /dev/pts, so it must be a mount point.
         for source, target in (
             (root, root),
             (Path("/dev"), root / "dev"),
@@ -105,8 +105,8 @@ def fresh_debian(tmp_path: Path, nothing_left: None) -> Iterator[Path]:
 
 
 @pytest.mark.long
-def test_readmes_line_needs_dib_and_the_elements_alone(fresh_debian, tmp_path, test_image):
-    """A fresh trixie with ``pip install diskimage-builder``: no hotplate, no plug-in of ours."""
+def test_readme_command_needs_only_dib_and_the_elements(fresh_debian, tmp_path, test_image):
+    """A fresh trixie with ``pip install diskimage-builder``: no hotplate, no plug-in."""
     shutil.copytree(elements_dir(), fresh_debian / "root/hotplate/elements")
     shutil.copytree(ROOT / "hooks", fresh_debian / "root/hotplate/hooks")
     bundle = Path(os.environ.get("PIP_CERT", "/etc/ssl/certs/ca-certificates.crt"))
@@ -138,7 +138,7 @@ pip install --quiet diskimage-builder
 @pytest.mark.parametrize(
     "release, words", [("unstable", ()), ("bullseye", ("--kernel", "generic"))]
 )
-def test_the_newest_and_the_oldest_build_and_boot(release, words, images, test_image):
-    """The cloud kernel of bullseye's security suite comes and goes; the generic one stays."""
+def test_newest_and_oldest_release_build_and_boot(release, words, images, test_image):
+    """bullseye's security suite lacks the cloud kernel at times, so use the generic one."""
     done = test_image(images.get(release, "disk", "script", *words))
     assert done.status == 0, done.stdout

@@ -1,4 +1,4 @@
-"""The faults of the verdict that need a boot of their own, each named rightly."""
+"""Faults that need a boot of their own; the verdict names each correctly."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def _down(machine) -> bool | None:
 
 @pytest.fixture
 def boot(trixie, tmp_path):
-    """Boots the image with something wrong, and judges it as ``hotplate test`` does."""
+    """Return a function that boots the image with a fault and judges it as ``hotplate test``."""
 
     def pull(testbed: Testbed, event) -> None:
         if event.kind == "power-on":
             machine = testbed.compute.servers[event.server].machine
-            # The monitor answers a moment after the machine is on.
+            # The monitor answers only a moment after the machine is started.
             deadline = Deadline(30, "the monitor")
             Thread(target=lambda: retry(lambda _: _down(machine), deadline), daemon=True).start()
 
@@ -102,9 +102,9 @@ def test_kernel_panic(boot):
 
 @pytest.mark.long
 def test_no_bootable_kernel(boot, tmp_path):
-    """A disk whose boot code loads nothing."""
+    """Boot a disk whose boot code loads nothing."""
     disk = bytearray(4 << 20)
-    # cli; hlt; jmp: a boot sector that stops the machine's only work.
+    # cli; hlt; jmp: a boot sector that halts the processor.
     disk[0:4], disk[510:512] = b"\xfa\xf4\xeb\xfd", b"\x55\xaa"
     disk[446:462] = bytes([0x80, 0, 2, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 24, 0, 0])
     (tmp_path / "empty.raw").write_bytes(disk)
@@ -114,7 +114,7 @@ def test_no_bootable_kernel(boot, tmp_path):
 
 @pytest.mark.long
 def test_no_dhcp(boot):
-    """The cable is out from the first second on."""
+    """Unplug the cable from the first second on."""
     diagnosis = boot(cable=False, patience=90)
     assert (diagnosis.fault, diagnosis.stage) == ("no-dhcp", Stage.NETWORK_UP)
 
@@ -132,8 +132,8 @@ def test_metadata_404(boot):
 
 
 @pytest.mark.long
-def test_a_wait_condition_that_nothing_signals(boot):
-    """A server without cfn-init-data has nothing to poll, and so is not expected to."""
+def test_wait_condition_without_a_signal_is_named(boot):
+    """A server without cfn-init-data has nothing to poll, so polling is not expected."""
     template = {
         "heat_template_version": "2018-08-31",
         "resources": {
@@ -146,7 +146,7 @@ def test_a_wait_condition_that_nothing_signals(boot):
                     "user_data": "#!/bin/sh\n",
                 },
             },
-            # Something has to wait for the server; Heat refuses a deployment on one like this.
+            # A wait condition must wait for the server: Heat refuses a deployment on this one.
             "handle": {"type": "OS::Heat::WaitConditionHandle"},
             "wait": {
                 "type": "OS::Heat::WaitCondition",

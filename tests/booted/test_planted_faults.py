@@ -1,7 +1,6 @@
-"""The twenty faults of the verdict, planted in guests that really run, each named rightly.
+"""The verdict's twenty faults, planted in running guests, each named correctly.
 
-Where a fault can be planted in a guest that runs already, the guest is restored; the others need a
-boot of their own.
+Most faults are planted in a restored guest; the rest need a boot of their own.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def events(pool):
 
 
 def named(server: ServerUnderTest, *, group="script", config=NOTHING, seconds=GIVE_UP):
-    """Deploy, wait for as long as it is worth, and ask why it did not come to its end."""
+    """Deploy, wait for the result, and return the diagnosis of the failure."""
     deployment = server.deploy(group=group, config=config)
     try:
         deployment.wait(seconds=seconds)
@@ -58,7 +57,7 @@ def named(server: ServerUnderTest, *, group="script", config=NOTHING, seconds=GI
 # -- in a guest that runs ------------------------------------------------------------------------
 
 
-def test_nothing_is_named_where_nothing_is_wrong(server):
+def test_healthy_guest_has_no_diagnosis(server):
     done = server.deploy(group="script", config=NOTHING).wait()
     assert done.status == "COMPLETE"
     assert server.diagnosis() is None
@@ -78,7 +77,7 @@ def test_agent_disabled(server):
 
 
 def test_agent_crashing(server):
-    # The agent's interpreter finds a broken module before the right one.
+    # The agent's interpreter imports a broken module instead of the right one.
     server.run(
         "mkdir -p /run/broken /run/systemd/system/os-collect-config.service.d && "
         "echo 'raise ImportError(\"this module is broken\")' > /run/broken/os_collect_config.py && "

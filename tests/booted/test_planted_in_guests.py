@@ -1,7 +1,7 @@
-"""Faults as users make them, planted in guests that run, each named by what mends it.
+"""Faults as users make them, planted in running guests; each diagnosis names the fix.
 
-Planned before the rules of the verdict for them were written, by what goes wrong with images in
-use: what is said of each is the cause that a person would mend, not where it shows.
+The list was made before the verdict's rules, from faults of images in use. The diagnosis has to
+name the cause that a user would fix, not the symptom.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.booted.user_faults import AGENT, RESTART, UserFault, is_named
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
 
 QUICK = ("unit-masked", "phase-script-deleted", "root-full", "routes-deleted")
-"""Tried wherever guests are booted; the others when there is time."""
+"""Faults tested in every run that boots guests; the others are marked long."""
 
 REFRESH = "/usr/libexec/os-refresh-config"
 HOOKS = "/usr/libexec/heat-config/hooks"
@@ -22,7 +22,7 @@ UNITS = "/etc/systemd/system"
 
 
 def drop_in(text: str) -> str:
-    """Commands that add to the agent's unit in a guest, and start it anew."""
+    """Return commands that add a drop-in to the agent's unit and restart it."""
     folder = f"{UNITS}/{AGENT}.service.d"
     return (
         f"mkdir -p {folder}; printf '[Service]\\n{text}\\n' > {folder}/site.conf; "
@@ -181,7 +181,7 @@ IN_A_GUEST = (
         "bash-gone",
         f"mv /usr/bin/bash /usr/bin/bash.old; rm -rf /run/{AGENT}.*; {RESTART}",
         (),
-        # The agent of the image and its script hook need no bash.
+        # The image's agent and its script hook do not need bash.
         harmless=True,
     ),
     UserFault(
@@ -199,7 +199,7 @@ IN_A_GUEST = (
         f"sed 's/^Description=.*/Description=legacy agent/' {UNITS}/{AGENT}.service "
         f"> {UNITS}/heat-agent-legacy.service; systemctl daemon-reload; "
         "systemctl start heat-agent-legacy; sleep 20",
-        # The runner's lock lets one of them run it, once.
+        # The runner's lock lets only one of them run it, once.
         ("two|twice|second", "heat-agent-legacy"),
         harmless=True,
     ),
@@ -225,7 +225,7 @@ IN_A_GUEST = (
         harmless=True,
     ),
 )
-"""Planted in a guest that runs, before something is deployed to it."""
+"""Faults planted in a running guest before a deployment."""
 
 
 def _row(fault: UserFault) -> object:
@@ -233,5 +233,5 @@ def _row(fault: UserFault) -> object:
 
 
 @pytest.mark.parametrize("fault", [_row(each) for each in IN_A_GUEST])
-def test_planted_in_a_guest(pool, fault):
+def test_fault_planted_in_a_guest_is_named(pool, fault):
     is_named(pool, fault)

@@ -1,6 +1,6 @@
-"""Faults as users make them, planted in images that are then booted, each named by what mends it.
+"""Faults as users make them, planted in images and booted; each diagnosis names the fix.
 
-Planned before the rules of the verdict for them were written: see ``test_planted_in_guests.py``.
+The list was made before the verdict's rules: see ``test_planted_in_guests.py``.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ UNITS = "/etc/systemd/system"
 class UserFault:
     """One fault.
 
-    :param plant: commands of a shell, in the root directory of the image's mounted file system.
-    :param says: regular expressions that the last line has, whatever their case.
-    :param harmless: it does not keep a deployment from being done, and so is not to be named.
-    :param append: words for the kernel's command line.
-    :param memory: MiB that the guest has.
+    :param plant: shell commands, run in the root directory of the image's file system.
+    :param says: regular expressions that match the last line, ignoring case.
+    :param harmless: deployments still succeed, so the fault must not be named.
+    :param append: options to add to the kernel command line.
+    :param memory: the guest's memory in MiB.
     """
 
     name: str
@@ -46,7 +46,7 @@ class UserFault:
 
 
 def offline_unit(name: str, lines: str, wanted_by: str = "multi-user.target") -> str:
-    """Commands that add a unit of the site to an image."""
+    """Return commands that add a site's own unit to an image."""
     return (
         f"printf '{lines}' > .{UNITS}/{name}; mkdir -p .{UNITS}/{wanted_by}.wants; "
         f"ln -s ../{name} .{UNITS}/{wanted_by}.wants/{name}"
@@ -101,7 +101,7 @@ IN_AN_IMAGE = (
         "printf 'users:\\n- name: ops\\n   shell: [\\n' > etc/cloud/cloud.cfg.d/99-site.cfg; "
         "printf 'datasource_list: [ OpenStack\\n' >> etc/cloud/cloud.cfg.d/99-site.cfg",
         (),
-        # cloud-init 25.1 leaves such a file out, and says so in its log.
+        # cloud-init 25.1 skips such a file and logs that.
         harmless=True,
     ),
     UserFault(
@@ -141,14 +141,14 @@ IN_AN_IMAGE = (
     ),
     UserFault(
         "missing-disk-in-fstab",
-        # Too long for the console, which cuts it in its middle.
+        # Too long for the console, which cuts it in the middle.
         "echo 'UUID=0f6e1c2a-7b1d-4c55-9d0e-2f2b8a6c1d11 /data ext4 defaults 0 2' >> etc/fstab",
         ("booted: /etc/fstab", "UUID=0f6e1c2a-7b1d-4c55-9d0e-2f2b8a6c1d11", "/data"),
         release="bookworm",
     ),
     UserFault(
         "ordering-cycle",
-        # Required, so that it is another unit of the cycle that is left out.
+        # Required, so that systemd breaks the cycle at another unit.
         offline_unit(
             "site-setup.service",
             "[Unit]\\nDefaultDependencies=no\\nAfter=cloud-init-network.service\\n"
@@ -181,7 +181,7 @@ IN_AN_IMAGE = (
         "other-interface",
         "printf '[Match]\\nName=ens192\\n[Network]\\nDHCP=yes\\n' "
         "> etc/systemd/network/90-heat-config.network",
-        # cloud-init renders a file of its own, for the device that there is.
+        # cloud-init renders its own file for the existing device.
         ("ens192|matches no|no .network file",),
         harmless=True,
     ),
@@ -201,11 +201,11 @@ IN_AN_IMAGE = (
         memory=96,
     ),
 )
-"""Planted in the image, which is then booted and tested."""
+"""Faults planted in an image before it is booted and tested."""
 
 
 def planted(image: Path, fault: UserFault, folder: Path) -> Path:
-    """A copy of an image with the fault in it."""
+    """Copy an image, plant the fault in it, and return the copy."""
     disk = folder / f"{fault}.raw"
     subprocess.run(["qemu-img", "convert", "-O", "raw", image, disk], check=True)
     for suffix in ("vmlinuz", "initrd"):
@@ -218,9 +218,9 @@ def planted(image: Path, fault: UserFault, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("fault", IN_AN_IMAGE, ids=str)
-def test_planted_in_an_image(request, test_image, monkeypatch, tmp_path, fault):
+def test_fault_planted_in_an_image_is_named(request, test_image, monkeypatch, tmp_path, fault):
     disk = planted(request.getfixturevalue(fault.release), fault, tmp_path)
-    # Longer than systemd waits for a device; what shows nothing for so long will show nothing.
+    # Longer than systemd waits for a device; no more output is expected after that.
     monkeypatch.setenv("HOTPLATE_PATIENCE", "110")
     if fault.append:
         monkeypatch.setenv("HOTPLATE_APPEND", fault.append)

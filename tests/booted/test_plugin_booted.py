@@ -1,4 +1,4 @@
-"""The pytest plug-in with machines: restored for each test, apart from each other, breakable."""
+"""The pytest plug-in with machines: restored for each test, isolated, breakable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.ma
 
 SECONDS = 900
 STACK_SECONDS = 600
-"""Until pytest prints what its threads are at, in a test that takes longer."""
+"""Seconds after which pytest prints the stacks of its threads."""
 
 TEN = """
     import json
@@ -184,19 +184,19 @@ BOTH = """
 
 @pytest.fixture(scope="module", autouse=True)
 def heat() -> None:
-    """Import Heat first: pytester takes the modules away that a test of its has imported."""
+    """Import Heat early: pytester unloads the modules that its tests import."""
     engine.load()
 
 
 @pytest.fixture(scope="module")
 def cache() -> Path:
-    """Everybody's, where the state of an image is that has booted: pytester has another home."""
+    """The shared cache with the booted images' states; pytester has another home."""
     return cache_dir()
 
 
 @pytest.fixture
 def run_on(cache, pytester, monkeypatch):
-    """Run tests with the plug-in on an image."""
+    """Return a function that runs tests with the plug-in on an image."""
     monkeypatch.setenv("HOTPLATE_CACHE", str(cache))
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     pytester.makeini(
@@ -222,7 +222,7 @@ def run(run_on, without_cloud_init):
     return functools.partial(run_on, without_cloud_init)
 
 
-def test_ten_tests_of_a_hook_that_know_nothing_of_each_other(run, pytester):
+def test_ten_tests_of_a_hook_do_not_affect_each_other(run, pytester):
     done = run(test_ten=TEN)
     done.assert_outcomes(passed=10)
     seen = [json.loads(line) for line in (pytester.path / "seen.jsonl").read_text().splitlines()]
@@ -230,7 +230,7 @@ def test_ten_tests_of_a_hook_that_know_nothing_of_each_other(run, pytester):
         assert len({each[fresh] for each in seen}) == 10, fresh
     assert max(each["off"] for each in seen) < 5
     assert {len(each["deployed"]) for each in seen} <= {len(seen[0]["deployed"])}
-    # What passed leaves evidence and no disk.
+    # A passed test leaves evidence but no disk.
     left = list((pytester.path / "artifacts" / "last").glob("*/servers/*"))
     assert len(left) == 10
     for folder in left:
@@ -240,15 +240,15 @@ def test_ten_tests_of_a_hook_that_know_nothing_of_each_other(run, pytester):
         assert json.loads((folder / "verdict.json").read_text())["passed"] is True
 
 
-def test_a_server_can_be_broken_in_every_way_and_the_next_is_whole(run):
+def test_broken_server_is_whole_in_the_next_test(run):
     run(test_breaking=BREAKING).assert_outcomes(passed=8)
 
 
-def test_a_reboot(run):
+def test_server_reboots(run):
     run(test_reboot=REBOOT).assert_outcomes(passed=1)
 
 
-def test_a_failure_says_why_leaves_evidence_and_pauses_on_request(run_on, trixie, pytester):
+def test_failure_gives_reason_and_evidence_and_pauses_on_request(run_on, trixie, pytester):
     done = run_on(trixie, "--pause-on-fail", test_fails=FAILS)
     done.assert_outcomes(failed=1)
     text = done.stdout.str() + done.stderr.str()
@@ -260,7 +260,7 @@ def test_a_failure_says_why_leaves_evidence_and_pauses_on_request(run_on, trixie
     ):
         assert re.search(line, text), line
     assert re.search(r"tail -f \S+/console.log", text)
-    # Nothing that was let in by is left.
+    # The ssh access is gone with the run.
     assert not list(pytester.path.glob("artifacts/*/*/servers/*/doors/control"))
     assert "hook finished" in text
     assert "status 3" in text
@@ -275,23 +275,23 @@ def test_a_failure_says_why_leaves_evidence_and_pauses_on_request(run_on, trixie
     assert "status 3" in (folder / "report.html").read_text()
 
 
-def test_a_test_can_be_booted_cold_and_left_out_where_its_hook_is_missing(run):
+def test_cold_marker_boots_and_missing_hook_skips(run):
     run("--strict-markers", test_needs=NEEDS).assert_outcomes(passed=2, skipped=1)
 
 
-def test_a_lost_machine_is_not_the_images_fault(run):
+def test_lost_machine_is_not_blamed_on_the_image(run):
     done = run(test_loses=LOSES)
     done.assert_outcomes(passed=1)
     assert "the machine was lost, which says nothing about the image" in done.stderr.str()
 
 
-def test_a_module_shares_its_server_and_cannot_have_both(run):
+def test_module_server_is_shared_and_excludes_server(run):
     done = run(test_shared=SHARED, test_the_both=BOTH)
     done.assert_outcomes(passed=2, errors=1)
     assert 'the fixtures "server" and "booted_server" were asked for at once' in done.stdout.str()
 
 
-def test_two_workers_share_the_state(run, cache):
+def test_two_workers_share_the_warm_state(run, cache):
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     done = run("-n", "2", test_ten=TEN.replace("range(10)", "range(4)"))
     done.assert_outcomes(passed=4)
@@ -299,7 +299,7 @@ def test_two_workers_share_the_state(run, cache):
     assert len(warm.states(cache)) <= warm.KEPT
 
 
-def test_each_test_boots_when_it_is_to_be_cold(run):
+def test_cold_option_boots_for_each_test(run):
     done = run("--cold", test_ten=TEN.replace("range(10)", "range(2)"))
     done.assert_outcomes(passed=2)
     assert "to restore it" not in done.stderr.str()
@@ -307,7 +307,7 @@ def test_each_test_boots_when_it_is_to_be_cold(run):
 
 @pytest.fixture
 def copied_state(without_cloud_init, tmp_path, monkeypatch) -> Path:
-    """A copy of the image's warm state, alone in a cache of its own that runs use from now on."""
+    """A copy of the image's warm state in a private cache that later runs use."""
     made = warm.find_or_make(
         Image.open(without_cloud_init),
         settings_of_this_run(),
@@ -322,13 +322,13 @@ def copied_state(without_cloud_init, tmp_path, monkeypatch) -> Path:
 
 
 def halve(path: Path) -> None:
-    """Cut a file, which may have other names, in half."""
+    """Replace a file, which may be a hard link, by its first half."""
     whole = path.read_bytes()
     path.unlink()
     path.write_bytes(whole[: len(whole) // 2])
 
 
-def test_a_damaged_state_is_made_anew_once_and_reported(run, copied_state):
+def test_damaged_state_is_recreated_once_and_reported(run, copied_state):
     halve(copied_state / "memory")
     done = run(test_ten=TEN.replace("range(10)", "range(2)"))
     done.assert_outcomes(passed=2)
@@ -340,7 +340,7 @@ def test_a_damaged_state_is_made_anew_once_and_reported(run, copied_state):
 
 
 @pytest.mark.parametrize("part", ["disk.qcow2", "devices", "server.json", "cloud/heat.db"])
-def test_each_part_of_a_state_is_seen_to_be_damaged(
+def test_damage_to_each_part_of_a_state_is_detected(
     copied_state, without_cloud_init, tmp_path, part
 ):
     class BootsOnceMoreError(Exception):
@@ -376,10 +376,10 @@ DELETES = """
 """
 
 
-def test_a_cache_that_is_deleted_under_a_run_is_a_sentence(run, copied_state):
+def test_cache_deleted_during_a_run_gives_a_one_line_error(run, copied_state):
     done = run(test_ten=DELETES)
     done.assert_outcomes(passed=1, errors=1)
     assert "was removed while it was used" in done.stdout.str()
     assert "Traceback" not in done.stdout.str()
-    # It is made again by the next to need it.
+    # The next run that needs the cache recreates it.
     run(test_ten=TEN.replace("range(10)", "range(1)")).assert_outcomes(passed=1)

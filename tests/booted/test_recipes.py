@@ -1,6 +1,6 @@
-"""docs/recipes, each run as its CI system would: every command, in a repository of one template.
+"""Run each of docs/recipes as its CI system would, in a repository of one template.
 
-Actions, caches and uploads are the services' own; what they would take is looked for.
+Actions, caches and uploads belong to the services; the tests check that their files exist.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def test_a_script_answers(server, number):
     done = server.deploy(group="script", config="#!/bin/sh\\necho hello\\n").wait()
     assert done.status == "COMPLETE", done
 """
-"""Four, so that each of two parts has one."""
+"""Four tests, so that each of two shards has at least one."""
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
+    """A wheel built from this checkout."""
     directory = tmp_path_factory.mktemp("dist")
     build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", directory)
     subprocess.run([*build, ROOT], check=True, timeout=300)
@@ -75,7 +75,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def repository(tmp_path: Path, nothing_left: None) -> Path:
-    """What the recipes are copied into."""
+    """A repository into which the recipes are copied."""
     directory = tmp_path / "repository"
     (directory / "tests").mkdir(parents=True)
     (directory / "stack.yaml").write_text(TEMPLATE)
@@ -84,9 +84,9 @@ def repository(tmp_path: Path, nothing_left: None) -> Path:
 
 
 def clean_environment(more: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a job: no virtual environment of ours, pip configured as on this host.
+    """Return a job's environment: no virtual environment, the host's pip configuration.
 
-    And the QEMU that this run has, which may stand beside the host's own.
+    The PATH keeps the QEMU of this run, which may not be the host's own.
     """
     names = ("HOME", "LANG", "HOTPLATE_CACHE", "HOTPLATE_CPUS")
     kept = {name: text for name, text in os.environ.items() if name in names or "PIP_" in name}
@@ -107,7 +107,7 @@ def run(script: str, *, shell: tuple[str, ...], cwd: Path, environment: Mapping[
 
 
 def assert_there(patterns: list[str], directory: Path) -> None:
-    """What a service is asked to keep exists."""
+    """Assert that the files that a service is asked to keep exist."""
     missing = [each for each in patterns if not list(directory.glob(each))]
     assert missing == []
 
@@ -125,7 +125,7 @@ class GithubJob:
     matrix: dict[str, Any] = field(default_factory=dict)
 
     def play(self) -> None:
-        """Run its steps in their order, each in a shell of its own as GitHub does."""
+        """Run the steps in order, each in its own shell as GitHub does."""
         files = {name: self.directory.parent / name for name in ("GITHUB_PATH", "GITHUB_OUTPUT")}
         for path in files.values():
             path.write_text("")
@@ -154,7 +154,7 @@ class GithubJob:
         return re.sub(r"\$\{\{ matrix\.(\w+) \}\}", lambda one: str(self.matrix[one[1]]), script)
 
 
-def test_github(repository: Path, wheel: Path):
+def test_github_recipe_runs(repository: Path, wheel: Path):
     workflow = yaml.safe_load((RECIPES / "github.yml").read_text())
     environment = clean_environment({**workflow["env"], "HOTPLATE": str(wheel)})
     build, test = workflow["jobs"]["build"], workflow["jobs"]["test"]
@@ -168,7 +168,7 @@ def test_github(repository: Path, wheel: Path):
 
 
 def gitlab_jobs(recipe: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
-    """Each job with what it extends, and the variables of each of its copies."""
+    """Return each job merged with the job it extends, and the variables of each copy."""
     reserved = ("stages", "variables", "default")
     for name, job in recipe.items():
         if name in reserved or name.startswith("."):
@@ -179,7 +179,7 @@ def gitlab_jobs(recipe: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[s
             yield whole, {"CI_NODE_INDEX": str(index), "CI_NODE_TOTAL": str(copies)}
 
 
-def test_gitlab(repository: Path, wheel: Path):
+def test_gitlab_recipe_runs(repository: Path, wheel: Path):
     recipe = yaml.safe_load((RECIPES / "gitlab-ci.yml").read_text())
     for job, numbers in gitlab_jobs(recipe):
         variables = {
@@ -204,7 +204,7 @@ def test_gitlab(repository: Path, wheel: Path):
 # -- Zuul ----------------------------------------------------------------------------------------
 
 
-def test_zuul(repository: Path, wheel: Path, tmp_path: Path):
+def test_zuul_recipe_runs(repository: Path, wheel: Path, tmp_path: Path):
     first, second = (
         entry["job"] for entry in yaml.safe_load((RECIPES / "zuul.yaml").read_text())[:2]
     )
@@ -216,14 +216,14 @@ def test_zuul(repository: Path, wheel: Path, tmp_path: Path):
             "zuul": {"project": {"src_dir": str(repository)}},
             "ansible_user_dir": str(tmp_path),
         }
-        # The second part finds what the first has installed.
+        # The second shard finds the packages that the first installed.
         for each in playbooks if not more else [name, "post.yaml"]:
             play(RECIPES / "playbooks" / each, variables, tmp_path)
     assert (tmp_path / "zuul-output" / "logs" / "verdicts.tar.gz").exists()
 
 
 def play(playbook: Path, variables: Mapping[str, Any], directory: Path) -> None:
-    """Play a playbook on this host, as on a node of Zuul's."""
+    """Run a playbook on this host, as on a Zuul node."""
     given = directory / "variables.json"
     given.write_text(json.dumps(variables))
     words = ("-c", "local", "-i", "builder,", "-e", f"@{given}", playbook)

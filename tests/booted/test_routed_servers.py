@@ -1,4 +1,4 @@
-"""Two servers of two images on two networks, and a router between them."""
+"""Two servers of two images on two networks with a router between them."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ def neutron_of(testbed: Testbed) -> Any:
     return neutron_client.Client(session=session.Session(auth=auth))
 
 
-def test_two_images_on_two_networks_reach_each_other_by_the_router(routed) -> None:
+def test_servers_on_two_networks_reach_each_other_by_the_router(routed) -> None:
     testbed, stack = routed
     assert stack.status == "CREATE_COMPLETE", stack.reason
     assert stack.outputs["releases"] == ["trixie", "bookworm"]
     assert stack.outputs["page"] == "a page of db"
     web, db = (under_test(testbed, name) for name in ("web", "db"))
     assert "default via 10.20.0.1 " in web.succeed("ip route")
-    # Nobody listens, and web says so.
+    # No program listens, and web refuses the connection.
     shown = db.run(f"curl -sS -m 10 http://{web.address()}:8099/ 2>&1")
     assert "(7)" in shown.text
     assert [each.kind for each in testbed.cloud.stand_ins("routed")] == ["flavor"]
 
 
-def test_without_the_router_s_interface_they_do_not(routed) -> None:
+def test_servers_are_cut_off_without_the_router_interface(routed) -> None:
     testbed, stack = routed
     web, db = (under_test(testbed, name) for name in ("web", "db"))
     neutron = neutron_of(testbed)
@@ -79,8 +79,8 @@ def test_without_the_router_s_interface_they_do_not(routed) -> None:
     assert web.can_reach(db, 8099)
 
 
-def test_nobody_is_another_beyond_the_router(routed) -> None:
-    """Neither one of the far network nor the router; and the metadata stays everybody's own."""
+def test_forged_source_is_dropped_across_the_router(routed) -> None:
+    """Neither a far server's nor the router's address works; metadata stays private."""
     testbed, _ = routed
     web, db = (under_test(testbed, name) for name in ("web", "db"))
     page = f"http://{db.address()}:8099/page"

@@ -1,4 +1,4 @@
-"""Every template that the project grew from, unmodified, each in a guest."""
+"""Run each of the project's seed templates, unmodified, in a guest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def requests(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()]
 
 
-def test_the_wait_condition(all_hooks_trixie, seeds, test_image, nothing_left):
+def test_seed_wait_condition_is_signalled(all_hooks_trixie, seeds, test_image, nothing_left):
     """seeds/002: cfn-signal in the user data of an AWS::EC2::Instance."""
     done = test_image(
         all_hooks_trixie, "-t", seeds / "wait-condition" / "waitcondition_test.template"
@@ -45,13 +45,13 @@ def test_the_wait_condition(all_hooks_trixie, seeds, test_image, nothing_left):
         if each["source"] == "stack"
         and (each["detail"]["action"], each["detail"]["status"]) == ("CREATE", "COMPLETE")
     ]
-    # As the seed lists its events.
+    # The order in which the seed lists its events.
     assert created[:3] == ["MyWaitHandle", "MyServer", "MyWaitCondition"]
 
 
 @pytest.fixture
 def etc_heat(tmp_path, seeds):
-    """Runs hotplate where ``/etc/heat`` holds the files that the seed names, and nowhere else."""
+    """Return a function that runs hotplate with a private ``/etc/heat`` of the seed's files."""
     heat = tmp_path / "etc" / "heat"
     (heat / "templates").mkdir(parents=True)
     shutil.copy(seeds / "nested-server" / "nested.yaml", heat / "templates")
@@ -99,7 +99,9 @@ def shows_a_nested_server(done: subprocess.CompletedProcess[str], folder: Path) 
     )
 
 
-def test_a_nested_server_by_global_environment(without_cloud_init, seeds, etc_heat, nothing_left):
+def test_nested_server_is_created_by_global_environment(
+    without_cloud_init, seeds, etc_heat, nothing_left
+):
     """seeds/003: server-2.yaml, and the type in /etc/heat/environment.d/default.yaml."""
     shows_a_nested_server(
         *etc_heat(
@@ -111,7 +113,9 @@ def test_a_nested_server_by_global_environment(without_cloud_init, seeds, etc_he
 
 
 @pytest.mark.long
-def test_a_nested_server_by_user_environment(without_cloud_init, seeds, etc_heat, nothing_left):
+def test_nested_server_is_created_by_user_environment(
+    without_cloud_init, seeds, etc_heat, nothing_left
+):
     """seeds/003: server.yaml with env.yaml."""
     shows_a_nested_server(
         *etc_heat(
@@ -122,8 +126,8 @@ def test_a_nested_server_by_user_environment(without_cloud_init, seeds, etc_heat
     )
 
 
-def test_the_puppet_deployment(all_hooks_trixie, seeds, test_image, nothing_left):
-    """seeds/004: the config and the deployment of the letter."""
+def test_seed_puppet_deployment_passes(all_hooks_trixie, seeds, test_image, nothing_left):
+    """seeds/004: the config and the deployment of the quoted letter."""
     done = test_image(all_hooks_trixie, "-t", seeds / "puppet-deployment" / "template.yaml")
     assert done.status == 0, done.stdout
     assert done.verdict["outputs"] == {

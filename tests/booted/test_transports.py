@@ -1,6 +1,6 @@
-"""Polling and signal transports in booted guests: one of each row and column of the matrix.
+"""Polling and signal transports in booted guests, one of each row and column.
 
-The whole matrix runs on the host, with the same agent: tests/cloud/.
+tests/cloud/ runs the whole matrix on the host, with the same agent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PAIRS = {
     "POLL_TEMP_URL": ("ZAQAR_SIGNAL",),
     "ZAQAR_MESSAGE": ("NO_SIGNAL", "CFN_SIGNAL"),
 }
-"""By polling transport: the signals of the deployments that come by it."""
+"""By polling transport: the signal transports of its deployments."""
 
 POLLS = {
     "POLL_SERVER_CFN": ("cfn", "GET", "/v1/"),
@@ -31,7 +31,7 @@ POLLS = {
     "POLL_TEMP_URL": ("swift", "GET", "/v1/AUTH_"),
     "ZAQAR_MESSAGE": ("zaqar", "", "/v2/queues/"),
 }
-"""By polling transport: the service that is asked, the method, and a part of the path."""
+"""By polling transport: the service, the method, and a part of the path."""
 
 SIGNALS = {
     "CFN_SIGNAL": ("cfn", "POST", "/signal/"),
@@ -42,7 +42,7 @@ SIGNALS = {
 
 
 def make_template(polling: str, signals: tuple[str, ...]) -> dict[str, object]:
-    """One server that polls in that way, and one deployment for each way to signal."""
+    """Return a template of one polling server with a deployment per signal transport."""
     resources: dict[str, object] = {
         "server": {
             "type": "OS::Nova::Server",
@@ -74,7 +74,7 @@ def make_template(polling: str, signals: tuple[str, ...]) -> dict[str, object]:
                 "config": {"get_resource": "config"},
                 "server": {"get_resource": "server"},
                 "signal_transport": signal,
-                # The guest gets them in the order of their names.
+                # The guest gets the deployments in the order of their names.
                 "name": f"{number}-{signal}",
                 "input_values": {"way": signal},
             },
@@ -88,7 +88,7 @@ def make_template(polling: str, signals: tuple[str, ...]) -> dict[str, object]:
 
 
 def seen(requests: list[dict], service: str, method: str, part: str) -> bool:
-    """Whether the guest asked that service so, and was served."""
+    """Return True when the guest sent such a request and got an answer."""
     return any(
         each["source"] == service
         and each["detail"]["side"] == "guest"
@@ -100,7 +100,9 @@ def seen(requests: list[dict], service: str, method: str, part: str) -> bool:
 
 
 @pytest.mark.parametrize("polling", PAIRS)
-def test_a_guest_polls_and_signals_so(polling, without_cloud_init, test_image, tmp_path):
+def test_guest_polls_and_signals_by_each_transport(
+    polling, without_cloud_init, test_image, tmp_path
+):
     signals = PAIRS[polling]
     template = tmp_path / "transports.json"
     template.write_text(json.dumps(make_template(polling, signals)))

@@ -1,4 +1,4 @@
-"""The tutorials of docs/, each command in its order, with one image for all four."""
+"""Run the commands of the tutorials in docs/ in order, with one image for all four."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 
-def test_the_tutorials_can_be_followed(tmp_path, nothing_left):
+def test_tutorials_run_as_written(tmp_path, nothing_left):
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     first = tmp_path / "tutorial-image"
     for page in ("tutorial-image", "tutorial-hook", "tutorial-ci", "tutorial-template"):

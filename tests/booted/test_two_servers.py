@@ -1,4 +1,4 @@
-"""Two servers in one stack, each a machine of its own; the second needs what the first found."""
+"""Two servers in one stack, each in its own machine; the second needs the first's output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ pytestmark = [
 TEMPLATE = Path(__file__).parent / "templates" / "two-servers.yaml"
 
 
-def test_the_second_takes_the_firsts_output(without_cloud_init, test_image, nothing_left):
+def test_second_server_receives_the_output_of_the_first(
+    without_cloud_init, test_image, nothing_left
+):
     done = test_image(without_cloud_init, "-t", TEMPLATE, "-P", "word=greeting")
     assert done.status == 0, done.stdout
     outputs = done.verdict["outputs"]

@@ -1,4 +1,4 @@
-"""``hotplate up`` with a guest: used, ended, and gone on with from its disk."""
+"""``hotplate up`` with a guest: use it, end it, and resume it from its disk."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ pytestmark = [
 BOOT_SECONDS = 600
 SERVER = "Web-Server"
 NAME = "Web Server"
-"""What Nova calls it; ssh takes no spaces."""
+"""The server's name in Nova; ssh takes no spaces."""
 LOGIN = ("-l", "root")
 
 
 class Session:
-    """A ``hotplate up`` that runs, and what a person does beside it."""
+    """A running ``hotplate up``, and the commands that a user types beside it."""
 
     def __init__(self, image: Path, directory: Path, *words: object) -> None:
         self.directory = directory
@@ -61,11 +61,11 @@ class Session:
         )
 
     def openstack(self, *words: str):
-        """What the openstack command answers."""
+        """Return the parsed answer of the openstack command."""
         return json.loads(self.typed(*words, "-f", "json"))
 
     def typed(self, *words: str) -> str:
-        """What the openstack command prints."""
+        """Return the output of the openstack command."""
         done = subprocess.run(
             [str(Path(sys.executable).with_name("openstack")), *words],
             env={
@@ -83,13 +83,13 @@ class Session:
         return done.stdout
 
     def output(self) -> str:
-        """What this session has said so far; it must be running."""
+        """Return the session's output so far; it must be running."""
         output = self.log.read_bytes()[self._before :].decode()
         assert self.process.poll() is None, output
         return output
 
     def wait_for(self, text: str) -> None:
-        """Until ``up`` has said something."""
+        """Wait for a text in the output of ``up``."""
 
         def printed(_: bool) -> bool | None:
             return text in self.output() or None
@@ -97,7 +97,7 @@ class Session:
         retry(printed, Deadline(BOOT_SECONDS, f'"{text}"'), every=0.5)
 
     def in_guest(self, command: str) -> str:
-        """The output of a command in the guest, as soon as it has a shell."""
+        """Return the output of a command in the guest, once it has a shell."""
 
         def ran(last: bool) -> str | None:
             self.output()
@@ -108,7 +108,7 @@ class Session:
         return retry(ran, Deadline(BOOT_SECONDS, "the shell"), every=2)
 
 
-def test_a_guest_outlives_its_session(without_cloud_init, seeds, tmp_path, nothing_left):
+def test_guest_is_resumed_by_the_next_session(without_cloud_init, seeds, tmp_path, nothing_left):
     directory = tmp_path / "up"
     template = seeds / "one-template-sample" / "template.yaml"
     with Session(without_cloud_init, directory, "-t", template, "--keep") as session:
@@ -125,7 +125,7 @@ def test_a_guest_outlives_its_session(without_cloud_init, seeds, tmp_path, nothi
         session.wait_for(f'server "{SERVER}" is on')
         assert session.in_guest("cat /root/note") == "kept\n"
         assert session.in_guest("cat /proc/sys/kernel/random/boot_id") != first
-        # The guest still belongs to its stack: what is deployed to it now, it does.
+        # The guest still belongs to its stack and runs new deployments.
         script = tmp_path / "script.sh"
         script.write_text("#!/bin/sh\necho again >/root/again\n")
         config = session.openstack(
@@ -144,13 +144,13 @@ def test_a_guest_outlives_its_session(without_cloud_init, seeds, tmp_path, nothi
 
 
 def outside(session: Session) -> set[str]:
-    """The networks that lead out."""
+    """Return the external networks."""
     return {each["ID"] for each in session.openstack("network", "list", "--external")}
 
 
 @pytest.mark.long
 @pytest.mark.tool("ssh")
-def test_ssh_leads_to_the_guest(images, seeds, tmp_path, nothing_left):
+def test_ssh_command_reaches_the_guest(images, seeds, tmp_path, nothing_left):
     image = images.get("bookworm", "disk", "script", "--package", "openssh-server")
     template = seeds / "one-template-sample" / "template.yaml"
     with Session(image, tmp_path / "up", "-t", template) as session:
@@ -165,7 +165,7 @@ def test_ssh_leads_to_the_guest(images, seeds, tmp_path, nothing_left):
             timeout=60,
         )
         assert (by_line.returncode, by_line.stdout) == (3, "root\n"), by_line.stderr
-        # A floating address needs a way from its network to the server's, as in Neutron.
+        # A floating address needs a route from its network to the server's, as in Neutron.
         (subnet,) = {
             each["ID"]
             for each in session.openstack("subnet", "list", "--ip-version", "4")

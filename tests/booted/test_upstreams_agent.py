@@ -1,4 +1,4 @@
-"""An image with upstream's agent from the distribution, run as it is."""
+"""An image with upstream's unmodified agent from the distribution."""
 
 from __future__ import annotations
 

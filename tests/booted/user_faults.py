@@ -1,4 +1,4 @@
-"""A fault as a user makes it in a guest that runs, and what is to be said of it."""
+"""A fault as a user makes it in a running guest, and its expected diagnosis."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from hotplate.plugin.pool import ServerPool
 from hotplate.timing.deadline import DeadlineExceeded
 
 GIVE_UP = 8.0
-"""Seconds after which a deployment is asked about that cannot come to an end."""
+"""Seconds after which a deployment that cannot finish is diagnosed."""
 
 AGENT = "os-collect-config"
 RESTART = f"systemctl stop {AGENT} && systemctl start --no-block {AGENT}"
-"""Starts it anew; the one that ran has ended, and takes nothing that comes later."""
+"""Restarts the agent; the old one ends first, so that it takes no later deployment."""
 
 
 @dataclass(frozen=True)
 class UserFault:
     """One fault.
 
-    :param plant: commands of a shell, as root in a guest that runs.
-    :param says: regular expressions that the diagnosis has, whatever their case.
-    :param harmless: it does not keep a deployment from being done, and so is not to be named.
+    :param plant: shell commands, run as root in a running guest.
+    :param says: regular expressions that match the diagnosis, ignoring case.
+    :param harmless: deployments still succeed, so the fault must not be named.
     :param transport: Heat's ``signal_transport`` of the deployment.
     """
 
@@ -38,7 +38,7 @@ class UserFault:
 
 
 def is_named(pool: ServerPool, fault: UserFault) -> None:
-    """Plant the fault in a server, deploy something, and hold what is said to what it has."""
+    """Plant the fault in a server, deploy, and compare the diagnosis with ``says``."""
     server = pool.server()
     try:
         server.run(fault.plant, timeout=180)
