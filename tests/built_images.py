@@ -1,4 +1,4 @@
-"""Images that are built once for all tests of this host."""
+"""Images that are built once for all tests on this host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNUSED_DAYS = 30
 
 
 def _fingerprint() -> str:
-    """Everything that an image is made of, as one hash."""
+    """Return one hash of everything that an image is made of."""
     digest = hashlib.sha256()
     parts = (REPOSITORY / "elements", REPOSITORY / "hooks", REPOSITORY / "hotplate" / "image")
     for path in sorted(path for part in parts for path in part.rglob("*") if path.is_file()):
@@ -33,13 +33,13 @@ def _fingerprint() -> str:
 
 
 def _not_on_the_mirror(log: Path) -> str:
-    """The file's name, when apt was refused one that is in the index, as of an old release."""
+    """Return the file's name when apt got 404 for an indexed one, as with old releases."""
     refused = re.search(r"E: Failed to fetch \S+/(\S+[.]deb)  404 ", log.read_text())
     return refused[1] if refused else ""
 
 
 class Images:
-    """Builds what a test asks for when no test has asked for it before."""
+    """Builds an image when a test first asks for it."""
 
     def __init__(self) -> None:
         self.directory = cache_dir() / "test-images"
@@ -55,7 +55,7 @@ class Images:
         *words: str,
         seconds: int = SECONDS,
     ) -> Path:
-        """The image of that kind; a test is skipped when its mirror lacks what it names."""
+        """Return the image of that kind; skip the test when the mirror lacks a package."""
         key = hashlib.sha256(json.dumps([groups, words]).encode()).hexdigest()[:8]
         path = self.directory / f"{release}-{layout}-{key}-{self._fingerprint}.qcow2"
         with (self.directory / f"{release}-{layout}-{key}.lock").open("w") as lock:
@@ -76,17 +76,17 @@ class Images:
                 if done.returncode and log.exists() and (missing := _not_on_the_mirror(log)):
                     pytest.skip(f"the mirror lacks what its own index names: {missing}")
                 assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-            # When it was used last; an image whose time of change moves counts as written to.
+            # Record the last use in atime; a changed mtime would count as a changed image.
             os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
         return path
 
     def _prune(self) -> None:
-        """Images that no test asks for any more go by themselves."""
+        """Delete images that no test has used for a while."""
         for path in self.directory.glob("*.qcow2"):
             if time.time() - path.stat().st_atime > UNUSED_DAYS * 86400:
                 self._forget(path.stem)
 
     def _forget(self, prefix: str) -> None:
-        """Images of earlier elements and hooks are of no more use."""
+        """Delete images built from earlier elements and hooks."""
         for old in self.directory.glob(f"{prefix}*"):
             old.unlink()

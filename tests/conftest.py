@@ -1,4 +1,4 @@
-"""Runs told as a story, so that each test reads like what happened."""
+"""Fixtures for runs told as a story, so that a test reads like the course of events."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
 if TYPE_CHECKING:
     from built_images import Images
 
-# Otherwise each worker rewrites the assertions of all files for itself where Python is to leave no
-# bytecode behind (PYTHONDONTWRITEBYTECODE): a third of what it needs to collect the tests.
+# With PYTHONDONTWRITEBYTECODE each worker would rewrite the assertions of all files again, which is
+# a third of its collection time.
 sys.dont_write_bytecode = False
 
-# A busy host is no fault of what is tested.
+# A deadline would fail tests on a busy host.
 settings.register_profile("hotplate", deadline=None)
 settings.load_profile("hotplate")
 
-# Started with "&" by a script, or with nohup, these are ignored, and so they would be by every
-# program that a test starts.  What is handled is the default there.
+# A script's "&" and nohup ignore these signals, and child programs would inherit that.  A signal
+# with a handler is reset to its default in a child.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
@@ -70,7 +70,7 @@ LOGIN = "debian login: "
 
 
 class Story:
-    """Writes a run into an event log, one second an event."""
+    """Writes a run into an event log, one event per second."""
 
     STACK = STACK
 
@@ -92,7 +92,7 @@ class Story:
         self.emit("nova", "boot", name="server", user_data_bytes=4711)
         self.emit("machine", "power-on", pid=4711, restored=False)
         if self.deployed:
-            # Heat makes a deployment as soon as Nova says that its server is there.
+            # Heat creates a deployment as soon as Nova reports its server.
             self.expect(self.wanted())
 
     def wanted(
@@ -104,7 +104,7 @@ class Story:
         transport: str = Transport.CFN,
         name: str = NAME,
     ) -> ExpectedDeployment:
-        """One deployment, as Heat serves it."""
+        """Return one deployment as Heat serves it."""
         path = f"stacks/demo/{STACK}/resources/{resource}"
         return ExpectedDeployment(
             id=identity,
@@ -118,7 +118,7 @@ class Story:
         )
 
     def expect(self, *deployments: ExpectedDeployment) -> None:
-        """Heat serves these deployments from now on."""
+        """Have Heat serve these deployments from now on."""
         expected.emit(self.events, SERVER, list(deployments))
 
     def console(self, *lines: str) -> None:
@@ -152,7 +152,7 @@ class Story:
         self.emit("harness", "user-data", parts=list(parts), sources=sources, handles=list(handles))
 
     def up(self) -> None:
-        """To the point at which the agent is to poll."""
+        """Run to the point at which the agent should poll."""
         self.boot()
         self.user_data(*PARTS)
         self.console(ADDRESS)
@@ -188,7 +188,7 @@ class Story:
         self._resource(resource, "CREATE", status, reason)
 
     def taken(self, word: str = "succeeded") -> None:
-        """Heat's own word that it took the signal."""
+        """Emit Heat's event that it accepted the signal."""
         reason = f"Signal: deployment 82cfabcb {word}"
         self._resource("deployment", "SIGNAL", "IN_PROGRESS", reason)
 
@@ -242,9 +242,9 @@ class Story:
         self.probe("agent-log", log)
 
     def result(self, status: str = "CREATE_COMPLETE", **more: Any) -> Verdict:
-        """The verdict, as ``hotplate test`` gives it.
+        """Return the verdict as ``hotplate test`` gives it.
 
-        :param more: of :class:`Subject`, :class:`StackResult` and :func:`judge`.
+        :param more: arguments of :class:`Subject`, :class:`StackResult` and :func:`judge`.
         """
 
         def taken(*names: str) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def story() -> Story:
 
 @pytest.fixture
 def passed(story: Story) -> Story:
-    """A run in which everything went well."""
+    """A run without any fault."""
     story.finished()
     story.signal()
     story.taken()
@@ -289,8 +289,8 @@ def passed(story: Story) -> Story:
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Tries templates on played guests; see ``tests/played_guest.py``."""
-    # Loaded here: it loads Heat, and most tests do without it.
+    """A stage that tests templates on played guests; see ``tests/played_guest.py``."""
+    # Imported late: it imports Heat, which most tests do not need.
     import played_guest
 
     return played_guest.Stage(tmp_path, monkeypatch)

@@ -1,8 +1,8 @@
 """The real ``openstack`` command, for tests that run it many times.
 
-It takes a second of processor time to import what it needs, whatever it is asked: half of it on the
-way to its first answer.  One process does that once, and each command is a fork of it: a process of
-its own, by the function that the console script calls.
+Its imports take a second of processor time for any command, half of it on the way to the first
+answer.  One process imports them once, and each command is a fork of it that calls the function of
+the console script.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ for line in sys.stdin:
 
 
 class OpenStack:
-    """Runs ``openstack`` in a directory; see :func:`in_directory`."""
+    """The ``openstack`` command in a directory; see :func:`in_directory`."""
 
     def __init__(self, directory: Path, process: subprocess.Popen[str]) -> None:
         self.directory = directory
         self._process = process
 
     def __call__(self, *arguments: str, status: int = 0) -> Any:
-        """Run it with these arguments.
+        """Run the command with these arguments.
 
-        :return: what it printed, parsed when that is JSON.
+        :return: its output, parsed when that is JSON.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -79,7 +79,7 @@ class OpenStack:
 
 @contextlib.contextmanager
 def in_directory(directory: Path, clouds: Path | None = None) -> Iterator[OpenStack]:
-    """Have the command ready in a directory, with no other settings than those of a cloud.
+    """Provide the command in a directory, with the settings of one cloud only.
 
     :param clouds: the ``clouds.yaml`` that has the cloud "hotplate"; by default the directory's.
     """

@@ -22,7 +22,7 @@ APPLETS = ("cat", "echo", "env", "false", "id", "sh", "sleep", "test", "touch", 
 
 @dataclass(frozen=True)
 class Podman:
-    """How to call a podman that leaves the host's own containers alone."""
+    """Calls podman without touching the host's own containers."""
 
     program: str
     environment: dict[str, str]
@@ -44,7 +44,7 @@ class Podman:
         return sorted(self.run("ps", "-a", "--format", "{{.Names}}").stdout.split())
 
     def inspect(self, name: str) -> dict:
-        """Return what podman knows of a container."""
+        """Return podman's description of a container."""
         return json.loads(self.run("inspect", "--type", "container", name).stdout)[0]
 
 
@@ -66,7 +66,7 @@ def _busybox_image(directory: Path) -> Path:
 
 @contextlib.contextmanager
 def own_podman() -> Iterator[Podman]:
-    """Give a podman that was seen to run a container, else skip with what it said instead."""
+    """Provide a podman that can run a container; else skip the test with its error."""
     program = shutil.which("podman")
     if program is None:
         pytest.skip("podman is not installed")
@@ -115,7 +115,7 @@ def own_podman() -> Iterator[Podman]:
 
 
 def _wait_for_the_end_of(directory: str) -> None:
-    """Wait, within bounds, for what podman leaves in the background and still writes there."""
+    """Wait up to a limit for podman's background processes that still use the directory."""
     for _ in range(100):
         lines = []
         for each in Path("/proc").glob("[0-9]*/cmdline"):

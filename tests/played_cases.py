@@ -1,7 +1,7 @@
-"""Cases that are played: each image is a file with a word that says how its run goes.
+"""Played cases: each image is a file with a word that selects how its run goes.
 
-The real command runs in real processes; what boots a machine in them is planted with a
-``sitecustomize``, which every Python loads that is started so.
+The real command runs in real processes; a ``sitecustomize``, which each of them imports, replaces
+the part that boots a machine.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ case_run.CaseRun._try = play
 
 
 class Played:
-    """``hotplate test`` in a folder with such images."""
+    """``hotplate test`` in a folder with played images."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -67,18 +67,18 @@ class Played:
         (folder / "planted" / "sitecustomize.py").write_text(PLANT)
 
     def images(self, **words: str) -> list[str]:
-        """Write an image each, by name the word that it plays."""
+        """Write the images, given as name -> word."""
         for name, word in words.items():
             (self.folder / f"{name}.raw").write_text(word)
         return [f"{name}.raw" for name in words]
 
     def tries(self, name: str) -> list[int]:
-        """The processes in which an image was tried."""
+        """Return the processes in which an image was tested."""
         file = self.folder / f"{name}.tries"
         return [int(each) for each in file.read_text().split()] if file.exists() else []
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """Begin the command."""
+        """Start the command."""
         path = os.pathsep.join([str(self.folder / "planted"), os.environ.get("PYTHONPATH", "")])
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "hotplate", "test", *words],
@@ -98,18 +98,18 @@ class Played:
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def verdicts(self, file: str = "v.json") -> dict[str, Any]:
-        """The verdicts that ``--json`` left, by case."""
+        """Return the verdicts that ``--json`` wrote, by case."""
         return {each["case"]: each for each in json.loads((self.folder / file).read_text())}
 
 
 def _default_signals() -> None:
-    # Where the tests were started with & or nohup, SIGINT and SIGHUP are ignored.
+    # Tests started with & or nohup inherit SIGINT and SIGHUP as ignored.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
 
 
 def wait_until(what: Callable[[], object], *, seconds: float = SECONDS) -> None:
-    """Wait until something is so."""
+    """Wait until a condition is true."""
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end
@@ -117,5 +117,5 @@ def wait_until(what: Callable[[], object], *, seconds: float = SECONDS) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there."""
+    """Return True when a process exists."""
     return Path(f"/proc/{pid}").exists()

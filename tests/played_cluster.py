@@ -17,8 +17,8 @@ from played_cases import SECONDS, wait_until
 class Cluster:
     """A scheduler and workers with caches of their own.
 
-    :param folder: for their files; what lies in its ``planted`` is loaded by all of them.
-    :ivar address: of the scheduler, which stays the same when it is started again.
+    :param folder: for their files; all of them import modules from its ``planted``.
+    :ivar address: the scheduler's address, which a restart keeps.
     """
 
     def __init__(self, folder: Path, *, ttl: int = 300, tls: Path | None = None) -> None:
@@ -32,7 +32,7 @@ class Cluster:
         self.scheduler = self.start_scheduler()
 
     def environment(self) -> dict[str, str]:
-        """What all of them have."""
+        """Return the environment that all processes share."""
         path = os.pathsep.join([str(self.folder / "planted"), os.environ.get("PYTHONPATH", "")])
         return {
             **os.environ,
@@ -44,7 +44,7 @@ class Cluster:
         }
 
     def start_scheduler(self) -> subprocess.Popen[bytes]:
-        """Start the scheduler, at the same address again."""
+        """Start the scheduler, always at the same address."""
         self.scheduler = subprocess.Popen(
             [
                 *(sys.executable, "-m", "distributed.cli.dask_scheduler"),
@@ -59,7 +59,7 @@ class Cluster:
         return self.scheduler
 
     def start_worker(self, name: str, *words: str) -> subprocess.Popen[bytes]:
-        """Start a worker with a cache of its own, and wait until it works."""
+        """Start a worker with its own cache, and wait until it is ready."""
         cache = self.folder / f"cache-{name}"
         log = self.folder / f"{name}.log"
         self.workers[name] = process = subprocess.Popen(
@@ -78,7 +78,7 @@ class Cluster:
         try:
             wait_until(lambda: process.poll() is not None or b"works for" in log.read_bytes())
         except AssertionError as error:
-            # Whether it was slow or hung, and where.
+            # The stacks show whether it was slow or hung, and where.
             process.send_signal(signal.SIGABRT)
             process.wait(SECONDS)
             raise AssertionError(log.read_text()) from error
@@ -86,12 +86,12 @@ class Cluster:
         return process
 
     def tried(self) -> list[int]:
-        """The processes in which images were tried, on all workers."""
+        """Return the processes in which images were tested, on all workers."""
         files = self.folder.glob("*.tries")
         return [int(each) for file in files for each in file.read_text().split()]
 
     def close(self) -> None:
-        """End all of it."""
+        """Stop the scheduler and the workers."""
         for each in [*self.workers.values(), self.scheduler]:
             if each.poll() is None:
                 each.send_signal(signal.SIGCONT)
@@ -106,7 +106,7 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path, *, ttl: int = 300, tls: Path | None = None) -> Iterator[Cluster]:
-    """Have a scheduler for as long as the context lasts, and whatever workers are started."""
+    """Run a scheduler for the context, and stop all workers started in it."""
     started = Cluster(folder, ttl=ttl, tls=tls)
     try:
         yield started

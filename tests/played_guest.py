@@ -1,8 +1,8 @@
-"""A guest that is played: a real Trial and a real Heat, and a stand-in where QEMU would be.
+"""A played guest: a real Trial and a real Heat, with a stub in place of QEMU.
 
-It emits what a guest's console has, and speaks to the harness over the real wire: it fetches its
-metadata, polls where its user data tells it to, "runs" what Heat serves in the order in which the
-runner would, and signals by the notifier that images carry.  The fixture ``play`` is a
+It writes a guest's console lines and talks to the harness over the real wire: it fetches its
+metadata, polls as its user data configures, "runs" the deployments from Heat in the runner's
+order, and signals with the notifier that images carry.  The fixture ``play`` is a
 :class:`Stage`::
 
     def test_it(play):
@@ -51,26 +51,26 @@ POLL_SECONDS = 0.15
 MEMORY_MIB = 128
 
 PLAYED_DISK = "played-disk"
-"""In a server's folder: the files that a guest has on its disk."""
+"""Name of the folder, in a server's folder, with the files on the guest's disk."""
 
 Answer = Mapping[str, Any]
-"""What a hook sends back: outputs, ``deploy_stdout``, ``deploy_stderr``, ``deploy_status_code``."""
+"""A hook's answer: outputs, ``deploy_stdout``, ``deploy_stderr``, ``deploy_status_code``."""
 
 
 @dataclass(frozen=True)
 class Guest:
-    """How a guest behaves; the default is a good image.
+    """The behaviour of a guest; the default is a good image.
 
-    :param seconds: how long it boots.
-    :param boots: an init of the image comes up.
-    :param network: it gets an address.
+    :param seconds: duration of its boot.
+    :param boots: the image's init starts.
+    :param network: the guest gets an address.
     :param metadata: cloud-init finds its data source.
     :param agent: the agent is enabled.
     :param writes: the runner writes its progress on the console.
-    :param hangs: the resources whose hooks never end.
-    :param rejects: the groups for which there is no hook.
-    :param answers: what the hook of a resource answers, where that is not plain success.
-    :param on_user_data: what the guest does with its user data, given how it reaches the cloud.
+    :param hangs: resources whose hooks never end.
+    :param rejects: groups without a hook.
+    :param answers: the hook's answer by resource, where it is not plain success.
+    :param on_user_data: action of the user data, called with the guest's wire to the cloud.
     """
 
     seconds: float = 0.5
@@ -86,7 +86,7 @@ class Guest:
 
 
 class Wire(wire_guest.Guest):
-    """The way of one played guest to the listeners of its wiring."""
+    """The connection of one played guest to the listeners of its wiring."""
 
     def __init__(self, server_id: str, listeners: Mapping[int, socket.socket]) -> None:
         self.ports = {port: each.getsockname()[1] for port, each in listeners.items()}
@@ -94,7 +94,7 @@ class Wire(wire_guest.Guest):
 
 
 class PlayedWiring(Wiring):
-    """Listeners on loopback, and no process."""
+    """Listeners on loopback, without a process."""
 
     name = "played"
 
@@ -156,7 +156,7 @@ class PlayedMachine(Machine):
         try:
             self._boot()
         except OSError:
-            # A cut link, a power cut and the end of the test all look like this from inside.
+            # A cut link, a power cut and the end of the test all look like this to the guest.
             LOG.warning("%s ends", self._thread.name, exc_info=True)
 
     def console_says(self, *lines: str) -> None:
@@ -206,7 +206,7 @@ class PlayedMachine(Machine):
         return listed
 
     def _take(self, deployments: list[dict[str, Any]]) -> None:
-        """One round of the runner: all are received, then each is done in its turn."""
+        """Play one pass of the runner: receive all deployments, then run each in turn."""
         new = [each for each in deployments if each["id"] not in self._done]
         for each in new:
             self._mark("received", each)
@@ -232,7 +232,7 @@ class PlayedMachine(Machine):
             self.wire, self.directory / PLAYED_DISK / "signals", deployment, dict(answer)
         )
         if sent.returncode == 0:
-            # The runner says so also where Heat wants no signal.
+            # The runner writes this also when Heat wants no signal.
             self._mark("signalled", deployment)
         return True
 
@@ -246,13 +246,13 @@ class PlayedMachine(Machine):
 
 @dataclass(frozen=True)
 class Played:
-    """What came of a play."""
+    """The result of a play."""
 
     verdict: Verdict
     events: EventLog
     folder: Path
     seen: list[str]
-    """The lines of the progress."""
+    """The progress lines."""
 
 
 class Stage:
@@ -264,7 +264,7 @@ class Stage:
         self._count = 0
         monkeypatch.setattr(qemu_compute, "Machine", PlayedMachine)
         monkeypatch.setattr(qemu_compute.wiring, "choose", _choose)
-        # It has no shell, so that only its requests show its network.
+        # A played guest has no shell, so only its requests prove its network.
         monkeypatch.setattr(network_check, "QUIET_SECONDS", 0.2)
         self.image = Image.open(tiny_disk.make(directory / "played.raw"))
 
@@ -277,12 +277,12 @@ class Stage:
         limit: float = 120.0,
         **trial: Any,
     ) -> Played:
-        """Try a template.
+        """Test a template on played guests.
 
-        :param guest: how each server behaves, or who says it by the server's name.
-        :param patience: seconds without anything new; a run that ends by itself waits for none of
-            it, so that a busy host does not matter.
-        :param limit: seconds in all, which a hook that never ends has.
+        :param guest: the behaviour of each server, or a function from the server's name to it.
+        :param patience: seconds without news; a run that ends by itself does not wait for them,
+            so that a busy host does not matter.
+        :param limit: seconds in all, after which a hook that never ends is given up.
         """
         self.play_as(guest)
         self._count += 1
@@ -299,7 +299,7 @@ class Stage:
             "limit": limit,
             "memory": MEMORY_MIB,
             "accelerator": "tcg",
-            # As good as any, for none is made.
+            # Any value would do, as no wiring is made.
             "wiring": "namespace",
             "cache": self._directory / "cache",
         }
@@ -318,7 +318,7 @@ class Stage:
         return Played(verdict, events, folder, seen)
 
     def play_as(self, guest: Guest | Callable[[str], Guest] | None) -> None:
-        """Have the servers behave so from now on; see :meth:`__call__`."""
+        """Set the behaviour of the servers from now on; see :meth:`__call__`."""
         role = guest if callable(guest) else lambda _: guest or Guest()
         self._monkeypatch.setattr(PlayedMachine, "role", staticmethod(role))
 

@@ -1,4 +1,4 @@
-"""The smallest disk that counts as bootable; nothing in these tests gets so far as to boot it."""
+"""The smallest disk that counts as bootable; no test boots it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tutorial of ``docs/``, as what its reader does: write files, type commands, compare.
+"""A tutorial of ``docs/`` as the reader's steps: write files, type commands, compare.
 
 A file is a block of code after a paragraph that ends with its name in quotes and a colon::
 
@@ -6,9 +6,9 @@ A file is a block of code after a paragraph that ends with its name in quotes an
 
     .. code-block:: yaml
 
-A command is a line ``$ ...`` of a block ``console``; what stands below it is seen, in this order,
-with ``...`` for what may be anything.  The comment ``.. in a terminal of its own`` before a block
-is for a command that goes on; what stands below it is waited for.
+A command is a line ``$ ...`` of a block ``console``; the lines below it are its expected output, in
+this order, with ``...`` for any text.  The comment ``.. in a terminal of its own`` before a block
+marks a command that keeps running; the lines below it are waited for.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class File:
     text: str
 
     def script(self) -> str:
-        """As commands for bash."""
+        """Return the step as commands for bash."""
         folder = os.path.dirname(self.name) or "."  # noqa: PTH120
         return f"mkdir -p {folder}\ncat > {self.name} <<'END-OF-FILE'\n{self.text}END-OF-FILE\n"
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command that the reader types, and what is seen then.
+    """A command that the reader types, and its expected output.
 
-    :param alone: whether it goes on, in a terminal of its own.
+    :param alone: it keeps running, in a terminal of its own.
     """
 
     section: str
@@ -60,7 +60,7 @@ class Command:
     alone: bool = False
 
     def script(self) -> str:
-        """As commands for bash; its output goes on, and is waited for, where it does."""
+        """Return the step as commands for bash, which wait for a running command's output."""
         if not self.alone:
             return f"{self.words}\n"
         last = shlex.quote(self.seen[-1])
@@ -77,7 +77,7 @@ END = "=====ended"
 
 
 def steps(page: str) -> list[Step]:
-    """Return what the reader of a page does."""
+    """Return the steps of a page's reader."""
     section, listed = "", []
     text = (DOCS / f"{page}.rst").read_text()
     for part in _PART.finditer(text):
@@ -107,10 +107,10 @@ def _commands(section: str, body: str, *, alone: bool) -> list[Step]:
 
 
 def play(listed: list[Step], directory: Path, environment: Mapping[str, str]) -> None:
-    """Do it all in a directory, in one shell.
+    """Run all steps in a directory, in one shell.
 
-    :raises AssertionError: when a command ends with a status other than 0, which no ``echo $?``
-        after it shows, or when something else is seen.
+    :raises AssertionError: when a command exits other than 0 without an ``echo $?`` after it, or
+        when the output differs.
     """
     done = subprocess.run(
         ["bash", "-c", _script(listed)],
@@ -144,7 +144,7 @@ def _script(listed: list[Step]) -> str:
 
 
 def unseen(shown: tuple[str, ...], output: str) -> str:
-    """Return the first line of a page that is not in an output, behind those before it."""
+    """Return the first line of a page that the output lacks after the lines before it."""
     lines = iter(output.split("\n"))
     for line in shown:
         if line.strip() == "...":

@@ -1,4 +1,4 @@
-"""tools/bench: a part that fails leaves the figures of the others, whatever it fails by."""
+"""tools/bench: a part that fails for any reason does not lose the figures of the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
 @pytest.mark.parametrize("kind", [KeyError, OSError, "PartFailed"])
-def test_the_other_figures_are_printed(monkeypatch, capsys, tmp_path, kind) -> None:
+def test_failed_part_leaves_the_other_figures(monkeypatch, capsys, tmp_path, kind) -> None:
     monkeypatch.setattr(sys, "path", [str(TOOLS), *sys.path])
     tool = runpy.run_path(str(TOOLS / "bench"))
 

@@ -1,4 +1,4 @@
-"""tools/check, with stand-ins for what it runs."""
+"""tools/check, with stubs for the programs that it runs."""
 
 import re
 import shutil
@@ -28,7 +28,7 @@ STAND_INS = {
 
 
 def lay_out(folder: Path, **stand_ins: str) -> None:
-    """Put tools/check into a folder, and programs of a line of shell for what it calls."""
+    """Put tools/check into a folder, with one-line shell stubs for the programs it calls."""
     for name, body in (STAND_INS | stand_ins).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def lay_out(folder: Path, **stand_ins: str) -> None:
 
 
 def check(folder: Path, *lanes: str, status: int = 0) -> str:
-    """Run the lanes; return what was printed."""
+    """Run the lanes and return the output."""
     done = subprocess.run(
         [folder / "tools" / "check", *lanes], capture_output=True, text=True, timeout=60
     )
@@ -47,7 +47,7 @@ def check(folder: Path, *lanes: str, status: int = 0) -> str:
 
 
 def test_documentation_lane_needs_no_test_tool_and_no_test(tmp_path: Path) -> None:
-    """tox -e docs ended with 1 for want of results, after it had installed every tool."""
+    """Once, tox -e docs installed every tool and then ended with 1 for lack of results."""
     lay_out(tmp_path)
     check(tmp_path, "docs")
     assert (tmp_path / "profile").read_text() == "docs\n"

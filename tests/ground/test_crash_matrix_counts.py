@@ -1,4 +1,4 @@
-"""How tools/crash-matrix counts what a machine says, in a log that keeps a part of it."""
+"""tools/crash-matrix counts a machine's markers, although the log keeps only a part of them."""
 
 import runpy
 import sys
@@ -10,7 +10,7 @@ from hotplate.events.log import EventLog
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
-def test_what_the_log_does_not_keep_is_counted(monkeypatch) -> None:
+def test_events_dropped_from_the_log_are_counted(monkeypatch) -> None:
     monkeypatch.setattr(sys, "path", [str(TOOLS), *sys.path])
     tool = runpy.run_path(str(TOOLS / "crash-matrix"))
     seen = tool["Seen"]("one")

@@ -1,4 +1,4 @@
-"""Every example in a docstring is run by a test, but for those that say that they are not."""
+"""Every docstring example is run by a test, except those marked +SKIP."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HERE = {
     "hotplate.trial.subject",
     "hotplate.verdict.unit_names",
 }
-"""Modules whose examples need nothing."""
+"""Modules whose examples need no fixtures."""
 
 ELSEWHERE = {
     "tests/cloud/test_docstrings.py": {
@@ -54,7 +54,7 @@ ELSEWHERE = {
 
 
 def modules_with_examples() -> set[str]:
-    """The modules that have an example which is not skipped."""
+    """Return the modules that have an example without +SKIP."""
     names = set()
     for path in (ROOT / "hotplate").rglob("*.py"):
         lines = (line.strip() for line in path.read_text().splitlines())
@@ -64,13 +64,13 @@ def modules_with_examples() -> set[str]:
 
 
 @pytest.mark.parametrize("name", sorted(HERE))
-def test_examples(name: str) -> None:
+def test_docstring_examples_pass(name: str) -> None:
     tried = doctest.testmod(importlib.import_module(name))
     assert tried.attempted
     assert tried.failed == 0
 
 
-def test_every_example_is_run():
+def test_every_docstring_example_is_run():
     assert modules_with_examples() == HERE.union(*ELSEWHERE.values())
     for path, names in ELSEWHERE.items():
         text = (ROOT / path).read_text()

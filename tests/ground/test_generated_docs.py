@@ -1,4 +1,4 @@
-"""docs/generated.py: the pages have what the sources say, and are whole on a forge."""
+"""docs/generated.py: the pages match the sources and are complete on a forge."""
 
 import argparse
 import importlib.util
@@ -28,23 +28,23 @@ def generated() -> ModuleType:
     return module
 
 
-def test_the_pages_are_current(generated):
+def test_pages_are_current(generated):
     assert generated.stale() == [], "run: python docs/generated.py, and commit what it changes"
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.rst")), ids=lambda page: page.name)
-def test_a_page_is_whole_on_a_forge(page):
+def test_page_is_complete_on_a_forge(page):
     assert not ONLY_SPHINX.search(page.read_text())
 
 
-def test_a_change_of_the_sources_is_seen(generated):
+def test_changed_source_is_detected(generated):
     page = (DOCS / "troubleshooting.rst").read_text()
     assert "systemctl status os-collect-config" in page
     spoiled = page.replace("systemctl status os-collect-config", "systemctl", 1)
     assert generated.filled(spoiled) == page
 
 
-def test_every_verb_setting_fixture_element_and_variable_is_there(generated):
+def test_pages_list_all_verbs_settings_fixtures_and_elements(generated):
     commands = (DOCS / "commands.rst").read_text()
     assert [verb for verb in VERBS if f"\nhotplate {verb}\n" not in commands] == []
     assert "``--pause-on-fail``" in commands and "\nhotplate hook check\n" in commands
@@ -57,8 +57,8 @@ def test_every_verb_setting_fixture_element_and_variable_is_there(generated):
     assert "``booted_server``" in (DOCS / "api.rst").read_text()
 
 
-def test_an_option_without_a_help_is_not_there(generated):
-    """argparse leaves it out of --help too (argparse.SUPPRESS)."""
+def test_option_with_suppressed_help_is_left_out(generated):
+    """argparse leaves it out of --help as well (argparse.SUPPRESS)."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--shown", help="what it does")
     parser.add_argument("--hidden", help=argparse.SUPPRESS)
@@ -68,7 +68,7 @@ def test_an_option_without_a_help_is_not_there(generated):
     assert "SUPPRESS" not in table
 
 
-def test_the_picture_of_the_loop_has_every_stage_for_light_and_dark(generated):
+def test_loop_picture_has_every_stage_in_light_and_dark(generated):
     picture = ElementTree.fromstring(generated.PICTURE.read_text())
     texts = [each.text for each in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert [text for text in texts if text in set(Stage)] == list(Stage)
@@ -77,13 +77,13 @@ def test_the_picture_of_the_loop_has_every_stage_for_light_and_dark(generated):
     assert painted == {*re.findall(r"^ +(\.?\w+) \{.*#", dark, re.MULTILINE)}
 
 
-def test_a_table_escapes_what_the_markup_would_take(generated):
+def test_table_text_is_escaped_for_markup(generated):
     assert generated.sentence("look at *.cfg and --keep, not a`b") == (
         "Look at \\*.cfg and ``--keep``, not a\\`b."
     )
 
 
-def test_variables_of_elements_have_what_their_readme_says(generated):
+def test_element_variables_come_from_their_readme(generated):
     rows = {name: (element, fields) for name, element, fields in generated._documented()}
     element, fields = rows["DIB_HEAT_PUPPET_PACKAGE"]
     assert element == "heat-config-puppet"

@@ -1,4 +1,4 @@
-"""The guides keep step with what they are about."""
+"""The guides match the code and the pages that they describe."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,7 @@ MIGRATION = {
     "~/.netrc": "~/.netrc",
     "control file": "control file",
 }
-"""A word of each row that is marked in the tables of differences, and what the migration has."""
+"""A phrase of each row marked † in the tables of differences -> the text in the migration page."""
 
 MIGRATION_TOO = (
     *("heat-config-kubelet", "heat-config-atomic", "svc-map", "DIB_INSTALLTYPE_...=source"),
@@ -36,15 +36,15 @@ MIGRATION_TOO = (
     *("heat-config-rebuild-deployed", "``heat-config-notify`` in scripts", "last_metadata"),
     *("``log_level`` of chef", "block YAML", "50-heat-config-docker-cmd", "docker-compose"),
 )
-"""What is felt besides: what is not there any more, and what another version of a tool gives."""
+"""Other changes that users notice: removed features and newer versions of tools."""
 
 
-def test_the_guide_of_a_deployment_goes_through_the_stages_in_order():
+def test_guide_of_a_deployment_lists_the_stages_in_order():
     titles = re.findall(r"^([a-z ]+)\n-{4,}$", (DOCS / "incomplete.rst").read_text(), re.MULTILINE)
     assert titles == [stage.value for stage in ORDER]
 
 
-def test_each_row_that_may_need_a_change_is_in_the_migration():
+def test_migration_covers_each_marked_difference():
     rows = [
         row
         for page in ("hooks.rst", "agent.rst")
@@ -56,5 +56,5 @@ def test_each_row_that_may_need_a_change_is_in_the_migration():
 
 
 @pytest.mark.parametrize("text", [*MIGRATION.values(), *MIGRATION_TOO])
-def test_the_migration_says_what_to_do(text):
+def test_migration_has_the_instructions(text):
     assert text in (DOCS / "migration.rst").read_text()

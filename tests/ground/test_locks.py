@@ -1,4 +1,4 @@
-"""Locks of directories: shared, alone, and on what is removed meanwhile."""
+"""Locks of directories: shared, exclusive, and on a directory that is removed meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_free(directory) -> bool:
         return False
 
 
-def test_many_share_and_one_is_alone(tmp_path):
+def test_lock_is_shared_by_many_or_exclusive(tmp_path):
     with locks.shared(tmp_path), locks.shared(tmp_path):
         assert not is_free(tmp_path)
     assert is_free(tmp_path)
@@ -27,7 +27,7 @@ def test_many_share_and_one_is_alone(tmp_path):
         assert not is_free(tmp_path)
 
 
-def test_one_that_is_not_there_is_made_when_asked_for(tmp_path):
+def test_missing_directory_is_created_on_request(tmp_path):
     directory = tmp_path / "a" / "b"
     with pytest.raises(FileNotFoundError), locks.shared(directory):
         pass
@@ -35,8 +35,8 @@ def test_one_that_is_not_there_is_made_when_asked_for(tmp_path):
         assert directory.stat().st_mode & 0o777 == 0o700
 
 
-def test_who_waited_for_one_that_was_removed_gets_the_new_one(tmp_path):
-    """As a build does that begins while the cache is cleaned."""
+def test_waiter_for_a_removed_directory_locks_the_new_one(tmp_path):
+    """Like a build that starts while the cache is cleaned."""
     directory = tmp_path / "cache"
     directory.mkdir()
     seen = []
@@ -55,8 +55,8 @@ def test_who_waited_for_one_that_was_removed_gets_the_new_one(tmp_path):
     assert seen == [True]
 
 
-def test_one_that_goes_while_it_is_made_is_made_again(tmp_path):
-    """As Path.mkdir ends when another makes the directory and removes it before it is looked at."""
+def test_directory_removed_during_creation_is_created_again(tmp_path):
+    """Path.mkdir fails so when another process creates and removes the directory meanwhile."""
 
     class Going(type(tmp_path)):
         left = 3
@@ -73,13 +73,13 @@ def test_one_that_goes_while_it_is_made_is_made_again(tmp_path):
     assert Going.left == 0
 
 
-def test_a_file_in_its_place_is_an_error(tmp_path):
+def test_file_in_place_of_the_directory_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError), locks.exclusive(tmp_path / "file", make=True):
         pass
 
 
-def test_a_file_system_without_locks_hinders_nobody(tmp_path, monkeypatch):
+def test_file_system_without_locks_is_accepted(tmp_path, monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
@@ -89,7 +89,7 @@ def test_a_file_system_without_locks_hinders_nobody(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("made", ["file", "nothing"])
-def test_what_cannot_be_a_directory_is_an_error_of_the_system(tmp_path, made):
+def test_impossible_directory_raises_os_error(tmp_path, made):
     path = tmp_path / made
     if made == "file":
         path.touch()

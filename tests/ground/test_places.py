@@ -1,4 +1,4 @@
-"""Where each module is tested: in a file of its name in the folder of its room, or as told here."""
+"""Each module is tested in the file of its name in its room, or in the file listed here."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ ELSEWHERE = {
 
 
 def modules() -> list[str]:
-    """All modules but the ``__init__`` of rooms, as paths below hotplate/ without a suffix."""
+    """Return all modules but the rooms' ``__init__``, as paths below hotplate/ without suffix."""
     paths = (path.relative_to(ROOT / "hotplate") for path in (ROOT / "hotplate").rglob("*.py"))
     return sorted(str(path.with_suffix("")) for path in paths if path.name != "__init__.py")
 
@@ -189,7 +189,7 @@ def test_each_module_has_its_tests(module):
     assert has_its_own(module) or (place and (ROOT / "tests" / place).exists())
 
 
-def test_the_table_has_no_row_too_many():
+def test_table_has_no_unneeded_row():
     gone = ELSEWHERE.keys() - modules()
     assert not gone
     assert [module for module in ELSEWHERE if has_its_own(module)] == []

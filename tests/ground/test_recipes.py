@@ -1,4 +1,4 @@
-"""docs/recipes: what each CI system says of its own files, and what they have in common.
+"""docs/recipes: each CI system accepts its own files, and they install the same packages.
 
 ``tests/booted/test_recipes.py`` runs them.
 """
@@ -23,10 +23,10 @@ SCHEMAS = {
     "github.yml": ("vendor.github-workflows",),
     "gitlab-ci.yml": ("vendor.gitlab-ci", "--data-transform", "gitlab-ci"),
 }
-"""What check-jsonschema has: the schema of SchemaStore, and GitLab's own."""
+"""Schemas that check-jsonschema bundles: SchemaStore's, and GitLab's own."""
 
 BESIDE_BINDEP = {"python3", "python3-venv", "debian-archive-keyring"}
-"""What the interpreter is, and the keys that Ubuntu needs to build a Debian."""
+"""The interpreter's packages, and the keys that Ubuntu needs to build a Debian."""
 
 
 def checked(path: Path, name: str) -> subprocess.CompletedProcess[str]:
@@ -37,7 +37,7 @@ def checked(path: Path, name: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_a_recipe_follows_its_schema(name):
+def test_recipe_follows_its_schema(name):
     done = checked(RECIPES / name, name)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -46,7 +46,7 @@ def test_a_recipe_follows_its_schema(name):
     ("name", "good", "bad"),
     [("github.yml", "runs-on:", "run-on:"), ("gitlab-ci.yml", "expire_in:", "expire-in:")],
 )
-def test_the_schema_refuses_what_is_wrong(name, good, bad, tmp_path):
+def test_schema_rejects_a_wrong_key(name, good, bad, tmp_path):
     spoiled = tmp_path / name
     spoiled.write_text((RECIPES / name).read_text().replace(good, bad))
     assert checked(spoiled, name).returncode == 1
@@ -87,7 +87,7 @@ def test_recipe_installs_a_wheel_and_no_package_of_that_name(name, tmp_path):
 
 @pytest.fixture(scope="module")
 def zuul_schema(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The schema that zuulcilint brings, without the many packages that it needs itself."""
+    """The schema from zuulcilint, without that package's many dependencies."""
     directory = tmp_path_factory.mktemp("zuulcilint")
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
     words = ("-q", "--no-deps", "--no-compile", "--target", directory, "zuulcilint==1.0.0")
@@ -97,7 +97,7 @@ def zuul_schema(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.network
-def test_zuuls_jobs_follow_the_schema(zuul_schema):
+def test_zuul_jobs_follow_the_schema(zuul_schema):
     recipe = yaml.safe_load((RECIPES / "zuul.yaml").read_text())
     jsonschema.validate(recipe, zuul_schema)
     recipe[0]["job"]["nodset"] = recipe[0]["job"].pop("nodeset")
@@ -116,12 +116,12 @@ for entry in yaml.safe_load(open(sys.argv[1])):
             parsers[kind](text)
             print("parsed", text["name"])
 """
-"""The schema of a project's stanza needs a whole Zuul around it."""
+"""Parses jobs only: the schema of a project's stanza needs a complete Zuul."""
 
 
 @pytest.mark.long
 @pytest.mark.network
-def test_zuuls_own_parser_takes_its_jobs(tmp_path):
+def test_zuul_parser_accepts_the_jobs(tmp_path):
     def parsed(path: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [tmp_path / "bin/python", "-c", ZUULS_OWN, path], capture_output=True, text=True
@@ -140,7 +140,7 @@ def test_zuuls_own_parser_takes_its_jobs(tmp_path):
 
 @pytest.mark.tool("ansible-playbook")
 @pytest.mark.parametrize("name", ["pre", "run", "post"])
-def test_zuuls_playbooks_are_ansibles(name):
+def test_zuul_playbooks_pass_the_syntax_check(name):
     program = shutil.which("ansible-playbook")
     if program is None:
         pytest.skip("no ansible-playbook (package ansible-core)")
@@ -149,7 +149,7 @@ def test_zuuls_playbooks_are_ansibles(name):
     assert done.returncode == 0, done.stderr
 
 
-def test_zuuls_jobs_have_these_playbooks():
+def test_zuul_jobs_use_all_playbooks():
     recipe = yaml.safe_load((RECIPES / "zuul.yaml").read_text())
     job = recipe[0]["job"]
     names = [Path(job[key]).name for key in ("pre-run", "run", "post-run")]
@@ -157,7 +157,7 @@ def test_zuuls_jobs_have_these_playbooks():
 
 
 def bindep(section: str) -> set[str]:
-    """The packages below a comment of ``bindep.txt``, as far as any host needs them."""
+    """Return the packages below a comment of ``bindep.txt`` that every host needs."""
     text = (ROOT / "bindep.txt").read_text()
     (block,) = re.findall(rf"^# {section}:.*\n((?:.+\n)+)", text, re.MULTILINE)
     return {line.split()[0] for line in block.splitlines() if "[platform:dpkg]" in line}
@@ -170,10 +170,10 @@ def words_of(text: str) -> set[str]:
 @pytest.mark.parametrize(
     "name", ["github.yml", "gitlab-ci.yml", "playbooks/pre.yaml", "Containerfile"]
 )
-def test_what_a_recipe_installs_is_what_bindep_lists(name):
+def test_recipe_installs_the_packages_of_bindep(name):
     text = (RECIPES / name).read_text()
     needed = bindep("boot") | bindep("build")
-    # GitHub's machine has sudo; UEFI is for who has such images.
+    # GitHub's machine has sudo; ovmf is only needed for UEFI images.
     missing = needed - words_of(text)
     assert missing <= {"ovmf", "sudo"}
     assert name != "Containerfile" or not missing
@@ -182,6 +182,6 @@ def test_what_a_recipe_installs_is_what_bindep_lists(name):
         assert named - {"PACKAGES"} <= needed | BESIDE_BINDEP
 
 
-def test_the_page_of_ci_lists_the_same_packages():
+def test_ci_page_lists_the_packages_of_bindep():
     text = (ROOT / "docs" / "ci.rst").read_text()
     assert (bindep("boot") | bindep("build")) - words_of(text) == set()

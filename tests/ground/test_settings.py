@@ -1,4 +1,4 @@
-"""hotplate.settings: where each value came from, and one sentence for a bad one."""
+"""hotplate.settings: the source of each value, and a one-sentence error for a bad one."""
 
 import ast
 from pathlib import Path
@@ -15,7 +15,7 @@ def load(given=None, environ=None, directory=Path("/nonexistent")):
     return Settings.load(given or {}, environ=environ or {}, directory=directory)
 
 
-def test_the_command_line_wins_over_the_environment_over_the_file(tmp_path):
+def test_command_line_overrides_environment_overrides_file(tmp_path):
     (tmp_path / "hotplate.toml").write_text("memory = 512\ncpus = 1\npatience = 5\n")
     settings = load({"memory": 2048}, {"HOTPLATE_MEMORY": "768", "HOTPLATE_CPUS": "4"}, tmp_path)
     assert (settings.memory, settings.cpus, settings.patience) == (2048, 4, 5.0)
@@ -25,7 +25,7 @@ def test_the_command_line_wins_over_the_environment_over_the_file(tmp_path):
     assert settings.sources["limit"] == "default"
 
 
-def test_enums_and_booleans():
+def test_enums_and_booleans_are_parsed():
     settings = load({}, {"HOTPLATE_ACCELERATOR": "tcg", "HOTPLATE_KEEP": "yes"})
     assert settings.accelerator is AcceleratorChoice.TCG
     assert settings.keep is True
@@ -44,7 +44,7 @@ def test_enums_and_booleans():
         ("KEEP", "perhaps", "true or false"),
     ],
 )
-def test_a_bad_value_is_named_with_its_source(name, value, expected):
+def test_bad_value_is_named_with_its_source(name, value, expected):
     with pytest.raises(UsageError) as caught:
         load({}, {f"HOTPLATE_{name}": value})
     assert f"HOTPLATE_{name}" in str(caught.value)
@@ -53,18 +53,18 @@ def test_a_bad_value_is_named_with_its_source(name, value, expected):
 
 
 @pytest.mark.parametrize("name", ["cpus", "keep_runs"])
-def test_zero_is_taken_where_the_documentation_gives_it_a_meaning(name):
+def test_zero_is_accepted_where_it_has_a_meaning(name):
     settings = load({}, {f"HOTPLATE_{name.upper()}": "0"})
     assert (getattr(settings, name), settings.sources[name]) == (0, f"HOTPLATE_{name.upper()}")
 
 
-def test_a_number_in_the_file_that_is_none(tmp_path):
+def test_infinite_number_in_the_file_is_refused(tmp_path):
     (tmp_path / "hotplate.toml").write_text("memory = inf\n")
     with pytest.raises(UsageError, match=r'"memory" .* is "inf"; expected a number greater'):
         load(directory=tmp_path)
 
 
-def test_an_unknown_setting_in_the_file_is_named(tmp_path):
+def test_unknown_setting_in_the_file_is_named(tmp_path):
     (tmp_path / "hotplate.toml").write_text("memmory = 1\n")
     with pytest.raises(UsageError, match='"memmory"'):
         load(directory=tmp_path)
@@ -78,7 +78,7 @@ def test_an_unknown_setting_in_the_file_is_named(tmp_path):
         ({"HOME": "/h"}, "/h/.cache/hotplate"),
     ],
 )
-def test_the_cache_is_a_setting_with_a_default_of_the_users_own(tmp_path, environ, cache):
+def test_cache_setting_defaults_to_the_users_cache(tmp_path, environ, cache):
     assert load(environ=environ).cache == Path(cache)
     (tmp_path / "hotplate.toml").write_text('cache = "/filed"\n')
     by_file = {} if "HOTPLATE_CACHE" in environ else {"cache": Path("/filed")}
@@ -91,10 +91,10 @@ ENTRY_POINTS = {
     "hookkit/guest_runner.py",
     "hookkit/guest_check.py",
 }
-"""Files outside of the command that may read the environment."""
+"""Files outside hotplate/cli that may read the environment."""
 
 
-def test_the_environment_is_read_by_entry_points_only():
+def test_environment_is_read_by_entry_points_only():
     reads = {
         str(path.relative_to(HOTPLATE))
         for path in HOTPLATE.rglob("*.py")
@@ -108,7 +108,7 @@ def test_the_environment_is_read_by_entry_points_only():
 
 
 @pytest.mark.parametrize("content", [b"memory = ", b"\xff\xfe"])
-def test_a_broken_file_is_named(tmp_path, content):
+def test_broken_file_is_named(tmp_path, content):
     (tmp_path / "hotplate.toml").write_bytes(content)
     with pytest.raises(UsageError, match=r"hotplate\.toml"):
         load(directory=tmp_path)

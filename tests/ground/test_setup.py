@@ -1,4 +1,4 @@
-"""tools/setup, with stand-ins for what it runs: what it leaves of the host as it was."""
+"""tools/setup, with stubs for the programs that it runs, does not change the host's policies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ exit {status}
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """A checkout, and a folder ``bin`` of programs that do nothing."""
+    """A checkout, and a folder ``bin`` of stub programs."""
     for name in FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tmp_path / name)
@@ -47,7 +47,7 @@ def policy(host: Path) -> Path:
 
 
 def set_up(host: Path, *, status: int = 0) -> list[str]:
-    """Run it; returns what apt-get installed, each line with what the policy was worth then."""
+    """Run tools/setup; return apt-get's installs, each with the policy's answer at that time."""
     log = host / "log"
     log.unlink(missing_ok=True)
     apt = host / "bin" / "apt-get"
@@ -64,25 +64,25 @@ def set_up(host: Path, *, status: int = 0) -> list[str]:
     return log.read_text().splitlines()
 
 
-def test_the_ssh_server_is_installed_and_not_started(host):
+def test_ssh_server_is_installed_and_not_started(host):
     one, others = set_up(host)
     assert one.startswith("101 install ") and one.endswith(" openssh-server")
     assert others.startswith("0 install ") and others.endswith(" crun git")
     assert not policy(host).exists()
 
 
-def test_a_policy_that_is_there_stays(host):
+def test_existing_policy_stays(host):
     policy(host).write_text("#!/bin/sh\nexit 42\n")
     assert set_up(host)[0].startswith("42 install ")
     assert policy(host).read_text() == "#!/bin/sh\nexit 42\n"
 
 
-def test_a_failed_install_leaves_no_policy(host):
+def test_failed_install_leaves_no_policy(host):
     assert len(set_up(host, status=100)) == 1
     assert not policy(host).exists()
 
 
-def test_what_a_killed_run_has_left_goes(host):
+def test_policy_of_a_killed_run_is_removed(host):
     mark = next(
         line.partition('"')[2].rstrip('"')
         for line in (host / "tools" / "setup").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""hotplate.text: nothing but words gets to where people read."""
+"""hotplate.text: only printable text reaches the reader."""
 
 import unicodedata
 
@@ -14,7 +14,7 @@ from hotplate.text import clean, clean_line, shortened
     ("dirty", "words"),
     [
         ("\x1b[31mred\x1b[0m", "red"),
-        # What a pass that is made once leaves of nested sequences must not be one itself.
+        # Removing a nested sequence once must not leave another sequence.
         ("\x1b\x1b[0m[2Jx", "[2Jx"),
         ("\x1b]0;title\x07x", "x"),
         ("\x1b]52;c;ZXZpbA==", "52;c;ZXZpbA=="),
@@ -26,12 +26,12 @@ from hotplate.text import clean, clean_line, shortened
         ("äöü 漢字 \u00a0", "äöü 漢字 \u00a0"),
     ],
 )
-def test_clean(dirty: str, words: str):
+def test_clean_removes_escape_sequences(dirty: str, words: str):
     assert clean(dirty) == words
 
 
 @given(st.text(alphabet=st.characters(), max_size=60))
-def test_nothing_invisible_survives(text: str):
+def test_clean_removes_all_invisible_characters(text: str):
     kinds = {unicodedata.category(each) for each in clean(text)} - {"Cn", "Co"}
     assert not kinds & {"Cf", "Cs", "Zl", "Zp"}
     assert not any(unicodedata.category(each) == "Cc" for each in clean(text) if each not in "\t\n")
@@ -40,7 +40,7 @@ def test_nothing_invisible_survives(text: str):
     assert "\n" not in clean_line(text)
 
 
-def test_an_error_is_clean_whatever_it_quotes():
+def test_error_message_is_cleaned():
     error = HotplateError('the guest said "\x1b]0;owned\x07\u202ex"', hint="run \x1b[2J")
     assert (error.message, str(error)) == (
         'the guest said "x"',
@@ -48,6 +48,6 @@ def test_an_error_is_clean_whatever_it_quotes():
     )
 
 
-def test_what_is_long_is_shortened_and_says_so():
+def test_long_text_is_shortened_with_its_length():
     assert shortened("abc", 3) == "abc"
     assert shortened("x" * 1000, 4) == "xxxx... (1000 characters)"

@@ -1,4 +1,4 @@
-"""Threads of hotplate's own: what they raise is not lost."""
+"""Exceptions in hotplate's threads are not lost."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PLAIN = {
     "report/terminal.py": "draws a line, which is no part of a verdict",
     "session/control.py": "answers with what it raises",
 }
-"""Modules with threads that are no Background, and why."""
+"""Modules with threads that are no Background, and the reason."""
 
 
-def test_every_thread_is_a_background_or_has_a_reason():
+def test_each_thread_is_a_background_or_has_a_reason():
     plain = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")

@@ -1,4 +1,4 @@
-"""tests/tutorial_page.py: what is typed is run, and what is shown has to be seen."""
+"""tests/tutorial_page.py runs the typed commands and compares their output."""
 
 import os
 
@@ -6,14 +6,14 @@ import pytest
 from tutorial_page import Command, File, play, unseen
 
 
-def test_what_is_shown_is_looked_for_in_its_order():
+def test_shown_output_is_matched_in_order():
     assert unseen(("one", "t...o"), "one\ntwo\n") == ""
     assert unseen(("two", "one"), "one\ntwo\n") == "one"
     assert unseen(("...", "a    b"), "x\n  a b\n") == ""
     assert unseen(("a.c",), "abc\n") == "a.c"
 
 
-def test_files_and_commands_are_one_session(tmp_path):
+def test_files_and_commands_share_one_session(tmp_path):
     listed = [
         File("", "in/a.txt", "it's $HOME\n"),
         Command("", "cd in", ()),
@@ -24,7 +24,7 @@ def test_files_and_commands_are_one_session(tmp_path):
     play(listed, tmp_path, os.environ)
 
 
-def test_a_command_that_goes_on_is_waited_for(tmp_path):
+def test_output_of_background_command_is_waited_for(tmp_path):
     listed = [
         Command("", "sh -c 'echo begun; sleep 600'", ("begun",), alone=True),
         Command("", "kill %1", ()),
@@ -41,6 +41,6 @@ def test_a_command_that_goes_on_is_waited_for(tmp_path):
     ],
     ids=["status", "output", "ended"],
 )
-def test_what_goes_wrong_is_an_error(listed, tmp_path):
+def test_failing_command_or_output_is_an_error(listed, tmp_path):
     with pytest.raises(AssertionError):
         play(listed, tmp_path, os.environ)

@@ -1,4 +1,4 @@
-"""The type checker reads every program of this repository, not the package alone."""
+"""The type checker covers every program of this repository, not only the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names are the field's words: none that could mean anything."""
+"""Names use the field's terms, and none that could mean anything."""
 
 import ast
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ OTHER_SPELLING = "arte" + "fact"
 
 
 def programs(folder: str) -> list[Path]:
-    """The Python files of a folder, programs without a suffix among them."""
+    """Return the Python files of a folder, including programs without a suffix."""
     return sorted(path for path in (ROOT / folder).rglob("*") if path.is_file() and is_python(path))
 
 
@@ -25,7 +25,7 @@ def is_python(path: Path) -> bool:
 
 
 def names(tree: ast.AST) -> Iterator[str]:
-    """All names that a program gives, or uses of another's."""
+    """Yield all names that a program defines or uses."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             yield node.id
@@ -43,7 +43,7 @@ def words(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("folder", ["hotplate", "tools", "tests", "hooks", "elements"])
-def test_no_name_could_mean_anything(folder):
+def test_names_are_specific(folder):
     bad = [
         f"{path.relative_to(ROOT)}: {word}"
         for path in programs(folder)
@@ -60,7 +60,7 @@ def test_artifacts_are_spelled_one_way(folder):
     assert [path for path, text in texts.items() if OTHER_SPELLING.encode() in text] == []
 
 
-def test_a_class_name_means_one_thing():
+def test_class_names_are_unique():
     places: dict[str, list[str]] = {}
     for path in programs("hotplate"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
