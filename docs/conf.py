@@ -1,7 +1,7 @@
 """Sphinx configuration.
 
-The pages of the elements are made from their README.rst; ``generated.py`` has what other pages have
-of the sources.
+The pages of the elements are made from their README.rst; ``generated.py`` writes the parts of other
+pages that come from the sources.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _uses(element: Path) -> str:
 
 
 def _write_element_pages() -> None:
-    """docs/elements/<name>.rst: the README of each element and what it depends on."""
+    """Write docs/elements/<name>.rst: each element's README and its dependencies."""
     pages = HERE / "elements"
     pages.mkdir(exist_ok=True)
     names = sorted(path.parent.name for path in (HERE.parent / "elements").glob("*/README.rst"))
@@ -56,7 +56,7 @@ def _write_element_pages() -> None:
     for name in names:
         element = HERE.parent / "elements" / name
         text = (element / "README.rst").read_text()
-        # Whatever underline the README's subsections have, "Uses" takes the dash.
+        # "Uses" gets the underline of the README's subsections.
         if re.search(r"^~{4,}$", text, re.MULTILINE) and not re.search(
             r"^-{4,}$", text, re.MULTILINE
         ):
@@ -70,13 +70,13 @@ _write_element_pages()
 
 
 def setup(app: Any) -> None:
-    """Take a reference for good when it names something that there is, on a page or not."""
+    """Accept references to any existing object, whether or not a page documents it."""
     app.connect("missing-reference", _that_there_is)
     app.connect("doctree-read", _link_to_elements)
 
 
 def _link_to_elements(app: Any, doctree: nodes.document) -> None:
-    """Lead links to the README of an element, which a forge follows, to its page."""
+    """Point links to an element's README, as a forge needs them, to the element's page."""
     del app
     for each in doctree.findall(nodes.reference):
         readme = re.fullmatch(r"\.\./elements/([\w-]+)/README\.rst", each.get("refuri", ""))
@@ -91,13 +91,13 @@ def _that_there_is(app: Any, env: Any, node: Any, contnode: Any) -> Any:
     target, module = node["reftarget"], node.get("py:module") or ""
     names = [target, f"{module}.{target}", f"{module}.{node.get('py:class')}.{target}"]
     names += _imported(module, target)
-    # An exception may come from further down.
+    # A docstring may name an exception of a lower module.
     names += [f"hotplate.errors.{target}", f"hotplate.timing.deadline.{target}"]
     return contnode if any(map(_is_there, names)) else None
 
 
 def _imported(module: str, name: str) -> list[str]:
-    """Where a module has a name from, also one that it imports for its annotations only."""
+    """Return the full names that a module imports a name from, also only for annotations."""
     if not module.startswith("hotplate"):
         return []
     source = Path(importlib.import_module(module).__file__ or "").read_text(encoding="utf-8")

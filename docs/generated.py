@@ -1,12 +1,12 @@
-"""What the pages have of the sources: tables, examples, the reference.
+"""Generate the parts of pages that come from the sources: tables, examples, the reference.
 
-A page has it between two comments, so that it is whole wherever it is read::
+A generated part is between two comments, so that the page is complete wherever it is read::
 
     .. generated: table stages
     .. generated: end
 
-``python docs/generated.py`` writes what is between them; ``tests/ground/test_generated_docs.py``
-holds that it is current.  The words after the colon are a key of :data:`MAKERS` and its arguments.
+``python docs/generated.py`` writes the text between them; ``tests/ground/test_generated_docs.py``
+checks that it is current.  The words after the colon are a key of :data:`MAKERS` and its arguments.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ Rows = Iterable[tuple[str, ...]]
 
 
 def stale() -> list[str]:
-    """Return what is not as the sources say now: pages, the picture."""
+    """Return the pages, and the picture, that do not match the sources."""
     names = [page.name for page in pages() if filled(page.read_text()) != page.read_text()]
     current = PICTURE.is_file() and PICTURE.read_text() == loop.svg()
     return names if current else [*names, PICTURE.name]
 
 
 def pages() -> list[Path]:
-    """Return all pages that are written by hand."""
+    """Return all hand-written pages."""
     return sorted(HERE.glob("*.rst"))
 
 
 def filled(text: str) -> str:
-    """Return a page with everything that is generated made anew."""
+    """Return a page with its generated parts updated."""
 
     def made(match: re.Match[str]) -> str:
         name, *arguments = match["words"].split()
@@ -73,12 +73,12 @@ def filled(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text of the code as a sentence, with nothing that the markup takes as its own."""
+    """Return a text of the code as a sentence, escaped for the markup."""
     return f"{text[:1].upper()}{escaped(text[1:])}."
 
 
 def escaped(text: str) -> str:
-    """Return a text as it is to be read, with options as literals; literals stay."""
+    """Return a text escaped for the markup, with options as literals; literals stay."""
     parts = LITERAL.split(text)
     parts[::2] = [
         OPTION.sub(r"``\1``", re.sub(r"([*`|\\])", r"\\\1", re.sub(r"_(?=\W|$)", r"\_", part)))
@@ -116,7 +116,7 @@ def list_table(heads: tuple[str, ...], rows: Rows, *, widths: str = "") -> str:
 
 
 def table(name: str) -> str:
-    """Return one of the tables that the harness itself works with."""
+    """Return one of the tables that the harness uses."""
     heads, rows = TABLES[name]()
     return list_table(heads, rows)
 
@@ -208,7 +208,7 @@ def _verb(name: str) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> str:
-    """What a command line takes, and the same of the verbs below it."""
+    """Return the arguments of a command line and of the verbs below it."""
     plain = [each for each in parser._actions if not isinstance(each, argparse._SubParsersAction)]
     shown = [each for each in plain if each.help is not argparse.SUPPRESS and each.dest != "help"]
     rows = [(_names(each), _help(each)) for each in shown]
@@ -295,14 +295,14 @@ def _default(name: str) -> str:
 
 
 def _of_choice(node: ast.ClassDef) -> str:
-    """What a setting with a choice means: the docstring of its enumeration, and the words."""
+    """Return the meaning of a setting with choices: its enumeration's docstring, and the words."""
     words = [ast.literal_eval(each.value) for each in node.body if isinstance(each, ast.Assign)]
     first = (ast.get_docstring(node) or "").rstrip(".")
     return f"{' '.join(first.split())}: {', '.join(words)}"
 
 
 def _params(doc: str) -> Iterator[tuple[str, str]]:
-    """The ``:param name:`` fields of a docstring."""
+    """Yield the ``:param name:`` fields of a docstring."""
     for match in re.finditer(r"^:param (\w+): (.*(?:\n[ ]+.*)*)", doc, re.MULTILINE):
         text = re.sub(r":\w+:`([^`]*)`", r"\1", " ".join(match[2].split()))
         yield match[1], text.removesuffix(".").removesuffix("; see cache_dir")
@@ -337,7 +337,7 @@ def _what(fields: dict[str, str]) -> str:
 
 
 def _documented() -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Each variable of each element's README: its name, the element, the fields below it."""
+    """Yield each variable of each element's README: its name, the element, its fields."""
     entry = re.compile(r"^((?:[A-Z]+_\w+(?:, )?)+)\n((?:  +.*\n)+)", re.MULTILINE)
     for readme in sorted(ROOT.glob("elements/*/README.rst")):
         for match in entry.finditer(readme.read_text() + "\n"):
@@ -351,7 +351,7 @@ BETWEEN_PROGRAMS = {
     *("HEAT_CONFIG_LIB", "HEAT_CONFIG_CAPTURE", "HEAT_AGENT_ROOT", "HEAT_CFN_INIT_METADATA"),
     *("HEAT_METADATA_ADDRESS", "HEAT_CFN_NOVA_URL", "HEAT_SIGNAL"),
 }
-"""Set by one of our programs for another, or by tests; the last is no variable."""
+"""Variables that hotplate's programs or tests set; the last is not a variable."""
 
 
 def _read_in_guests() -> dict[str, set[str]]:
@@ -372,7 +372,7 @@ def _read_in_guests() -> dict[str, set[str]]:
 
 
 def elements() -> str:
-    """Return what there is, with what each brings along."""
+    """Return the list of elements with their dependencies."""
     rows = []
     for readme in sorted(ROOT.glob("elements/*/README.rst")):
         name = readme.parent.name
@@ -390,7 +390,7 @@ def readme_link(element: str) -> str:
     return f"`{element} <../elements/{element}/README.rst>`__"
 
 
-# -- what a test can call ------------------------------------------------------------------------
+# -- the Python API ------------------------------------------------------------------------------
 
 
 def fixtures() -> str:
@@ -408,7 +408,7 @@ def fixtures() -> str:
 
 
 def api(module: str, name: str) -> str:
-    """Return a class: what it is, and each public method with its docstring."""
+    """Return a class: its docstring, and each public method with its docstring."""
     source = (ROOT / Path(*module.split("."))).with_suffix(".py")
     node = next(
         each
@@ -434,7 +434,7 @@ def _method(node: ast.stmt) -> str:
 
 
 def _signature(node: ast.FunctionDef) -> str:
-    """How it is called: names and defaults, without types."""
+    """Return a method's signature: names and defaults, without types."""
     if any("property" in ast.unparse(each) for each in node.decorator_list):
         return node.name
     bare = ast.parse(ast.unparse(node.args).join(("def f(", "): ...")), mode="exec").body[0]
@@ -449,7 +449,7 @@ def _signature(node: ast.FunctionDef) -> str:
 
 
 def plain(doc: str) -> str:
-    """Return a docstring without roles and fields that Sphinx alone knows."""
+    """Return a docstring without the roles and fields that only Sphinx knows."""
     doc = re.sub(r":\w+:`~?[\w.]*?(\w+)(\(\))?`", r"``\1``", doc)
     doc = re.sub(r"^:param (\w+):", r":\1:", doc, flags=re.MULTILINE)
     return re.sub(r"^:return:", ":returns:", doc, flags=re.MULTILINE)
@@ -469,7 +469,7 @@ MAKERS: dict[str, Callable[..., str]] = {
 
 
 def main() -> None:
-    """Write what is generated into its pages, and the picture."""
+    """Write the generated parts into their pages, and the picture."""
     for page in pages():
         text = page.read_text()
         if (new := filled(text)) != text:

@@ -1,7 +1,7 @@
 """The picture of the loop: from a template to an accepted signal.
 
-``generated.py`` writes it as ``loop.svg``.  It has a background of its own, and other colours where
-the reader prefers dark ones, so that it can be read on any page.
+``generated.py`` writes it as ``loop.svg``.  It has its own background, and other colours when
+the reader prefers a dark scheme, so that it is readable on any page.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from hotplate.verdict.stages import Stage
 
 WIDTH, TOP, STEP = 1024, 112, 46
 STAGES_AT = 832
-"""Where the names of the stages begin."""
+"""The x position of the stage names."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Somebody who sends and receives; *at* is the middle."""
+    """A sender and receiver; *at* is the middle."""
 
     name: str
     below: str
@@ -112,7 +112,7 @@ def svg() -> str:
 
 
 def _room(name: str, left: int, right: int, height: int) -> list[str]:
-    """What belongs together: a box behind the columns."""
+    """Return a box behind columns that belong together."""
     return [
         f'<rect class="room" x="{left}" y="10" width="{right - left}" height="{height - 22}" '
         'rx="6"/>',

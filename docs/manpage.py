@@ -20,7 +20,7 @@ def page(checkout: Path) -> str:
 
     :param checkout: the directory that has the package.
     """
-    # Loaded here: an editable installation has no man page, and need not have argparse-manpage.
+    # Imported late: an editable installation has no man page and may lack argparse-manpage.
     from argparse_manpage.manpage import Manpage
 
     sys.path.insert(0, str(checkout))
@@ -29,7 +29,7 @@ def page(checkout: Path) -> str:
     finally:
         sys.path.remove(str(checkout))
     parser = whole_parser()
-    # argparse-manpage's own name, which no parser has by itself.
+    # argparse-manpage reads this attribute, which argparse does not set.
     vars(parser)["man_short_description"] = DESCRIPTION
     text = str(Manpage(parser, {"project_name": "hotplate", "url": ""}, format="pretty"))
     return re.sub(r'^(\.TH \S+ "?1"?) .*$', r"\1", text, count=1, flags=re.MULTILINE).strip() + "\n"
@@ -39,11 +39,11 @@ class ManPage(BuildHookInterface):  # type: ignore[type-arg]
     """Adds ``share/man/man1/hotplate.1`` to a wheel."""
 
     def dependencies(self) -> list[str]:
-        """Return what the page is made with; the parser needs PyYAML."""
+        """Return the packages that make the page; the parser needs PyYAML."""
         return ["argparse-manpage>=4.6", "PyYAML>=6"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write the page, and name it to the wheel's builder."""
+        """Write the page and add it to the wheel."""
         if version == "editable":
             return
         file = Path(self.directory) / "hotplate.1"
@@ -52,5 +52,5 @@ class ManPage(BuildHookInterface):  # type: ignore[type-arg]
         build_data["shared_data"][str(file)] = "share/man/man1/hotplate.1"
 
     def finalize(self, *_: object) -> None:
-        """Remove the file, which the wheel has."""
+        """Remove the file, which is now in the wheel."""
         (Path(self.directory) / "hotplate.1").unlink(missing_ok=True)

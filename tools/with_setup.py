@@ -1,7 +1,7 @@
-"""Lets a tool beside it run with what ``tools/setup`` installed, whatever Python started it.
+"""Restarts a tool with the Python that ``tools/setup`` installed.
 
-To be imported before anything that is not in the standard library.  Ends with status 3 when there
-is nothing installed.
+Import it before any module outside the standard library.  Exits with status 3 when nothing is
+installed.
 """
 
 from __future__ import annotations
