@@ -1,4 +1,4 @@
-"""What a person asks of Heat: a template, a stack, one deployment, and what is expected of them.
+"""The user's side of Heat: a template, a stack, one deployment, and their expectations.
 
 Speaks to any Heat through its client; knows no QEMU and no verdict.
 """

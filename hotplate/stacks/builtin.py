@@ -1,8 +1,8 @@
-"""What is deployed where no template is named: the built-in case of each group of an image.
+"""The built-in case of each group of an image, deployed when no template is named.
 
-All of them are one stack with one server, so that an image boots once.  ``templates/script.yaml``
+All of them form one stack with one server, so that an image boots once.  ``templates/script.yaml``
 has the case of ``script``, ``templates/groups.yaml`` those of the others, ``templates/plain.yaml``
-what is tried of an image without an agent.
+the test of an image without an agent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hotplate.stacks.template import Template
 FILE = Path(__file__).parent / "templates" / "groups.yaml"
 PLAIN = FILE.with_name("plain.yaml")
 PLAIN_SOURCE = "the built-in template without deployments"
-"""Of an image without an agent, and what it is called, for people."""
+"""The name shown for the template of an image without an agent."""
 
 SCRIPT = "script"
 SERVER = "server"
@@ -29,11 +29,11 @@ FILES = "files"
 
 @dataclass(frozen=True)
 class BuiltinCase:
-    """What is deployed for a group.
+    """The deployments of one group.
 
     :param resources: the deployments, each of which has a config of its name.
     :param also: the group that some of the resources need as well -> these.
-    :param leaves: the file that has the word in the end, which the group ``script`` looks into.
+    :param leaves: the file that contains the word in the end, which the group ``script`` reads.
     :param answers: whether an output of the stack, called as the group, has the word.
     """
 
@@ -48,7 +48,7 @@ class BuiltinCase:
         return [*self.resources, *more]
 
     def waits_for_answer(self, groups: Sequence[str]) -> bool:
-        """Whether an image with these groups gives the word back."""
+        """Return True when an image with these groups gives the word back."""
         return self.answers and all(group in groups for group in self.also)
 
 
@@ -74,12 +74,12 @@ GROUPS = (SCRIPT, *CASES)
 
 
 def testable(groups: Sequence[str]) -> list[str]:
-    """Return those of an image's groups whose built-in case it can take.
+    """Return those of an image's groups whose built-in case it can run.
 
     >>> testable(["docker-cmd", "hiera", "of-your-own"])
     ['hiera']
 
-    :param groups: all that the image has.
+    :param groups: all groups of the image.
     """
     return [
         each
@@ -89,12 +89,12 @@ def testable(groups: Sequence[str]) -> list[str]:
 
 
 def is_script(groups: Sequence[str]) -> bool:
-    """Whether a script is all that is deployed."""
+    """Return True when a script is all that is deployed."""
     return list(groups) in ([], [SCRIPT])
 
 
 def source(groups: Sequence[str]) -> str:
-    """Return what the template of these groups is called, for people.
+    """Return the name of these groups' template, for people.
 
     >>> source(["script"]), source(["script", "salt"])
     ('the built-in template', 'the built-in cases of script, salt')
@@ -110,10 +110,10 @@ def plain() -> Template:
 
 
 def of(groups: Sequence[str], *, there: Sequence[str] = ()) -> Template:
-    """Return the template that tries these groups, with what is expected of its stack.
+    """Return the template that tries these groups, with the expectations of its stack.
 
     :param groups: of :data:`GROUPS`; none is the same as ``script``.
-    :param there: all groups of the image, by which some look at what the others did.
+    :param there: all groups of the image; some check the results of others.
     """
     script = templates.builtin()
     if is_script(groups):
@@ -169,7 +169,7 @@ def _part(
 
 
 def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return one template of several; of what is in two of them, the last one counts."""
+    """Return one template merged of several; the last one wins."""
     merged: dict[str, Any] = dict(parts[-1])
     for section in ("resources", "outputs"):
         merged[section] = {name: each for part in parts for name, each in part[section].items()}

@@ -1,7 +1,7 @@
-"""One deployment on a server that is already there: what a test of a hook does.
+"""One deployment on a running server, for tests of a hook.
 
-Each is a stack of its own, with one config and one deployment, so that what the guest gets is
-Heat's own to the byte.
+Each is a stack of its own, with one config and one deployment, so that the guest gets Heat's own
+bytes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ SECONDS = 300.0
 RESOURCE = "deployment"
 
 Config = str | Mapping[str, object] | Sequence[Mapping[str, object]]
-"""What a hook is given: text, a map, or the configs of a ``component``."""
+"""The config of a hook: text, a map, or the configs of a ``component``."""
 
 
 def input_type(value: object) -> str:
-    """Heat's name for the type of an input that has this value."""
+    """Return Heat's name for the type of an input with this value."""
     if isinstance(value, bool):
         return "Boolean"
     if isinstance(value, (int, float)):
@@ -36,7 +36,7 @@ def input_type(value: object) -> str:
 
 @dataclass(frozen=True)
 class DeploymentSpec:
-    """What is deployed, as a test words it.
+    """The specification of a deployment, as a test words it.
 
     >>> spec = DeploymentSpec(group="script", config="true", inputs={"retries": 3})
     >>> spec.template("SERVER").template["resources"]["config"]["properties"]["inputs"]
@@ -44,11 +44,11 @@ class DeploymentSpec:
 
     :param group: of the config; ``component`` takes a list of configs with their actions.
     :param config: text, or a map for a group that takes one.
-    :param inputs: values by name; their types are declared by what they are.
+    :param inputs: values by name; their types are derived from the values.
     :param outputs: names, or Heat's maps with ``name`` and ``error_output``.
     :param options: of the config, for the hook.
     :param transport: Heat's ``signal_transport``.
-    :param actions: of the stack that the deployment is done at; not for a ``component``.
+    :param actions: the stack actions at which it is deployed; not for a ``component``.
     :param name: of the deployment; Heat makes one when it is "".
     """
 
@@ -115,7 +115,7 @@ class DeploymentSpec:
 
 
 class Deployment:
-    r"""A deployment that was begun on a server; its actions return at once.
+    r"""A deployment started on a server; its actions return at once.
 
     ``stack`` and ``tags`` are the name and the tags of its stack; by default it has a number.
 
@@ -142,14 +142,14 @@ class Deployment:
         self.stack = Stack.create(cloud, spec.template(server), name=stack, tags=tags)
 
     def update(self, **changes: Any) -> Deployment:
-        """Change what is deployed; what is not given stays as it was.
+        """Change the deployment; fields that are not given stay as they were.
 
         >>> done = server.deploy(group="script", config="true", transport="NO_SIGNAL").wait()
         >>> done.update(config="uptime").wait().status
         'COMPLETE'
 
         :param changes: fields of :class:`DeploymentSpec`, as ``server.deploy`` takes them.
-        :raises TypeError: for a field that there is not.
+        :raises TypeError: for an unknown field.
         :raises TemplateError: when Heat refuses it.
         """
         self.spec = replace(self.spec, **changes)
@@ -157,7 +157,7 @@ class Deployment:
         return self
 
     def suspend(self) -> Deployment:
-        """Suspend it, which a ``component`` may have a config for.
+        """Suspend it; a ``component`` may have a config for that action.
 
         >>> done = server.deploy(group="script", config="true", transport="NO_SIGNAL").wait()
         >>> done.suspend().wait().status
@@ -204,32 +204,32 @@ class Deployment:
 
     @property
     def group(self) -> str:
-        """The hook's group."""
+        """Return the hook's group."""
         return self.spec.group
 
     @property
     def status(self) -> str:
-        """``IN_PROGRESS``, ``COMPLETE`` or ``FAILED``, as of the last :meth:`wait`."""
+        """Return ``IN_PROGRESS``, ``COMPLETE`` or ``FAILED``, as of the last :meth:`wait`."""
         return self.stack.state
 
     @property
     def reason(self) -> str:
-        """Heat's words about the last action."""
+        """Return Heat's reason for the status of the last action."""
         return self.stack.reason
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """What the hook sent back: its outputs, ``deploy_stdout`` and the others."""
+        """Return the outputs that the hook sent back, ``deploy_stdout`` and the like included."""
         return dict(self._shown().output_values or {})
 
     @property
     def config_id(self) -> str:
-        """The id by which the guest knows it; a new one with each action."""
+        """Return the id by which the guest knows it; each action makes a new one."""
         return str(self._shown().config_id)
 
     @property
     def signals(self) -> list[Event]:
-        """The signals that came for it, as requests in the event log."""
+        """Return the signals received for it, as requests in the event log."""
         return [event for event in self._cloud.events if self._is_signal(ServiceRequest.of(event))]
 
     def _is_signal(self, asked: ServiceRequest | None) -> bool:
@@ -241,14 +241,14 @@ class Deployment:
         )
 
     def forget(self) -> None:
-        """Take it away from its server, whatever state it is in; for the end of a test."""
+        """Remove it from its server, whatever its state; for the end of a test."""
         self.stack.forget()
 
     def __str__(self) -> str:
         return f"{self.group}: {self.stack}"
 
     def __repr__(self) -> str:
-        """Return what ``assert ..., done`` shows: pytest shows the representation."""
+        """Return the text that pytest shows for ``assert ..., done``."""
         return f"<Deployment {self}>"
 
     def _shown(self) -> Any:

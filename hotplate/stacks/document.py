@@ -1,4 +1,4 @@
-"""A file in YAML or JSON, read once for whoever makes a template or expectations of it."""
+"""A file in YAML or JSON, parsed once for templates and expectations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hotplate.errors import TemplateError, UsageError
 
 @dataclass(frozen=True)
 class Document:
-    """What is in a file.
+    """The content of a file.
 
-    :param content: of JSON types; dates are texts, as Heat takes them.
-    :param twice: the first key that is there twice, of which the last one counts, in a sentence;
+    :param content: of JSON types; dates are texts, as in Heat.
+    :param twice: a sentence about the first duplicate key, of which the last value counts;
         "" when there is none.
     """
 
@@ -31,7 +31,7 @@ class Document:
 def read(path: Path) -> Document:
     """Read a file.
 
-    :raises UsageError: when it is not there.
+    :raises UsageError: when it does not exist.
     :raises TemplateError: when it is neither YAML nor JSON.
     """
     if not path.is_file():
@@ -46,10 +46,10 @@ def read(path: Path) -> Document:
 
 @dataclass(frozen=True)
 class Composed:
-    """What is in a YAML file, with the lines that it stands in.
+    """The content of a YAML file, with line numbers.
 
     :param root: None for an empty file.
-    :param plain: makes JSON types of a part of it.
+    :param plain: converts a node to JSON types.
     """
 
     root: yaml.Node | None
@@ -57,7 +57,7 @@ class Composed:
 
 
 def compose(path: Path) -> Composed:
-    """Read a YAML file for who says what is wrong with it line by line.
+    """Read a YAML file for messages that name lines.
 
     :raises OSError: and ValueError, and YAMLError, when it cannot be read.
     """
@@ -67,7 +67,7 @@ def compose(path: Path) -> Composed:
 
 
 def _parse(path: Path, text: str) -> Document:
-    # JSON is YAML but for tabs, and is read faster by its own parser.
+    # JSON is YAML but for tabs, and its own parser is faster.
     if text.lstrip().startswith("{"):
         with contextlib.suppress(ValueError):
             doubles: list[str] = []
@@ -98,7 +98,7 @@ def _twice(path: Path, key: str, where: str) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Notes a key that is there twice, of which YAML itself would take the last in silence."""
+    """Notes duplicate keys; YAML itself takes the last one silently."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -107,7 +107,7 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         lines: dict[str, int] = {}
         for key_node, _ in node.value:
-            # What is not one plain word is no key of ours, and others say what is wrong with it.
+            # Keys that are not plain scalars are not ours; other checks report them.
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag.endswith(":merge"):
                 continue
             key, line = key_node.value, key_node.start_mark.line + 1
@@ -118,5 +118,5 @@ class _Loader(yaml.SafeLoader):
         return mapping
 
 
-# As python-heatclient does: a date without quotes is the text that was written.
+# As in python-heatclient: a date without quotes stays the text that was written.
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: str(node.value))

@@ -1,4 +1,4 @@
-"""Tests in YAML: a template, and what must be true once its stack is there.
+"""Tests in YAML: a template, and the expected state once its stack is complete.
 
 ::
 
@@ -19,8 +19,8 @@
       commands:
         "curl -s localhost": {status: 0, stdout: {contains: hello}}
 
-A text that is expected is compared without the ends of lines at its end; ``contains``, ``matches``
-(a regular expression) and ``equals`` say how else.
+An expected text is compared without trailing newlines; ``contains``, ``matches`` (a regular
+expression) and ``equals`` select another comparison.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TOP = ("template", "parameters", "environments", "expect")
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that can be said of a file, package, service or command.
+    """One property to check of a file, package, service or command.
 
     :param name: the key in the YAML.
     :param kind: ``flag`` true or false, ``number``, ``text`` (a text, or a way to compare one).
@@ -64,7 +64,7 @@ class Check:
 class Section:
     """One section below ``expect``.
 
-    :param one: what one entry is called.
+    :param one: the noun for one entry.
     :param find: gets testinfra's object from the host by the entry's name.
     :param words: short forms, such as ``installed`` for ``{installed: true}``.
     """
@@ -137,11 +137,11 @@ SECTIONS: Mapping[str, Section] = {
 
 @dataclass(frozen=True)
 class Expected:
-    """What an ``expect:`` says.
+    """The content of an ``expect:``.
 
-    :param status: how the stack is to end.
-    :param outputs: by name, a value or a way to compare one.
-    :param guest: section -> entry -> check -> what is wanted.
+    :param status: the expected status of the stack.
+    :param outputs: by name, a value or a comparison.
+    :param guest: section -> entry -> check -> the expected value.
     """
 
     status: str = STATUSES[0]
@@ -149,7 +149,7 @@ class Expected:
     guest: Mapping[str, Mapping[str, Mapping[str, object]]] = field(default_factory=dict)
 
     def of_outputs(self, outputs: Mapping[str, object]) -> list[str]:
-        """Return what is wrong with the stack's outputs, in sentences."""
+        """Return the problems of the stack's outputs, in sentences."""
         problems = []
         for name, wanted in self.outputs.items():
             if name not in outputs:
@@ -160,7 +160,7 @@ class Expected:
         return problems
 
     def of_guest(self, host: Host) -> list[str]:
-        """Return what is wrong with a guest, in sentences.
+        """Return the problems of a guest, in sentences.
 
         :param host: testinfra's.
         :raises HotplateError: when the guest cannot be asked at all.
@@ -191,14 +191,14 @@ def _look(section: Section, name: str, wanted: Mapping[str, object], host: Host)
 
 
 def _compare(check: Check, thing: object, wanted: object) -> str:
-    """Return what is wrong with one property, "" when nothing is."""
+    """Return the problem of one property, "" when it is as expected."""
     try:
         actual = check.ask(thing)
     except (HotplateError, DeadlineExceeded):
-        # Who cannot ask the guest can tell nothing else of it either.
+        # When the guest cannot be asked, the remaining checks cannot be made either.
         raise
     except Exception as error:
-        # testinfra raises what it likes, NotImplementedError and ValueError among them.
+        # testinfra raises any exception, NotImplementedError and ValueError among them.
         return f"cannot be checked: {_why(error)}"
     if matches(actual, wanted):
         return ""
@@ -210,7 +210,7 @@ def _why(error: Exception) -> str:
 
 
 def matches(actual: object, wanted: object) -> bool:
-    """Whether a value is what is wanted of it."""
+    """Return True when a value is as wanted."""
     if isinstance(wanted, Mapping) and set(wanted) & set(WAYS) and set(wanted) <= set(WAYS):
         text = actual if isinstance(actual, str) else json.dumps(actual)
         return all(
@@ -243,14 +243,14 @@ def _wanted(value: object) -> str:
 
 
 def is_one(content: object) -> bool:
-    """Whether what a file holds has an ``expect:`` at its top, and so is no template itself."""
+    """Return True when the content has an ``expect:`` at its top, and so is no plain template."""
     return isinstance(content, dict) and "expect" in content
 
 
 def load(
     path: Path, *, parameters: Mapping[str, object] | None = None, environments: Sequence[Path] = ()
 ) -> Template:
-    """Read a template, or a file with a template and what is expected of it.
+    """Read a template, or a file with a template and its expectations.
 
     :param parameters: those of the command line, which go before those of the file.
     :param environments: those of the command line, behind those of the file.
@@ -292,7 +292,7 @@ def with_expected(template: Template, expected: Expected) -> Template:
 
 
 def parse(path: Path, document: Any) -> Expected:
-    """Read what is below ``expect:``.
+    """Read the map below ``expect:``.
 
     :param path: for the sentences.
     :raises UsageError: for what is not known or of the wrong kind; names the place.

@@ -1,7 +1,7 @@
-"""A template as one run deploys it: its servers boot the image under test, and take a key pair.
+"""Fit a template for one run: its servers boot the image under test and get a key pair.
 
-In the embedded cloud IMAGE stands for every image that a template names, and every key pair is
-there; in another cloud the template has to name what the run has made.
+In the embedded cloud IMAGE stands for every image that a template names, and every key pair
+exists; in another cloud the template has to name the image and key pair of the run.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ PROPERTIES = {
     "OS::Nova::Server": ("properties", "image", "key_name"),
     "AWS::EC2::Instance": ("Properties", "ImageId", "KeyName"),
 }
-"""A type of server -> where its properties are, its image and its key pair."""
+"""A type of server -> the names of its properties, its image and its key pair."""
 
 VERSIONS = ("heat_template_version", "HeatTemplateFormatVersion", "AWSTemplateFormatVersion")
 
 
 def fitted(template: Template, *, image: str, key_pair: str) -> Template:
-    """Return a template whose servers boot an image, and have a key pair where they name none.
+    """Return a template whose servers boot an image, and get a key pair where they name none.
 
-    A parameter that only says the image, or the key pair, and that has no value gets one: it may
-    have a constraint of Heat's.  Templates that it names are fitted in the same way.
+    A parameter that only names the image or the key pair, and has no value, gets one: it may have
+    a constraint of Heat's. Templates that it names are fitted in the same way.
 
     :param image: the id of the image.
     :param key_pair: the name of the key pair.
@@ -48,7 +48,7 @@ def fitted(template: Template, *, image: str, key_pair: str) -> Template:
 def _fit(
     body: dict[str, Any], *, image: str, key_pair: str, given: Mapping[str, object]
 ) -> dict[str, object]:
-    """Change the servers of a template; returns the parameters that get a value."""
+    """Change the servers of a template; return the parameters that get a value."""
     added: dict[str, object] = {}
     for server in _servers(body.get("resources") or body.get("Resources") or {}):
         _, of_image, of_key = PROPERTIES[_type(server)]
@@ -69,7 +69,7 @@ def _fit(
 
 
 def _servers(value: object) -> Iterator[dict[str, Any]]:
-    """Yield each server, wherever in the resources: also the ``resource_def`` of a group."""
+    """Yield each server anywhere in the resources, also in the ``resource_def`` of a group."""
     if isinstance(value, dict):
         if _type(value) in PROPERTIES:
             yield value
@@ -86,7 +86,7 @@ def _type(value: Mapping[str, Any]) -> str:
 
 
 def _parameter(value: object) -> str | None:
-    """Return the name of the parameter that a property is, None when it is something else."""
+    """Return the name of the parameter that a property refers to, or None."""
     if isinstance(value, dict) and len(value) == 1:
         for function in ("get_param", "Ref"):
             if isinstance(name := value.get(function), str):
@@ -95,7 +95,7 @@ def _parameter(value: object) -> str | None:
 
 
 def _fit_text(text: str, *, image: str, key_pair: str) -> str:
-    """Return a file that a template names; one that is a template itself is fitted."""
+    """Return a file that a template names; a nested template is fitted."""
     if not any(each in text for each in VERSIONS):
         return text
     try:
@@ -104,7 +104,7 @@ def _fit_text(text: str, *, image: str, key_pair: str) -> str:
         return text
     if not isinstance(body, dict) or not set(VERSIONS) & set(body):
         return text
-    # What its parameters are given is in the template that names it.
+    # The values of its parameters are in the template that names it.
     if not any(_servers(body.get("resources") or body.get("Resources") or {})):
         return text
     _fit(body, image=image, key_pair=key_pair, given={})

@@ -45,11 +45,11 @@ _numbers = itertools.count(1)
 
 
 class HeatCloud(Protocol):
-    """A cloud that has a Heat."""
+    """A cloud with a Heat."""
 
     @property
     def events(self) -> EventLog:
-        """What happens to its stacks."""
+        """Return the events of its stacks."""
         ...
 
     def heat(self) -> Any:
@@ -115,7 +115,7 @@ class Stack:
         >>> stack.outputs["greeting"]
         'good night'
 
-        :param parameters: by name; those that are not given stay as they were.
+        :param parameters: by name; those not given stay as they were.
         :raises TemplateError: when Heat refuses it.
         """
         new = template or self.template
@@ -158,9 +158,9 @@ class Stack:
         return self
 
     def forget(self) -> None:
-        """Delete it, whatever state it is in, and wait until that has begun; for a test's end.
+        """Delete it, whatever its state, and wait until that has begun; for the end of a test.
 
-        What Heat was at before, it does not go on with then: it creates nothing more.
+        Heat then stops any earlier action: it creates nothing more.
         """
         if (self._action, self._state) == ("DELETE", "COMPLETE"):
             return
@@ -181,7 +181,7 @@ class Stack:
         :param seconds: those of a host that is not slow.
         :raises DeadlineExceeded: when it has not ended by then.
         :raises HostError: when the host's disk is full, or it could not start a server.
-        :raises MachineLostError: when a machine went away by itself while it was waited for.
+        :raises MachineLostError: when a machine went away by itself during the wait.
         :raises SubjectError: when the kernel of a guest panicked meanwhile.
         :raises ThreadFault: when a thread of hotplate's own failed meanwhile.
         """
@@ -201,7 +201,7 @@ class Stack:
         while (ended := events.wait(decisive, seconds=deadline.left, since=self._since)) is None:
             deadline.check()
         if fault := StartFault.of(ended):
-            # Heat words it as a server that failed.
+            # Heat reports it as a server that failed.
             raise error_of(Outcome(fault.outcome), fault.message)
         if machine := MachineExit.of(ended):
             why = machine.message or f"QEMU ended with {machine.status}"
@@ -210,7 +210,7 @@ class Stack:
             why = "the host's disk is full" if error.full else error.message
             raise HostError(f"QEMU stopped the guest while {deadline.what} ran: {why}")
         if GuestPanic.of(ended):
-            # What it was to do is not done any more, however long that is waited for.
+            # A halted guest does nothing more, however long we wait.
             raise SubjectError(
                 f'the kernel of the server "{self._name_of(ended.server)}" panicked while '
                 f"{deadline.what} ran",
@@ -222,22 +222,22 @@ class Stack:
 
     @property
     def status(self) -> str:
-        """Heat's, such as ``CREATE_COMPLETE``, as of the last :meth:`wait`."""
+        """Return Heat's status, such as ``CREATE_COMPLETE``, as of the last :meth:`wait`."""
         return f"{self._action}_{self._state}"
 
     @property
     def state(self) -> str:
-        """``IN_PROGRESS``, ``COMPLETE`` or ``FAILED``, as of the last :meth:`wait`."""
+        """Return ``IN_PROGRESS``, ``COMPLETE`` or ``FAILED``, as of the last :meth:`wait`."""
         return self._state
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """The stack's outputs, as they are now."""
+        """Return the stack's current outputs."""
         stack = self._heat.stacks.get(self.name)
         return {each["output_key"]: each.get("output_value") for each in stack.outputs}
 
     def failed_outputs(self, servers: Iterable[str]) -> dict[str, dict[str, object]]:
-        """Return what each deployment that failed sent back, by the id that the guest knows it by.
+        """Return the outputs of each failed deployment, by the id that the guest knows it by.
 
         :param servers: the Nova ids of the servers.
         """
@@ -249,7 +249,7 @@ class Stack:
         return outputs
 
     def secrets(self, servers: Iterable[str]) -> set[str]:
-        """Return the values that nobody is to read: hidden parameters, and passwords for signals.
+        """Return the secret values: hidden parameters, and passwords for signals.
 
         :param servers: the Nova ids of the servers.
         """
@@ -263,7 +263,7 @@ class Stack:
         return secrets
 
     def unsent_outputs(self, servers: Iterable[str]) -> dict[str, list[str]]:
-        """Return the outputs that a complete deployment declares and did not send, by config id.
+        """Return the outputs that a complete deployment declares but did not send, by config id.
 
         :param servers: the Nova ids of the servers.
         """
@@ -272,7 +272,7 @@ class Stack:
         unsent = {}
         for server in servers:
             for each in self._heat.software_deployments.list(server_id=server):
-                # Its stack may be replacing it at this moment.
+                # The stack may be replacing it at this moment.
                 with contextlib.suppress(exc.HTTPNotFound):
                     if each.status == "COMPLETE" and (names := self._unsent(each)):
                         unsent[str(each.config_id)] = names
@@ -284,7 +284,7 @@ class Stack:
         if inputs.get("deploy_signal_transport") == "NO_SIGNAL":
             return []
         sent = deployment.output_values or {}
-        # What only tells of an error is sent when there is one (Heat: error_output).
+        # Outputs with Heat's error_output are sent only when there is an error.
         names = [item["name"] for item in config.outputs or [] if not item.get("error_output")]
         return [name for name in names if name not in sent]
 
@@ -293,7 +293,7 @@ class Stack:
         return self._heat.resources.get(self.name, name)
 
     def servers(self) -> list[tuple[str, str]]:
-        """Return the servers that it has now, those of nested stacks too: resource and Nova id.
+        """Return its current servers, those of nested stacks included: resource and Nova id.
 
         >>> made = Stack.create(cloud, load(folder / "server.yaml")).wait()
         >>> [resource for resource, _ in made.servers()]
@@ -316,18 +316,18 @@ class Stack:
         self._since = len(self._cloud.events)
 
     def _name_of(self, server: str) -> str:
-        """Return the name of a server, its id where nobody booted it in this log."""
+        """Return the name of a server, or its id when this log has no boot of it."""
         boots = (ServerBoot.of(each) for each in self._cloud.events if each.server == server)
         return next((boot.name for boot in boots if boot), server)
 
     def _own(self, event: Event) -> StackResource | None:
-        """Return what happened to the stack as a whole, if an event says so."""
+        """Return the change of the stack as a whole that an event reports, if any."""
         change = StackResource.of(event)
         own = change is not None and (change.type, change.resource) == (STACK_TYPE, self.name)
         return change if own else None
 
     def _end(self, event: Event) -> StackResource | None:
-        """Return how the last action ended, if an event says so."""
+        """Return the end of the last action that an event reports, if any."""
         own = self._own(event)
         if own is None or own.action != self._action:
             return None

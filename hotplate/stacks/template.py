@@ -1,4 +1,4 @@
-"""A template as it is sent to Heat: its text, the files it names, environments and parameters."""
+"""A template as sent to Heat: its text, the files it names, environments and parameters."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from hotplate.stacks import document as documents
 BUILTIN = Path(__file__).parent / "templates" / "script.yaml"
 
 CFN_VERSION = {"HeatTemplateFormatVersion": "2012-12-12"}
-"""What Heat took a CloudFormation template for that names no version, when such were written; it
-does not any more."""
+"""The version that old Heat assumed for a CloudFormation template without one; today's Heat
+refuses such a template."""
 
 MASK = "***"
-"""Stands for the value of a hidden parameter."""
+"""Replaces the value of a hidden parameter."""
 
 Expectation = Callable[[Mapping[str, object]], Sequence[str]]
-"""Given the stack's outputs, the sentences that say what is wrong with them."""
+"""Takes the stack's outputs, and returns the problems as sentences."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """What python-heatclient sends when a stack is made.
+    """The arguments with which python-heatclient creates a stack.
 
     :param source: the file it was read from, for people.
     :param files: the contents of the files it names, by the URL that Heat knows them by.
-    :param expect: what the outputs have to be.
-    :param expect_guest: what has to be true in each guest, asked of its testinfra host.
-    :param expect_status: how the stack has to end.
+    :param expect: checks the outputs.
+    :param expect_guest: checks each guest, given its testinfra host.
+    :param expect_status: the expected status of the stack.
     """
 
     source: str
@@ -56,7 +56,7 @@ class Template:
         }
 
     def hidden_values(self) -> set[str]:
-        """Return the values of the parameters that the template says are not to be shown."""
+        """Return the values of the parameters that the template declares hidden."""
         given = {**(self.environment.get("parameters") or {}), **self.parameters}
         return {
             str(value)
@@ -65,12 +65,12 @@ class Template:
         }
 
     def shown_parameters(self) -> dict[str, object]:
-        """Return the parameters as they may be shown: of a hidden one the name."""
+        """Return the parameters with the values of hidden ones masked."""
         masked = dict.fromkeys(self._hidden(), MASK)
         return {name: masked.get(name, value) for name, value in self.parameters.items()}
 
     def _hidden(self) -> dict[str, Mapping[str, object]]:
-        """Return the declarations of the parameters that are not to be shown."""
+        """Return the declarations of the hidden parameters."""
         declared = self.template.get("parameters") or self.template.get("Parameters") or {}
         return {
             str(name): each
@@ -87,7 +87,7 @@ def load(
 ) -> Template:
     """Read a template as ``openstack stack create`` does, with ``get_file`` and nested templates.
 
-    :raises UsageError: when it is not there.
+    :raises UsageError: when it does not exist.
     :raises TemplateError: when it, or a file that it names, cannot be read.
     """
     document = documents.read(path)
@@ -101,11 +101,11 @@ def make(
     parameters: Mapping[str, object] | None = None,
     environments: Sequence[Path] = (),
 ) -> Template:
-    """Make a template of what was read; see :func:`load`.
+    """Make a template of parsed content; see :func:`load`.
 
-    :param path: the file that it stands in; the files that it names are sought beside it.
+    :param path: the template's file; the files that it names are looked up beside it.
     """
-    # Loaded here: heatclient takes a second, and most of hotplate does without it.
+    # Imported here: heatclient takes a second to load, and most of hotplate does not need it.
     from heatclient import exc
     from heatclient.common import template_utils, utils
 
@@ -137,17 +137,17 @@ def make(
 
 
 def _is_hidden(parameter: Mapping[str, object]) -> bool:
-    """HOT's ``hidden``, and ``NoEcho`` of CloudFormation."""
+    """Return True when HOT's ``hidden`` or CloudFormation's ``NoEcho`` is set."""
     return str(parameter.get("hidden", parameter.get("NoEcho", ""))).lower() == "true"
 
 
 def _text(content: str | bytes) -> str:
-    """Return a file's text; heatclient gives bytes, those of what is no text in base64."""
+    """Return a file's text; heatclient encodes binary content in base64, as bytes."""
     return content if isinstance(content, str) else content.decode()
 
 
 def _with_version(path: Path, content: object) -> dict[str, object]:
-    """Return a copy of a template; one of CloudFormation may have no word of its version."""
+    """Return a copy of a template; one of CloudFormation may lack its version."""
     if not isinstance(content, Mapping):
         raise TemplateError(f'the template "{path}" cannot be used: expected a map at its top')
     template: dict[str, object] = copy.deepcopy(dict(content))
@@ -192,7 +192,7 @@ def builtin() -> Template:
 
 
 def parse_parameters(words: Sequence[str]) -> dict[str, str]:
-    """``name=value`` words as a mapping.
+    """Return ``name=value`` words as a mapping.
 
     :raises UsageError: for a word without ``=`` or a name.
     """

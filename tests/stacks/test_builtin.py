@@ -1,4 +1,4 @@
-"""The built-in cases of groups: what is deployed for them, and what has to come back."""
+"""The built-in cases of groups: their deployments, and the answers that must come back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def deployments(made: template.Template) -> set[str]:
 
 
 def good_answers(made: template.Template) -> dict[str, dict[str, object]]:
-    """What hooks answer that work."""
+    """Return the answers of working hooks."""
     word = made.parameters[WORD]
     answers: dict[str, dict[str, object]] = {
         name: {"result": f"{name.removesuffix('_read')} {word}", "deploy_status_code": 0}
@@ -37,12 +37,12 @@ def good_answers(made: template.Template) -> dict[str, dict[str, object]]:
     return answers
 
 
-def test_a_script_alone_is_the_built_in_template():
+def test_script_alone_uses_the_built_in_template():
     for groups in ((), ("script",)):
         assert builtin.of(groups, there=builtin.GROUPS).template == template.builtin().template
 
 
-def test_each_case_has_its_deployments_and_nothing_else_of_the_file():
+def test_each_case_has_only_its_own_deployments():
     whole = template.load(builtin.FILE).template["resources"]
     used = set()
     for group in builtin.CASES:
@@ -57,13 +57,13 @@ def test_each_case_has_its_deployments_and_nothing_else_of_the_file():
     assert used == set(whole)
 
 
-def test_what_an_image_cannot_take_is_not_deployed():
+def test_unsupported_case_is_not_deployed():
     assert deployments(builtin.of(["hiera"])) == {"hiera"}
     assert deployments(builtin.of(["json-file", "cfn-init"])) == {"json_file", "cfn_init"}
     assert builtin.testable(["docker-cmd", "json-file"]) == ["json-file"]
 
 
-def test_files_are_looked_for_where_the_hooks_leave_them():
+def test_files_are_checked_where_the_hooks_write_them():
     made = builtin.of(["script", "cfn-init", "json-file"])
     files = made.template["resources"]["files"]["properties"]["input_values"]["files"]
     assert files.splitlines() == [
@@ -75,7 +75,7 @@ def test_files_are_looked_for_where_the_hooks_leave_them():
         assert builtin.CASES[name.replace("_", "-")].leaves in str(config)
 
 
-def test_every_group_in_one_stack(play):
+def test_all_groups_pass_in_one_stack(play):
     made = builtin.of(builtin.GROUPS)
     played = play(made, Guest(answers=good_answers(made)))
     assert played.verdict.passed, played.verdict.reasons
@@ -92,14 +92,14 @@ def test_every_group_in_one_stack(play):
     ],
     ids=["a wrong answer", "no file"],
 )
-def test_what_does_not_come_back_fails_and_is_named(play, spoiled, problem):
+def test_wrong_answer_fails_and_is_named(play, spoiled, problem):
     made = builtin.of(["salt", "hiera", "puppet", "json-file", "script"])
     played = play(made, Guest(answers={**good_answers(made), **spoiled}))
     assert not played.verdict.passed
     assert problem in "\n".join([*played.verdict.reasons, played.verdict.last_line()])
 
 
-def test_parameters_are_those_that_are_expected_back():
+def test_expected_outputs_follow_the_parameters():
     made = builtin.of(["puppet"])
     assert made.expect is not None
     assert made.expect({"puppet": f"puppet {made.parameters[WORD]}"}) == []

@@ -1,4 +1,4 @@
-"""What one deployment makes of Heat's template; that Heat takes it, tests/plugin tries."""
+"""The Heat template of one deployment; tests/plugin tries it against Heat."""
 
 import dataclasses
 
@@ -53,12 +53,12 @@ def test_component_takes_its_actions_from_its_configs():
     assert "actions" not in made["deployment"]["properties"]
 
 
-def test_outputs_may_be_maps_of_heats():
+def test_outputs_accept_heat_maps():
     made = resources(DeploymentSpec("script", "", outputs=[{"name": "e", "error_output": True}]))
     assert made["config"]["properties"]["outputs"] == [{"name": "e", "error_output": True}]
 
 
-def test_spec_is_not_changed_but_replaced():
+def test_spec_is_frozen_and_replaced():
     spec = DeploymentSpec("script", "")
     with pytest.raises(dataclasses.FrozenInstanceError):
         spec.config = "other"
@@ -85,8 +85,8 @@ class MadeStack:
         return "CREATE_FAILED: the script ended with 3"
 
 
-def test_an_assertion_shows_how_it_ended(monkeypatch):
-    """pytest shows of ``assert ..., done`` what ``repr()`` says, which was an address in memory."""
+def test_failed_assertion_shows_the_status(monkeypatch):
+    """pytest shows the ``repr()`` for ``assert ..., done``, which was an address in memory."""
     monkeypatch.setattr(Stack, "create", lambda cloud, template, **more: MadeStack())
     done = Deployment(NoCloud(), "server-id", DeploymentSpec("script", "exit 3\n"))
     with pytest.raises(AssertionError) as failed:

@@ -1,4 +1,4 @@
-"""hotplate.stacks.document: a file is read once, or refused in one sentence."""
+"""hotplate.stacks.document: a file is parsed once, or refused in one sentence."""
 
 import tempfile
 from pathlib import Path
@@ -26,16 +26,16 @@ def read(tmp_path):
     [
         (b"a: [1, b]\n", {"a": [1, "b"]}),
         (b'{"a": "b"}', {"a": "b"}),
-        # Tabs: JSON that YAML does not take.
+        # Tabs: JSON that is not YAML.
         (b'{\n\t"a": 1e3\n}', {"a": 1000.0}),
-        # And YAML that JSON does not take.
+        # And YAML that is not JSON.
         (b"{a: b}", {"a": "b"}),
         (b"", None),
-        # Heat knows no dates, and python-heatclient sends this version as a text.
+        # Heat has no dates; python-heatclient sends this version as a text.
         (b"heat_template_version: 2018-08-31", {"heat_template_version": "2018-08-31"}),
     ],
 )
-def test_what_is_in_a_file(read, content, value):
+def test_read_returns_the_content(read, content, value):
     assert read(content).content == value
     assert read(content).twice == ""
 
@@ -48,31 +48,31 @@ def test_what_is_in_a_file(read, content, value):
         (b'{"x": [{"b": 1, "b": 2}]}', '"b" is in "{}" twice;'),
     ],
 )
-def test_a_key_that_is_there_twice_is_refused(read, content, where):
+def test_duplicate_key_is_refused(read, content, where):
     read_back = read(content)
     assert read_back.twice.startswith(where.replace("{}", str(read_back.path)))
 
 
-def test_a_merge_is_no_double(read):
+def test_merge_key_is_no_duplicate(read):
     read_back = read(b"a: &a {k: 1, l: 2}\nb: {<<: *a, k: 3}\nc: {<<: *a, k: 4}\n")
     assert read_back.content["b"] == {"k": 3, "l": 2}
     assert read_back.twice == ""
 
 
 @pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe\0", b"\0", b"a: &a\n\tb", b"? !!python/x"])
-def test_what_is_neither_is_refused_in_one_sentence(read, content):
+def test_invalid_file_is_refused_in_one_sentence(read, content):
     with pytest.raises(TemplateError, match=r'a\.yaml" cannot be read as YAML or JSON') as caught:
         read(content)
     assert "\n" not in caught.value.message
 
 
-def test_a_file_that_is_not_there_is_wrong_usage(tmp_path):
+def test_missing_file_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="does not exist"):
         document.read(tmp_path / "none.yaml")
 
 
 @given(st.text(max_size=200))
-def test_whatever_a_file_holds_it_is_read_or_refused(text):
+def test_any_content_is_read_or_refused(text):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "x.yaml")
         path.write_text(text, encoding="utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""docs/expect.rst: its example is understood, and it tells of every word that there is."""
+"""docs/expect.rst: its example loads, and it documents every word."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "expect.rst").read_text()
 
 
-def test_the_example_is_understood():
+def test_documented_example_loads():
     template = expect.load(DOCS / "examples" / "expect" / "greeting.yaml")
     assert template.expect is not None
     assert list(template.expect({"greeting": "hello, world\n"})) == []
@@ -25,5 +25,5 @@ def test_every_word_of_a_section_is_documented(name):
     assert [word for word in words if f"``{word}``" not in PAGE] == []
 
 
-def test_every_way_to_compare_is_documented():
+def test_every_comparison_is_documented():
     assert [way for way in expect.WAYS if f"``{way}``" not in PAGE] == []

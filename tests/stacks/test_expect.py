@@ -1,4 +1,4 @@
-"""What an ``expect:`` may say, what is wrong with one, and what it finds."""
+"""``expect:`` sections: their syntax, their errors and their results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def host():
-    """This very host, which any testinfra host can stand for."""
+    """The local host as a testinfra host."""
     return testinfra.get_host("local://")
 
 
@@ -48,7 +48,7 @@ def expected(write, text: str) -> expect.Expected:
     return expect.parse(path, document.read(path).content)
 
 
-def test_a_template_beside_the_file(write):
+def test_template_beside_the_file_is_loaded(write):
     path = write(
         """
         template: web.yaml
@@ -66,7 +66,7 @@ def test_a_template_beside_the_file(write):
     assert loaded.expect_guest is None
 
 
-def test_a_template_in_the_file_and_the_files_it_names(write):
+def test_inline_template_brings_the_files_it_names(write):
     path = write("expect:\ntemplate:\n" + textwrap.indent(HOT, "  "))
     loaded = expect.load(path)
     assert loaded.template["resources"]["r"]
@@ -74,12 +74,12 @@ def test_a_template_in_the_file_and_the_files_it_names(write):
     assert loaded.expect_status == "CREATE_COMPLETE"
 
 
-def test_the_command_line_goes_before_the_file(write):
+def test_command_line_parameters_override_the_file(write):
     path = write("template: web.yaml\nparameters: {port: 80}\nexpect: {}\n")
     assert expect.load(path, parameters={"port": "81"}).parameters == {"port": "81"}
 
 
-def test_a_template_is_no_expectation(write):
+def test_plain_template_has_no_expectation(write):
     loaded = expect.load(write(HOT))
     assert loaded.expect is None
     assert loaded.template["resources"]["r"]
@@ -131,7 +131,7 @@ def test_a_template_is_no_expectation(write):
         ),
     ],
 )
-def test_what_is_wrong_is_reported_with_its_place(write, text, message):
+def test_error_is_reported_with_its_place(write, text, message):
     path = write(text)
     with pytest.raises(UsageError) as caught:
         expect.load(path)
@@ -159,7 +159,7 @@ def test_what_is_wrong_is_reported_with_its_place(write, text, message):
         (None, "", False),
     ],
 )
-def test_how_values_are_compared(actual, wanted, right):
+def test_matches_compares_values(actual, wanted, right):
     assert expect.matches(actual, wanted) is right
 
 
@@ -173,7 +173,7 @@ def test_outputs(write):
     ]
 
 
-def test_files_that_are_as_expected(write, host, tmp_path):
+def test_files_pass_when_as_expected(write, host, tmp_path):
     (tmp_path / "motd").write_text("hello there\n")
     (tmp_path / "motd").chmod(0o640)
     expectation = expected(
@@ -188,7 +188,7 @@ def test_files_that_are_as_expected(write, host, tmp_path):
     assert expectation.of_guest(host) == []
 
 
-def test_files_that_are_not(write, host, tmp_path):
+def test_files_fail_when_not_as_expected(write, host, tmp_path):
     (tmp_path / "motd").write_text("bye\n")
     (tmp_path / "motd").chmod(0o600)
     expectation = expected(
@@ -244,8 +244,8 @@ def test_packages(write, host):
     assert len(expectation) == 2
 
 
-def test_a_key_that_is_there_twice_is_refused(write):
-    """YAML takes the last one in silence, and the checks of the first are never made."""
+def test_duplicate_key_is_refused(write):
+    """YAML silently takes the last one, so the checks of the first would never run."""
     path = write(
         """
         template: web.yaml
@@ -261,7 +261,7 @@ def test_a_key_that_is_there_twice_is_refused(write):
         expect.load(path)
 
 
-def test_a_merge_key_may_be_overridden(write):
+def test_merge_key_may_be_overridden(write):
     path = write(
         """
         template: web.yaml
@@ -278,7 +278,7 @@ def test_a_merge_key_may_be_overridden(write):
 
 
 class OddHost:
-    """testinfra does not know the package manager, or trips over an answer."""
+    """A testinfra host that does not know the package manager, or fails on an answer."""
 
     def package(self, name):
         raise NotImplementedError
@@ -290,7 +290,7 @@ class OddHost:
         return testinfra.get_host("local://").run("echo hello")
 
 
-def test_what_cannot_be_asked_fails_its_own_check_only(write):
+def test_impossible_check_fails_alone(write):
     wanted = expected(
         write,
         """

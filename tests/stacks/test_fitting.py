@@ -1,4 +1,4 @@
-"""A template as it is deployed in somebody else's cloud."""
+"""A template as deployed in a cloud that is not the embedded one."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def fit(body: dict[str, Any], **more: Any) -> Template:
     return fitted(Template("a test", {**VERSION, **body}, **more), image="IMAGE", key_pair="KEY")
 
 
-def test_a_server_boots_the_image_and_has_the_key_pair():
+def test_server_gets_the_image_and_the_key_pair():
     body = {"resources": {"web": server(image="debian")}}
     made = fit(body).template["resources"]["web"]["properties"]
     assert made == {"flavor": "m1.small", "image": "IMAGE", "key_name": "KEY"}
     assert body["resources"]["web"]["properties"]["image"] == "debian"
 
 
-def test_a_key_pair_that_is_named_stays():
+def test_named_key_pair_is_kept():
     made = fit({"resources": {"web": server(key_name="mine")}})
     assert made.template["resources"]["web"]["properties"]["key_name"] == "mine"
 
 
-def test_parameters_that_say_the_image_and_the_key_pair():
+def test_image_and_key_pair_parameters_get_values():
     body = {
         "parameters": {"image": {"type": "string"}, "key": {"type": "string"}},
         "resources": {"web": server(image={"get_param": "image"}, key_name={"get_param": "key"})},
@@ -46,13 +46,13 @@ def test_parameters_that_say_the_image_and_the_key_pair():
     assert given.parameters == {"image": "IMAGE", "key": "mine"}
 
 
-def test_a_server_that_boots_a_volume_stays_so():
+def test_server_booting_from_a_volume_is_kept():
     disks = [{"volume_id": "1"}]
     made = fit({"resources": {"web": server(block_device_mapping_v2=disks)}})
     assert "image" not in made.template["resources"]["web"]["properties"]
 
 
-def test_servers_of_groups_and_of_nested_templates():
+def test_servers_of_groups_and_nested_templates_are_fitted():
     group = {"type": "OS::Heat::ResourceGroup", "properties": {"resource_def": server()}}
     nested = yaml.safe_dump({**VERSION, "resources": {"one": server(image="debian")}})
     script = "#!/bin/sh\necho heat_template_version\n"
@@ -66,7 +66,7 @@ def test_servers_of_groups_and_of_nested_templates():
     assert made.files["file:///run.sh"] == script
 
 
-def test_an_instance_of_a_template_of_cloudformation():
+def test_cloudformation_instance_is_fitted():
     instance = {"Type": "AWS::EC2::Instance", "Properties": {"ImageId": {"Ref": "Image"}}}
     body = {"Parameters": {"Image": {"Type": "String"}}, "Resources": {"web": instance}}
     made = fit(body)

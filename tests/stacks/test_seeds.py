@@ -1,4 +1,4 @@
-"""The seeds' templates are the originals: where indentation was lost, only that was restored."""
+"""The seeds' templates equal the originals; only lost indentation was restored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEEDS = Path(__file__).parents[1] / "seeds"
 
 
 def bare(path: Path, *, without: tuple[str, ...] = ()) -> list[str]:
-    """The lines of a file without what indents or quotes them."""
+    """Return the lines of a file without indentation and quote marks."""
     lines = [line.strip().removeprefix(">").strip() for line in path.read_text().splitlines()]
     return [line for line in lines if line not in without]
 
@@ -41,7 +41,7 @@ def test_the_quoted_snippet_is_in_its_template():
     assert whole[start : start + len(lines)] == lines
 
 
-def test_a_cfn_template_without_a_version_is_given_the_one_of_its_time():
+def test_cfn_template_without_a_version_gets_the_default_of_its_time():
     path = SEEDS / "wait-condition" / "waitcondition_test.template"
     loaded = template.load(path)
     assert loaded.template["HeatTemplateFormatVersion"] == "2012-12-12"

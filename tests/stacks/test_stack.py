@@ -1,4 +1,4 @@
-"""hotplate.stacks.stack: what ends a wait for a stack beside Heat's own words."""
+"""hotplate.stacks.stack: events other than Heat's that end a wait for a stack."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hotplate.stacks.template import Template
 from hotplate.testbed.testbed import Testbed
 
 SECONDS = 3600
-"""Nobody waits for it: a wait that is not ended is seen by the limit of the whole run."""
+"""Never reached: the limit of the whole run shows a wait that does not end."""
 
 NEVER = Template(source="a test", template={})
 WAITS = {
@@ -51,7 +51,7 @@ WAITS = {
 
 
 class Cloud:
-    """A cloud whose Heat takes everything and does nothing."""
+    """A cloud whose Heat accepts everything and does nothing."""
 
     def __init__(self) -> None:
         self.events = EventLog()
@@ -84,7 +84,7 @@ def cloud() -> Cloud:
     return cloud
 
 
-def test_a_guest_that_panicked_is_named_at_once(cloud: Cloud) -> None:
+def test_panicked_guest_is_named_at_once(cloud: Cloud) -> None:
     stack = Stack.create(cloud, NEVER)
     timer = later(panic, cloud)
     with pytest.raises(SubjectError, match='the server "web" panicked while CREATE of') as raised:
@@ -93,7 +93,7 @@ def test_a_guest_that_panicked_is_named_at_once(cloud: Cloud) -> None:
     assert outcome_of(raised.value) is Outcome.FAILED
 
 
-def test_a_deployment_on_a_guest_that_panicked_is_waited_for_no_longer(cloud: Cloud) -> None:
+def test_wait_for_a_deployment_ends_when_the_guest_panics(cloud: Cloud) -> None:
     done = Deployment(cloud, "id-of-web", DeploymentSpec("script", "true"))
     timer = later(panic, cloud)
     with pytest.raises(SubjectError, match='the server "web" panicked'):
@@ -101,7 +101,7 @@ def test_a_deployment_on_a_guest_that_panicked_is_waited_for_no_longer(cloud: Cl
     timer.join()
 
 
-def test_a_panic_after_which_the_guest_runs_on_or_that_was_before_ends_nothing(
+def test_earlier_or_survived_panic_does_not_end_a_wait(
     cloud: Cloud,
 ) -> None:
     panic(cloud)
@@ -114,7 +114,7 @@ def test_a_panic_after_which_the_guest_runs_on_or_that_was_before_ends_nothing(
     assert stack.wait(seconds=SECONDS).status == "CREATE_COMPLETE"
 
 
-def test_a_fault_of_ours_in_a_thread_is_raised_at_once(cloud: Cloud) -> None:
+def test_fault_in_a_background_thread_is_raised_at_once(cloud: Cloud) -> None:
     stack = Stack.create(cloud, NEVER)
 
     def work() -> None:
@@ -126,7 +126,9 @@ def test_a_fault_of_ours_in_a_thread_is_raised_at_once(cloud: Cloud) -> None:
     timer.join()
 
 
-def test_a_played_machine_that_panics(play: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_panic_of_a_played_machine_fails_the_stack(
+    play: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
     """As QEMU reports it, with the guest stopped (``guest-panicked``)."""
     settings = Settings.load(
         {"memory": 128, "accelerator": "tcg", "wiring": "namespace", "cache": tmp_path / "cache"},

@@ -1,4 +1,4 @@
-"""hotplate.stacks.template: what is sent to Heat, and one sentence for what cannot be."""
+"""hotplate.stacks.template: the data sent to Heat, and one-sentence errors."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from hotplate.stacks import template
 SAMPLE = Path(__file__).parents[1] / "seeds" / "one-template-sample" / "template.yaml"
 
 
-def test_the_sample_brings_the_file_it_names():
+def test_sample_template_brings_the_file_it_names():
     loaded = template.load(SAMPLE)
     assert [Path(url).name for url in loaded.files] == ["web.sh"]
 
@@ -32,11 +32,11 @@ def test_the_sample_brings_the_file_it_names():
     ],
     ids=["missing", "broken-yaml", "binary", "no-map", "empty", "get_file"],
 )
-def test_a_template_that_cannot_be_used_is_one_sentence(tmp_path, content, message):
+def test_unusable_template_error_is_one_sentence(tmp_path, content, message):
     path = tmp_path / "template.yaml"
     if content is not None:
         path.write_bytes(content)
-    # One that is not there is a typing error, and no fault of a template.
+    # A missing file is a typing error, not a faulty template.
     kind = UsageError if content is None else TemplateError
     with pytest.raises(kind) as caught:
         template.load(path)
@@ -50,7 +50,7 @@ def test_a_missing_environment_is_named(tmp_path):
         template.load(SAMPLE, environments=[tmp_path / "env.yaml"])
 
 
-def test_parameters_are_name_and_value():
+def test_parameters_are_split_into_name_and_value():
     assert template.parse_parameters(["a=b", "c=d=e", "f="]) == {"a": "b", "c": "d=e", "f": ""}
 
 
@@ -60,7 +60,7 @@ def test_a_parameter_without_a_name_is_refused(word):
         template.parse_parameters([word])
 
 
-def test_the_builtin_template_checks_what_comes_back():
+def test_builtin_template_checks_its_outputs():
     builtin = template.builtin()
     assert builtin.expect is not None
     good = {
@@ -86,7 +86,7 @@ def test_the_builtin_template_checks_what_comes_back():
         ({"key": {"hidden": True}}, {}, set()),
     ],
 )
-def test_the_values_that_nobody_is_to_see(declared, given, hidden):
+def test_hidden_values_are_masked(declared, given, hidden):
     parsed = template.Template("t", {"parameters": declared}, parameters=given)
     assert parsed.hidden_values() == hidden
     shown = {"key": "***" if hidden else "s3cret"} if given else {}
