@@ -1,4 +1,4 @@
-"""An image's cloud and servers, composed: the one place where Heat's servers become machines.
+"""The cloud and servers of an image, composed: only here do Heat's servers become machines.
 
-:class:`~hotplate.testbed.testbed.Testbed` owns them all.  Knows no verdict.
+:class:`~hotplate.testbed.testbed.Testbed` owns them all.  It gives no verdict.
 """

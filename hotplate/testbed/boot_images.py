@@ -1,4 +1,4 @@
-"""What the servers of a testbed boot: one image for all, or each the image that it names."""
+"""The images that a testbed's servers boot: one for all, or one by name for each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BootImages:
         self._stamps = {path: _stamp(path) for each in self._images.values() for path in _of(each)}
 
     def shown(self) -> tuple[SessionImage, ...]:
-        """Return them as Glance has them from the start, the image under test first."""
+        """Return them as Glance lists them from the start, the image under test first."""
         return tuple(
             SessionImage(name, each.path, each.format, each.virtual_size)
             for name, each in self._images.items()
@@ -72,11 +72,11 @@ class BootImages:
         return image
 
     def check(self) -> None:
-        """Refuse to judge servers whose image was written to under them.
+        """Refuse to judge servers whose image file was written to while they ran.
 
-        One that was replaced by another file is still there for who has it open.
+        An image that was replaced by another file still exists for processes that have it open.
 
-        :raises UsageError: says which.
+        :raises UsageError: names the file.
         """
         for path, before in self._stamps.items():
             now = _stamp(path)
@@ -91,7 +91,7 @@ def _of(image: Image) -> list[Path]:
 
 
 def _stamp(path: Path) -> _Stamp:
-    """Return what changes when a file is written to or replaced; nothing when it is gone."""
+    """Return values that change when a file is written to or replaced; nothing when it is gone."""
     try:
         stat = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""How many files this process may open: too few are found out before anything is started."""
+"""The limit of open files: too low a limit is reported before anything is started."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import resource
 from hotplate.errors import HostError
 
 NEEDED = 256
-"""What one server takes, with Heat and its neighbours, and room to spare."""
+"""Enough for one server, with Heat and its neighbours, and room to spare."""
 
 
 def require(limit: int | None = None) -> None:

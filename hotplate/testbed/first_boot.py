@@ -1,6 +1,6 @@
-"""A server from power-on to "agent idle and polling", with news on the way: it takes a while.
+"""Boot a server from power-on to "agent idle and polling", and report the steps.
 
-Of an image without an agent, to the end of its boot.
+A server of an image without an agent is booted to the end of its boot.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from hotplate.timing.deadline import DeadlineExceeded, GuestDeadline, retry
 
 STACK = "warm"
 POLLING_SECONDS = 0.75
-"""Between the polls of a saved server: so long that Heat has made a test's first deployment when a
-restored server polls first, and not longer, for that is what the test waits for."""
+"""The polling interval of a saved server: long enough that Heat has made a test's first deployment
+before a restored server polls first, and no longer, because the test waits for that."""
 
 LONGEST_POLL_SECONDS = 30.0
 POLLS = 3
 """So many polls show that the agent keeps polling."""
 
 LOOKS = 20
-"""So often it is tried to find the agent between two polls; a busy host may never show it."""
+"""Attempts to catch the agent between two polls; on a busy host all may fail."""
 
 PANICS = ("kernel-panic", "timer-too-late")
-"""The console patterns of a panic that does not say what the image lacks."""
+"""The console patterns of a panic that do not tell what the image lacks."""
 
 CONSOLE_LINES = 100
-"""How many of the console's last lines say whose fault a panic is."""
+"""The number of last console lines that decide whether host or image caused a panic."""
 
 NEWS_SECONDS = 30.0
-"""After that long without a step, what the console shows is reported."""
+"""After so long without a step, the last console line is reported."""
 
 BOOT_ENDED = "case $(systemctl is-system-running) in running | degraded) ;; *) exit 1 ;; esac"
-"""systemd has started everything."""
+"""True once systemd has started everything."""
 
 AT_REST = f"{BOOT_ENDED}; flock --nonblock /run/os-refresh-config.lock true"
-"""os-refresh-config holds its lock no more, either."""
+"""True when os-refresh-config does not hold its lock, either."""
 
 WITHOUT_AGENT = f"command -v systemctl >/dev/null || exit 0; {BOOT_ENDED}"
-"""The shell itself comes late in the boot, where it is not systemd that says when it ends."""
+"""Without systemd nothing marks the end of the boot; the shell itself starts late in it."""
 
 TEMPLATE = {
     "heat_template_version": "2018-08-31",
@@ -89,7 +89,7 @@ PLAIN_TEMPLATE = {
         }
     },
 }
-"""Of an image without an agent."""
+"""For an image without an agent."""
 
 STEPS: tuple[tuple[str, Callable[[Event], bool]], ...] = (
     ("the console talks", lambda event: classify.console_text(event) is not None),
@@ -100,7 +100,7 @@ STEPS: tuple[tuple[str, Callable[[Event], bool]], ...] = (
     ),
     ("the agent polls", lambda event: classify.is_poll(event) and classify.answered(event)),
 )
-"""What is reported of a boot -> the event that shows it, in the order in which they come."""
+"""The steps of a boot in their order, each with the event that shows it."""
 
 TALKS, _, SERVED, POLLED = STEPS
 
@@ -110,8 +110,8 @@ class Sign:
     """The last step of a boot that events show.
 
     :param step: of :data:`STEPS`.
-    :param times: so often it has to be seen.
-    :param missing: what did not happen, as it reads behind "the image was booted, but".
+    :param times: how often it has to be seen.
+    :param missing: the failure, as it reads behind "the image was booted, but".
     """
 
     step: tuple[str, Callable[[Event], bool]]
@@ -122,11 +122,11 @@ class Sign:
 POLLING = Sign(POLLED, POLLS, "its agent never polled Heat")
 ASKED = Sign(SERVED, 1, "it never asked for its metadata")
 WROTE = Sign(TALKS, 1, "its console is silent")
-"""Of a server whose metadata lies on a drive, which nobody sees it read."""
+"""For a server whose metadata is on a drive, the reading of which is not seen."""
 
 
 class Narrator:
-    """Tells the steps of one server's boot, and what its console shows when none comes for long.
+    """Reports the steps of one server's boot, and its last console line when none comes for long.
 
     :param say: called with sentences.
     :param last: the last step that is expected.
@@ -139,22 +139,22 @@ class Narrator:
         self._line = ""
 
     def see(self, event: Event) -> None:
-        """Take in an event of the server."""
+        """Process an event of the server."""
         self._line = classify.console_text(event) or self._line
         for number, (words, shows) in enumerate(self._left):
             if shows(event):
-                # A step that was passed over was not seen, and comes no more.
+                # A step that was skipped is not waited for any more.
                 del self._left[: number + 1]
                 self.tell(words)
                 return
 
     def tell(self, words: str) -> None:
-        """Tell a step, and how long after power-on."""
+        """Report a step, and its time since power-on."""
         self._reported = time.monotonic()
         self._say(f"{self._reported - self._began:4.0f} s  {words}")
 
     def remind(self) -> None:
-        """Report that it is still at work, when nothing was reported for long."""
+        """Report the step that is waited for, when nothing was reported for long."""
         if time.monotonic() - self._reported >= NEWS_SECONDS:
             last = f'; the console: "{clean(self._line).strip()[:80]}"' if self._line else ""
             self.tell(f"waiting until {self._left[0][0] if self._left else 'it is idle'}{last}")
@@ -163,8 +163,8 @@ class Narrator:
 def boot(testbed: Testbed, *, say: Callable[[str], None] = lambda _: None) -> Server:
     """Boot a server and return it once its agent polls Heat and has nothing to do.
 
-    :param say: called with how far it has come, in sentences.
-    :raises ImageError: when it does not come so far.
+    :param say: called with progress, in sentences.
+    :raises ImageError: when it does not get that far.
     """
     narrator = Narrator(say)
     server = _started(testbed, TEMPLATE, POLLING, narrator)
@@ -180,10 +180,10 @@ def boot(testbed: Testbed, *, say: Callable[[str], None] = lambda _: None) -> Se
 
 
 def boot_without_agent(testbed: Testbed, *, say: Callable[[str], None] = lambda _: None) -> Server:
-    """Boot a server of an image that has no agent, and return it once its boot has ended.
+    """Boot a server of an image without an agent, and return it once its boot has ended.
 
-    :param say: called with how far it has come, in sentences.
-    :raises ImageError: when it does not come so far.
+    :param say: called with progress, in sentences.
+    :raises ImageError: when it does not get that far.
     """
     seen = testbed.settings.datasource in (Datasource.OPENSTACK, Datasource.EC2)
     sign = ASKED if seen else WROTE
@@ -203,11 +203,11 @@ def boot_without_agent(testbed: Testbed, *, say: Callable[[str], None] = lambda 
 def _started(
     testbed: Testbed, template: Mapping[str, object], sign: Sign, narrator: Narrator
 ) -> Server:
-    """Create a stack with one server, and return that when it has come so far."""
+    """Create a stack with one server, and return the server once the sign was seen."""
     heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
     stop = testbed.events.subscribe(heard.put)
     try:
-        # There may have been others in this cloud before.
+        # There may have been other stacks in this cloud before.
         name = f"{STACK}-{len(testbed.events)}"
         testbed.cloud.heat().stacks.create(stack_name=name, template=template)
         return testbed.compute.servers[_wait_for(sign, testbed, heard, narrator)]
@@ -230,10 +230,10 @@ def _wait_for_shell(
 
 
 def wait_between_polls(events: EventLog, server: Server) -> bool:
-    """Wait until the agent has had the answer to a poll and sleeps; return whether it does.
+    """Wait until the agent's poll was answered and it sleeps; return whether it does.
 
-    One that is saved in the middle of a poll gets no answer when it is restored, and one that has
-    just polled leaves a test the time to deploy something before it polls again.
+    An agent saved in the middle of a poll gets no answer when it is restored; one that has just
+    polled leaves a test the time to deploy something before the next poll.
     """
 
     def polled(event: Event) -> bool:
@@ -244,7 +244,8 @@ def wait_between_polls(events: EventLog, server: Server) -> bool:
         if events.wait(polled, seconds=LONGEST_POLL_SECONDS, since=since) is None:
             return False
         since = len(events)
-        # By the guest's own clock: the time to read the answer, a part of that between two polls.
+        # By the guest's own clock: time to read the answer, but only a part of the polling
+        # interval.
         server.shell().run("sleep 0.1")
         if not any(map(polled, events.since(since))):
             return True
@@ -254,10 +255,10 @@ def wait_between_polls(events: EventLog, server: Server) -> bool:
 def _end(
     testbed: Testbed, event: Event, console: Iterable[str], sign: Sign
 ) -> HotplateError | None:
-    """Return what a boot ended with, if the guest never continues after an event.
+    """Return the error of a boot that cannot continue after an event, if it is one.
 
     :param console: its last lines.
-    :param sign: what was waited for.
+    :param sign: the awaited sign.
     """
     why = classify.hopeless(event)
     if classify.is_loss(event) or _panicked_for_the_host(event, console):
@@ -272,7 +273,7 @@ def _end(
         )
     pattern = console_patterns.match(classify.console_text(event) or "")
     if pattern is console_patterns.BY_NAME["bad-cpu"]:
-        # We chose that CPU: it is the best that this host has.
+        # The CPU is our choice: the best of this host.
         return HostError(f"the image was booted, but {why}", hint=pattern.advice)
     if why:
         return _never_came(testbed, sign, why)
@@ -298,7 +299,7 @@ def _never_came(testbed: Testbed, sign: Sign, why: str = "") -> ImageError:
 def _wait_for(
     sign: Sign, testbed: Testbed, heard: queue.SimpleQueue[Event], narrator: Narrator
 ) -> str:
-    """Return the id of the server that was switched on, once a sign has been seen of it."""
+    """Return the id of the started server, once it has given the sign."""
     patience = testbed.settings.patience
     words, shows = sign.step
     silence = GuestDeadline(patience, words)

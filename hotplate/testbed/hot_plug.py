@@ -1,4 +1,4 @@
-"""The interfaces of a server that runs: plugged in, and taken out."""
+"""Plug interfaces into a running server, and take them out."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from hotplate.timing.deadline import DeadlineExceeded, GuestDeadline
 
 LET_GO_SECONDS = 20.0
 LET_GO_ATTEMPTS = 8
-"""How long a guest has to let go of an interface each time that it is asked, and how often it is
-(Nova: ``[libvirt] device_detach_timeout`` and ``device_detach_attempts``).  One that still boots
-does not hear the first; QEMU 8.0 and 7.2.2 pass on another."""
+"""How long a guest has to release an interface per request, and how many requests are made (Nova:
+``[libvirt] device_detach_timeout`` and ``device_detach_attempts``). A guest that still boots does
+not hear the first; QEMU 8.0 and 7.2.2 send further ones."""
 
 
 def replug(
     server: Server, spec: ServerSpec, segments: Segments | None, services: GuestServices
 ) -> None:
-    """Give a running server the ports of ``spec`` in the place of those that it has.
+    """Replace the ports of a running server by those of ``spec``.
 
-    Those that are new come last.
+    New ports come last.
 
     :raises UsageError: when the machine takes none while it runs.
-    :raises DeadlineExceeded: when the guest keeps an interface; those before it are out.
+    :raises DeadlineExceeded: when the guest keeps an interface; earlier ones are already removed.
     """
     wiring = server.machine.wiring
     if segments is None or not isinstance(wiring, Cables):

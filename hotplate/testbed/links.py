@@ -1,4 +1,4 @@
-"""A server's links: its addresses, and how a test cuts, slows down and parts them."""
+"""A server's links: its addresses, and the means to cut, slow down and partition them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hotplate.network.segment import Port
 class _Link:
     """One interface.
 
-    :param card: its number, by which the machine has it.
-    :param end: where it is attached to its network.
+    :param card: its number in the machine.
+    :param end: its port on the network.
     """
 
     card: int
@@ -29,8 +29,8 @@ class _Link:
 class Links:
     """The links of one server.
 
-    A network is meant by its name, or by its id where two have one name; by "", all networks that
-    the server is on.
+    A network is named by its name, or by its id where two share a name; "" means all networks of
+    the server.
     """
 
     def __init__(self, spec: ServerSpec, machine: Machine) -> None:
@@ -41,15 +41,15 @@ class Links:
         """Return the server's address on a network; without one, on its first.
 
         :raises UsageError: when the server is not on that network.
-        :raises HostError: when it is by itself.
+        :raises HostError: when it is isolated.
         """
         return str(self._on(network)[0].end.addresses[0])
 
     def address_for(self, other: Links, network: str = "") -> str:
-        """Return the address by which another server finds this one.
+        """Return the address by which another server reaches this one.
 
-        Where no network is named, that is the one on the first network that both are on, or else
-        the first.
+        Without a network that is the address on the first network that both share, or else the
+        first address.
 
         :raises UsageError: and HostError, see :meth:`address`.
         """
@@ -57,7 +57,7 @@ class Links:
         return str(shared[0].end.addresses[0]) if shared else self.address(network)
 
     def set_up(self, network: str = "", *, up: bool) -> None:
-        """Plug the cable to a network in or out, or all of them.
+        """Connect or disconnect the cable to a network, or all cables.
 
         :raises UsageError: and HostError, see :meth:`address`; not for all of them.
         """
@@ -65,7 +65,7 @@ class Links:
         self._machine.set_link(up=up, cards=cards)
 
     def shape(self, network: str = "", *, delay: float, loss: float) -> None:
-        """Make the link to a network slow or lossy, or all of them.
+        """Make the link to a network, or all links, slow or lossy.
 
         :param delay: seconds, each way.
         :param loss: a share, 0 to 1, each way.
@@ -76,7 +76,7 @@ class Links:
             self._note(LinkShape(each.port.network_name, delay, loss))
 
     def part(self, other: Links, network: str = "") -> None:
-        """Let no frame pass between two servers, on one network or on all that they share.
+        """Block all frames between two servers, on one network or on all that they share.
 
         :raises UsageError: when they share none; and HostError, see :meth:`address`.
         """
@@ -91,11 +91,11 @@ class Links:
             self._note_part(other, mine, parted=False)
 
     def ask(self) -> dict[str, bool]:
-        """Return which interfaces have answered by ARP since the last call, and ask them again.
+        """Return which interfaces answered by ARP since the last call, and ask them again.
 
-        :return: by network and address, whether it has; one address of an interface is enough, for
-            DHCP hands out no more.
-        :raises HostError: when the server is by itself.
+        :return: by network and address, whether it answered; one address per interface is
+            enough, as DHCP hands out no more.
+        :raises HostError: when the server is isolated.
         """
         return {
             f'{each.end.addresses[0]} on "{each.port.network_name}"': bool(each.end.ask())

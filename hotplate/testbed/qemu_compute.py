@@ -49,12 +49,12 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline
 
 SMBIOS = {
     Datasource.OPENSTACK: {"manufacturer": "OpenStack Foundation", "product": "OpenStack Nova"},
-    # Amazon's own strings make cloud-init insist on the tokens of IMDSv2, which Nova has not;
-    # this vendor's make it use the EC2 tree as Nova serves it (cloud-init's DataSourceEc2).
+    # Amazon's own strings make cloud-init insist on IMDSv2 tokens, which Nova lacks; this vendor's
+    # make it use the EC2 tree as Nova serves it (cloud-init's DataSourceEc2).
     Datasource.EC2: {"manufacturer": "e24cloud"},
 }
-"""What the firmware says of the machine, so that cloud-init's ds-identify knows the data source;
-the others are known by the label of their drive."""
+"""The firmware's strings by which cloud-init's ds-identify finds the data source; other data
+sources are found by the label of their drive."""
 
 DISK = "disk.qcow2"
 DRIVE = "config-drive.img"
@@ -62,19 +62,19 @@ IDENTITY = "server.json"
 """In a server's folder: its id and its nonce, so that a later session can resume it."""
 CLOSE_SECONDS = 60.0
 REBOOT_SECONDS = 120.0
-"""How long a system has to shut down (Nova: ``[DEFAULT] wait_soft_reboot_seconds``)."""
+"""Time for a system to shut down (Nova: ``[DEFAULT] wait_soft_reboot_seconds``)."""
 REBOOTING = ("REBOOT", "HARD_REBOOT")
 
 
 @dataclass(frozen=True)
 class _Start:
-    """A server that is to be started.
+    """A server to start.
 
     :param services: the cloud's, for its guest.
     :param disk: makes or finds its disk in its folder.
     :param nonce: proves that the guest that answers is the one started.
-    :param folder: of a server that was there before; None for a new one.
-    :param memory: what its memory is continued from; None for one that is booted.
+    :param folder: of a server that existed before; None for a new one.
+    :param memory: the memory to continue from; None for a server that is booted.
     """
 
     spec: ServerSpec
@@ -88,18 +88,18 @@ class _Start:
 class QemuCompute:
     """Runs a cloud's servers in QEMU; a :class:`~hotplate.cloud.nova.compute.Compute`.
 
-    How many run at once follows the host's memory; a server for which there is none yet is
-    ``BUILD`` until there is, and keeps nobody else waiting.
+    The host's memory limits how many run at once; a server that waits for memory is ``BUILD``, and
+    does not block the caller.
 
-    :param image: what every server boots, whatever image its template names.
+    :param image: the image that every server boots, whatever image its template names.
     :param others: more images by name; with them a server boots the one that it names.
     :param directory: each server gets a folder of its own in it.
-    :param networks: where the networks between servers have their folders; without it each server
-        is by itself, whatever ports it has.
-    :param saves: its servers' states are going to be saved.
+    :param networks: the folder for the networks between servers; without it each server is
+        isolated, whatever ports it has.
+    :param saves: whether its servers' states are going to be saved.
     :ivar networked: whether servers get the ports of their specs.
-    :ivar fault: why the first server that could not be started could not: the host's fault or
-        ours, whatever Heat makes of it.
+    :ivar fault: the error of the first server that could not be started, the host's or ours,
+        regardless of how Heat reports it.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class QemuCompute:
             self._begin(_Start(spec, services, image.overlay, secrets.token_hex(16)))
 
     def go_on(self, spec: ServerSpec, services: GuestServices) -> None:
-        """Switch on a server that an earlier session left, from its own disk.
+        """Start a server that an earlier session left, from its own disk.
 
         :raises MachineLostError: when its folder is gone.
         """
@@ -174,9 +174,9 @@ class QemuCompute:
     ) -> Server:
         """Start a server from a saved state: memory, devices and disk of the same instant.
 
-        :param disk: stays as it is; an overlay of it is written to.
-        :param memory: is read once, and lent to each server that is restored from it.
-        :param nonce: what the server was given when it was booted.
+        :param disk: is not changed; an overlay of it is written to.
+        :param memory: is read once, and shared by all servers restored from it.
+        :param nonce: the nonce that the server got when it was booted.
         :raises MachineLostError: when the state does not fit this QEMU or this configuration.
         """
 
@@ -197,9 +197,9 @@ class QemuCompute:
 
     @contextlib.contextmanager
     def _assemble(self, start: _Start, memory: ExitStack) -> Iterator[Server]:
-        """Make a server that is complete but not switched on; it is kept when that goes well.
+        """Make a complete server that is not switched on; it is kept when the block succeeds.
 
-        :param memory: holds what was reserved for it, and is closed with the server.
+        :param memory: holds the memory reserved for it, and is closed with the server.
         """
         spec = start.spec
         with memory as owned:
@@ -231,7 +231,7 @@ class QemuCompute:
             server.owned = owned.pop_all()
 
     def route(self, routers: Sequence[RouterSpec]) -> None:
-        """Join the servers' networks by these routers, and by no others."""
+        """Connect the servers' networks by these routers only."""
         if self.segments is None:
             return
         try:
@@ -240,7 +240,7 @@ class QemuCompute:
             self._network_lost(error)
 
     def delete(self, server_id: str) -> None:
-        """Cut a server's power and forget it; its folder stays."""
+        """Cut a server's power and remove it; its folder stays."""
         with self._lock:
             self._state.pop(server_id, None)
             self._reboots.pop(server_id, None)
@@ -263,12 +263,12 @@ class QemuCompute:
         self._state[server_id] = ("ACTIVE", "")
 
     def replug(self, spec: ServerSpec, services: GuestServices) -> None:
-        """Give a server other interfaces; its disk stays as it is.
+        """Replace a server's interfaces; its disk stays as it is.
 
-        One that runs keeps those that stay, and its guest is asked to let go of the others.
+        A running server keeps the interfaces that stay; its guest is asked to release the others.
 
         :raises UsageError: when it cannot have these, or not now.
-        :raises DeadlineExceeded: when the guest keeps one that it was to give back.
+        :raises DeadlineExceeded: when the guest does not release one.
         """
         server = self._server(spec.id)
         check(spec)
@@ -281,7 +281,7 @@ class QemuCompute:
             memory = ExitStack()
             memory.enter_context(self._reserved(Deadline(0, _wish(spec))))
             with self._assemble(start, memory):
-                """It is switched on when somebody asks for that."""
+                """Left off until it is started."""
         except BaseException as error:
             self.servers.pop(spec.id, None)
             self._set_state(spec.id, "ERROR", str(error))
@@ -298,7 +298,7 @@ class QemuCompute:
         self._state[server_id] = ("ACTIVE", "")
 
     def pause(self, server_id: str) -> None:
-        """Stop a server's processors, as :meth:`suspend` does; Nova's word is another."""
+        """Stop a server's processors, as :meth:`suspend` does, but with Nova's state PAUSED."""
         self._server(server_id).machine.pause()
         self._state[server_id] = ("PAUSED", "")
 
@@ -307,9 +307,9 @@ class QemuCompute:
         self.resume(server_id)
 
     def reboot(self, server_id: str) -> None:
-        """Press a server's power button, and switch it on again when its system has shut down.
+        """Press a server's power button, and switch it on again once its system has shut down.
 
-        As Nova does: the power is cut when the system has not by then.
+        As in Nova, the power is cut when the system takes too long.
         """
         server = self._server(server_id)
         self._set_state(server_id, "REBOOT")
@@ -323,13 +323,13 @@ class QemuCompute:
         server = self._server(server_id)
         self._set_state(server_id, "HARD_REBOOT")
         if soft := self._reboots.pop(server_id, None):
-            # It still waits for the guest, and leaves the machine to this one.
+            # The soft reboot still waits for the guest; it then leaves the machine to this one.
             server.machine.kill()
             soft.join(CLOSE_SECONDS)
         self._power_cycle(server)
 
     def console(self, server_id: str) -> str:
-        """Return a server's console without terminal control sequences; of much the first and last.
+        """Return a server's console without control sequences, shortened in the middle.
 
         "" while the server waits for memory.
         """
@@ -337,13 +337,13 @@ class QemuCompute:
         return server.machine.console.text() if server else ""
 
     def status(self, server_id: str) -> tuple[str, str]:
-        """Nova's word for the state of a server, and the reason."""
+        """Return Nova's state of a server, and the reason."""
         return self._state.get(server_id, ("ERROR", "there is no such server"))
 
     # -- inside ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End every server, those that wait included; none is started after that."""
+        """End every server, also those that wait for memory; none is started after that."""
         with self._lock:
             self._closed = True
             everyone = [*self.servers, *self._waiting]
@@ -358,7 +358,7 @@ class QemuCompute:
             self._lent.popitem()[1].close()
 
     def _begin(self, start: _Start) -> None:
-        """Switch a server on: now, or in a thread of its own when it has to wait for memory."""
+        """Start a server: now, or in a thread of its own when it has to wait for memory."""
         spec = start.spec
         with self._lock:
             if self._closed:
@@ -432,7 +432,7 @@ class QemuCompute:
 
     @contextlib.contextmanager
     def _remembered(self, spec: ServerSpec) -> Iterator[None]:
-        """Keep what goes wrong here as it is: Heat would make a failed stack of it."""
+        """Keep an error as it is: Heat reports it as a failed stack only."""
         try:
             yield
         except Exception as error:
@@ -441,7 +441,7 @@ class QemuCompute:
 
     def _remember(self, spec: ServerSpec, error: Exception) -> None:
         with self._lock:
-            # One that was deleted while it waited is nobody's fault.
+            # A server deleted while it waited for memory is no fault.
             if self._closed or spec.id not in self._state:
                 return
             self.fault = self.fault or error
@@ -450,7 +450,7 @@ class QemuCompute:
         )
 
     def _memory(self, start: _Start, owned: ExitStack) -> GuestMemory | None:
-        """Return where a server's memory is; None for QEMU's own."""
+        """Return the file of a server's memory; None for QEMU's own."""
         if self._saves:
             return owned.enter_context(GuestMemory.empty(self.settings.memory))
         return start.memory
@@ -470,7 +470,7 @@ class QemuCompute:
         )
 
     def _network_lost(self, error: HostError | MachineLostError | UsageError) -> None:
-        """Let a run end whose servers lack a network or a router: no image is to blame."""
+        """End a run whose servers lack a network or a router; the image is not to blame."""
         with self._lock:
             if self._closed:
                 return
@@ -478,7 +478,7 @@ class QemuCompute:
         self.events.add(StartFault(outcome=str(error.outcome), message=error.message))
 
     def _set_state(self, server_id: str, word: str, reason: str = "") -> None:
-        """Keep Nova's word for a server, unless it was deleted meanwhile."""
+        """Set Nova's state of a server, unless it was deleted meanwhile."""
         with self._lock:
             if server_id in self._state:
                 self._state[server_id] = (word, reason)
@@ -518,7 +518,7 @@ class QemuCompute:
             name=directory.name,
             uuid=spec.id,
             disk=disk,
-            # Of our own overlay; whether the image's names are good was asked when it was opened.
+            # The overlay's own path; the image's names were checked when it was opened.
             backing=tuple(
                 (link.path, link.format) for link in qcow2.chain(disk, allow_backing=True)[1:]
             ),
@@ -538,7 +538,7 @@ class QemuCompute:
         )
 
     def _wired(self, spec: ServerSpec) -> contextlib.AbstractContextManager[Wiring]:
-        """Connect a server: to the networks that its ports are on, or to the cloud alone."""
+        """Connect a server: to the networks of its ports, or to the cloud alone."""
         if self.segments is not None and spec.ports:
             return self.segments.wired(spec)
         wanted = self.settings.wiring
@@ -547,7 +547,7 @@ class QemuCompute:
     def _firmware(self, image: Image) -> Firmware:
         wanted = self.settings.firmware
         if wanted is FirmwareChoice.AUTO:
-            # Of the others only UEFI tells a guest by SMBIOS where it is.
+            # On other processors only UEFI passes SMBIOS to the guest.
             bios = self.arch == "x86_64" and image.bios_bootable
             return Firmware.BIOS if bios else Firmware.UEFI
         return Firmware(wanted.value)
@@ -563,7 +563,7 @@ class QemuCompute:
         return path
 
     def _see(self, event: Event) -> None:
-        """Keep Nova's word for the state true when a machine ends by itself."""
+        """Update Nova's state of a server when its machine ends by itself."""
         ended = MachineExit.of(event)
         if ended is None or event.server not in self._state:
             return
@@ -576,7 +576,7 @@ class QemuCompute:
 
 
 def arch_of(image: Image, settings: Settings) -> str:
-    """Return the processor that an image is run on, as QEMU calls it."""
+    """Return the processor that runs an image, by QEMU's name."""
     return image.arch if settings.arch is Arch.AUTO else settings.arch.value
 
 
@@ -590,7 +590,7 @@ def _write_identity(path: Path, spec: ServerSpec, nonce: str) -> None:
 
 
 def _nocloud(spec: ServerSpec, tree: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return what a NoCloud drive holds, made of a config drive's tree (cloud-init: NoCloud)."""
+    """Return a NoCloud drive's content, made of a config drive's tree (cloud-init: NoCloud)."""
     vendor = json.loads(tree.get("openstack/latest/vendor_data.json", b"{}"))
     return {
         "meta-data": json.dumps({"instance-id": spec.id, "local-hostname": spec.name}).encode(),

@@ -1,4 +1,4 @@
-"""The routers between a testbed's networks: each is there while one of its networks is."""
+"""The routers between a testbed's networks: each runs while one of its networks does."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hotplate.network.router import Router
 from hotplate.network.segment import Segment
 
 Segments = Mapping[str, Segment]
-"""The networks that are there, by Neutron's id."""
+"""The running networks, by Neutron's id."""
 
 
 @dataclass
 class _RunningRouter:
-    """A router that is there.
+    """A running router.
 
     :param attached: its interfaces, each with its segment and its number.
     """
@@ -27,9 +27,9 @@ class _RunningRouter:
 
 
 class RunningRouters:
-    """The routers of one testbed.  The caller sees that one thread at a time uses it.
+    """The routers of one testbed. Not thread-safe: the caller serialises calls.
 
-    :param on_loss: called with the error, in a thread of its own, should a router end by itself.
+    :param on_loss: called with the error, in a thread of its own, when a router ends by itself.
     :ivar wanted: the routers as Neutron has them.
     """
 
@@ -39,7 +39,7 @@ class RunningRouters:
         self._running: dict[str, _RunningRouter] = {}
 
     def keep_up(self, segments: Segments) -> None:
-        """Have each router that is wanted on those of its networks that are there.
+        """Connect each wanted router to those of its networks that run.
 
         :raises UsageError: for an address that a router cannot have.
         :raises HostError: when the host cannot do it.
@@ -90,7 +90,7 @@ class RunningRouters:
 
 
 def _present(spec: RouterSpec, segments: Segments) -> dict[RouterInterface, Segment]:
-    """Return a router's interfaces on networks that are there, and have that subnet."""
+    """Return a router's interfaces on running networks that have their subnet."""
     return {
         each: segments[each.network_id]
         for each in spec.interfaces

@@ -1,6 +1,6 @@
-"""The networks between a testbed's servers: a segment for each that is in use.
+"""The networks between a testbed's servers: a segment for each network in use.
 
-A network is made when the first server needs it and goes with the last; see
+A network is made for its first server and ends with its last; see
 :class:`~hotplate.network.segment.Segment`.
 """
 
@@ -24,14 +24,14 @@ from hotplate.network.segment import Port, Segment
 from hotplate.testbed.routers import RunningRouters
 
 MOST_INTERFACES = 8
-"""As many ports may a server have: what QEMU is handed at its start is counted."""
+"""The highest number of ports of a server: QEMU starts with a fixed number of descriptors."""
 
 
 class Segments:
     """The networks of one testbed.  Thread-safe.
 
-    :param directory: each network gets a folder in it, for what its DHCP server complains of.
-    :param on_loss: called with the error should a network or a router end by itself.
+    :param directory: each network gets a folder in it, for messages of its DHCP server.
+    :param on_loss: called with the error when a network or a router ends by itself.
     """
 
     def __init__(self, directory: Path, *, on_loss: Callable[[MachineLostError], None]) -> None:
@@ -47,10 +47,10 @@ class Segments:
     def wired(self, spec: ServerSpec) -> Iterator[Wiring]:
         """Attach a server to its networks while the context lasts.
 
-        A host that can have no networks between servers wires a server by itself, as long as it
-        shares no network with another.
+        On a host without networks between servers, a server is isolated, as long as it shares no
+        network with another.
 
-        :raises UsageError: for ports that cannot be, such as two with one address.
+        :raises UsageError: for impossible ports, such as two with one address.
         :raises HostError: when the host cannot do it.
         """
         check(spec)
@@ -64,7 +64,7 @@ class Segments:
             yield link
 
     def route(self, routers: Sequence[RouterSpec]) -> None:
-        """Join the networks by these routers from now on.
+        """Connect the networks by these routers from now on.
 
         :raises UsageError: for an address that a router cannot have.
         :raises HostError: when the host cannot do it.
@@ -74,7 +74,7 @@ class Segments:
             self._routers.keep_up(self._segments)
 
     def close(self) -> None:
-        """End every network that is there still."""
+        """End all networks."""
         with self._lock:
             self._routers.close()
             segments, self._segments = [*self._segments.values()], {}
@@ -83,9 +83,9 @@ class Segments:
 
     @contextlib.contextmanager
     def attached(self, spec: ServerSpec, port: ServerPort) -> Iterator[Port]:
-        """Make a port of a server's, on a network that may have to be made for it.
+        """Make a port of a server, and its network when it is the first.
 
-        :raises UsageError: for one that cannot be.
+        :raises UsageError: for an impossible port.
         :raises HostError: when the host cannot do it.
         """
         with self._lock, ExitStack() as owned:
@@ -111,7 +111,7 @@ class Segments:
             made.close()
 
     def detach(self, port: ServerPort, made: Port) -> None:
-        """Take a port off its network; what listens behind it is closed when its context ends."""
+        """Remove a port from its network; its listeners close when its context ends."""
         with self._lock:
             made.segment.remove(made)
             self._close_unused(port.network_id)
@@ -142,7 +142,7 @@ class Segments:
         if segment is None or not all(each.router for each in segment.ports.values()):
             return
         del self._segments[network_id]
-        # One that was killed is on no network any more.
+        # A router that was killed is on no network any more.
         with contextlib.suppress(MachineLostError):
             self._routers.keep_up(self._segments)
         segment.close()
@@ -155,9 +155,9 @@ class Segments:
 
     @contextlib.contextmanager
     def _by_itself(self, spec: ServerSpec, why: str) -> Iterator[Wiring]:
-        """Wire a server where there are no networks between servers.
+        """Wire a server on a host without networks between servers.
 
-        :param why: there are none.
+        :param why: the reason that there are none.
         """
         mine = {port.network_id: port.network_name for port in spec.ports}
         with self._lock:
@@ -178,13 +178,13 @@ class Segments:
 
 
 class _RefusedError(HostError):
-    """This host can have no networks between servers; says why."""
+    """This host cannot have networks between servers; the message has the reason."""
 
 
 def check(spec: ServerSpec) -> None:
     """Refuse ports that no machine can have.
 
-    :raises UsageError: says which.
+    :raises UsageError: names the server.
     """
     if len(spec.ports) > MOST_INTERFACES:
         raise UsageError(
@@ -194,11 +194,11 @@ def check(spec: ServerSpec) -> None:
 
 
 def subnets_of(spec: ServerSpec, port: ServerPort) -> list[Subnet]:
-    """Return what a network's DHCP server says of the subnets that a port has addresses of.
+    """Return the subnets of a port's addresses, as a network's DHCP server announces them.
 
-    The first is that of the address that DHCP hands out.
+    The first has the address that DHCP hands out.
 
-    :raises UsageError: when it has no IPv4 address, which is all that a network carries.
+    :raises UsageError: when it has no IPv4 address; networks carry nothing else.
     """
     by_cidr: dict[str, PortAddress] = {}
     for each in _of_version_4(spec, port):
@@ -213,7 +213,7 @@ def _subnet(port: ServerPort, chosen: PortAddress) -> Subnet:
     routes = tuple(
         (IPv4Network(to), IPv4Address(by))
         for to, by in chosen.host_routes
-        # The segment has its own route there, by which it is reached.
+        # The segment has its own route to the metadata service.
         if IPv4Network(to) != IPv4Network((METADATA_ADDRESS, 32))
     )
     return Subnet(
@@ -238,7 +238,7 @@ def _of_version_4(spec: ServerSpec, port: ServerPort) -> list[PortAddress]:
 
 
 def _last_free(network: IPv4Network, chosen: PortAddress) -> str:
-    """Return an address for the services of a subnet that has no DHCP, from its end."""
+    """Return an address near the end of a subnet without DHCP, for its services."""
     taken = {chosen.gateway, chosen.address}
     highest = int(network.broadcast_address) - 1
     return next(

@@ -1,4 +1,4 @@
-"""One server: its machine, and the ways into it."""
+"""One server: its machine, and the connections to its guest."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 SSH_PORT = 22
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 ANSWER_SECONDS = 20.0
-"""How long one question to a guest that reboots is waited for, on a host that is not slow."""
+"""How long to wait for one answer of a guest that reboots, on a host that is not slow."""
 
 
 class Server:
-    """One server: its machine, what connects it, and the ways into it.
+    """One server: its machine, its network links, and the connections to its guest.
 
-    :ivar nonce: known to this guest alone; proves that the one that answers is the one started.
-    :ivar restored: whether it was continued from a saved state, not booted.
+    :ivar nonce: known to this guest only; proves that the answering guest is the one started.
+    :ivar restored: whether it was continued from a saved state instead of booted.
     """
 
     def __init__(self, spec: ServerSpec, machine: Machine, *, nonce: str, owned: ExitStack) -> None:
@@ -45,7 +45,7 @@ class Server:
         self.restored = False
         self.was_rebooted = False
         self.owned = owned
-        # cloud-init gives the guest this one again whenever it boots.
+        # cloud-init gives the guest this nonce again at each boot.
         self._boot_nonce = nonce
         self._shell: shell.Shell | None = None
         self._shell_of: int | None = None
@@ -54,16 +54,16 @@ class Server:
 
     @property
     def links(self) -> Links:
-        """Its links to the networks that it is on."""
+        """Return its links to its networks."""
         return Links(self.spec, self.machine)
 
     @property
     def directory(self) -> Path:
-        """Where the console, QEMU's messages and ``qemu.sh`` of this server are."""
+        """Return the folder of this server's console, QEMU's messages and ``qemu.sh``."""
         return self.machine.directory
 
     def shell(self, *, seconds: float = 120.0) -> shell.Shell:
-        """Return a root shell in the guest, over a virtio port; made again after a power cut.
+        """Return a root shell in the guest, over a virtio port; a new one after a power cut.
 
         :param seconds: how long to wait for the guest to answer on it.
         :raises DeadlineExceeded: when the guest did not start it.
@@ -82,16 +82,16 @@ class Server:
             return self._shell
 
     def ssh(self, *, seconds: float = 120.0) -> Ssh:
-        """Return an ssh connection as root; made again when the last one was lost.
+        """Return an ssh connection as root; a new one when the last was lost.
 
-        The guest is given a key over its shell, for this server alone.
+        The guest gets a key for this server only, over its shell.
 
         :param seconds: how long to wait for the guest's ssh server.
         :raises DeadlineExceeded: when none answers.
-        :raises SubjectError: when it answers and does not let root in.
+        :raises SubjectError: when the ssh server answers but refuses root.
         :raises HostError: when this host's wiring does not reach the guest's ports.
         """
-        # Loaded here: paramiko is much to load, and most tests do without it.
+        # Imported here: paramiko is slow to load, and most tests do without it.
         from paramiko import ECDSAKey
 
         from hotplate.guest.ssh import Ssh
@@ -106,7 +106,7 @@ class Server:
         return self._ssh
 
     def let_root_in(self, public_key: str, *, seconds: float) -> None:
-        """Put a key first among root's, where cloud-init only refuses it.
+        """Put a key first among root's; cloud-init's own entry only refuses a login.
 
         :param public_key: a line of OpenSSH's.
         :param seconds: how long to wait for the guest's shell.
@@ -119,7 +119,7 @@ class Server:
         )
 
     def renew(self, *, seconds: float = 30.0) -> None:
-        """Make a restored server one of its own: a nonce that only it has, and the right time.
+        """Make a restored server unique: with a nonce of its own, and the right time.
 
         :param seconds: how long to wait for it to answer.
         :raises DeadlineExceeded: when it does not.
@@ -145,10 +145,11 @@ class Server:
             limit = GuestDeadline(min(ANSWER_SECONDS, deadline.left), deadline.what)
             try:
                 way = self.shell(seconds=limit.left)
-                # The guest may go down before it answers; then its next shell says so.
+                # The guest may go down before it answers; the next shell reports that.
                 return way.run(BOOT_ID, timeout=limit.left).text != boot or None
             except (GuestGoneError, DeadlineExceeded):
-                # In the middle of an answer it says nothing: its next words are taken for the rest.
+                # When it goes down within an answer, its next words are read as the rest of that
+                # answer.
                 with self._lock:
                     self._shell = None
                 return None
@@ -163,12 +164,12 @@ class Server:
         until: Callable[[Event], bool],
         seconds: float,
     ) -> None:
-        """Cut the power, and start the same machine once more with a screen, for a picture of it.
+        """Cut the power, and start the same machine again with a screen, to take a picture of it.
 
-        :param picture: a PNG, which is written.
-        :param directory: an empty one, for what that machine writes.
-        :param until: ends the wait early, given what that machine does.
-        :param seconds: how long it is watched.
+        :param picture: the PNG to write.
+        :param directory: an empty one, for the files of that machine.
+        :param until: ends the wait early, given an event of that machine.
+        :param seconds: how long to watch it.
         """
         first = self.machine
         first.kill()
@@ -186,7 +187,7 @@ class Server:
             machine.screenshot(picture)
 
     def close(self) -> None:
-        """Cut the power and give everything back."""
+        """Cut the power and release all resources."""
         if self._ssh is not None:
             self._ssh.close()
         self.owned.close()

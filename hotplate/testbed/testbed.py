@@ -1,4 +1,4 @@
-"""A testbed: the one place that puts a cloud and its servers together.
+"""A testbed: a cloud and its servers, put together.
 
 :class:`Testbed` owns all of it and ends it on every path.
 """
@@ -34,13 +34,13 @@ class Testbed:
 
     :param directory: for everything that this run writes.
     :param others: more images by name; with them a server boots the one that its template names,
-        and without them ``image`` is meant by every name.
-    :param networks: attach servers to the networks of their ports; not where the settings choose a
-        wiring, by which each server is by itself.
-    :param saves: its servers' states are going to be saved.
+        and without them every name means ``image``.
+    :param networks: attach servers to the networks of their ports; not when the settings choose a
+        wiring, which isolates each server.
+    :param saves: whether its servers' states are going to be saved.
     """
 
-    # Not a class of tests, whatever pytest takes its name for.
+    # Not a test class; pytest collects Test*.
     __test__ = False
 
     def __init__(
@@ -90,7 +90,7 @@ class Testbed:
                     options=options,
                 )
             )
-            # Servers end before the cloud that they talk to.
+            # Servers end before the cloud that they use.
             owned.callback(self.compute.close)
             self._owned = owned.pop_all()
         return self
@@ -100,19 +100,19 @@ class Testbed:
 
     @property
     def servers(self) -> list[Server]:
-        """The servers that there are, oldest first."""
+        """Return the servers, oldest first."""
         return list(self.compute.servers.values())
 
     def server(self, server_id: str) -> Server | None:
-        """Return the server that Nova knows by this id; None when there is none."""
+        """Return the server with this Nova id; None when there is none."""
         return self.compute.servers.get(server_id)
 
     def names(self) -> dict[str, str]:
-        """Return the names that Nova has of servers now, by their ids; a rename changes them."""
+        """Return Nova's current names of the servers, by id; a rename changes them."""
         return {each.spec.id: each.spec.name for each in self.cloud.servers.all()}
 
     def addresses(self, server: Server) -> set[str]:
-        """Return the addresses that Nova shows of a server, fixed and floating."""
+        """Return the addresses that Nova shows for a server, fixed and floating."""
         nova = self.cloud.servers
         try:
             interfaces = nova.interfaces(nova.get(server.spec.id))
@@ -122,18 +122,18 @@ class Testbed:
 
     @property
     def accelerator(self) -> Accelerator:
-        """What runs the servers' processors, and why that."""
+        """Return the accelerator of the servers' processors, with the reason for it."""
         return self.compute.accelerator
 
     @property
     def fault(self) -> Exception | None:
-        """Why the first server that could not be started could not; see :class:`QemuCompute`."""
+        """Return the first error at the start of a server; see :class:`QemuCompute`."""
         return self.compute.fault
 
     def go_on(self) -> list[str]:
-        """Switch on the servers that an earlier session in this directory left.
+        """Start the servers that an earlier session in this directory left.
 
-        :return: the sentences that say which cannot be, and why.
+        :return: a sentence for each server that cannot be started, with the reason.
         """
         problems = []
         for server in self.cloud.servers.all():

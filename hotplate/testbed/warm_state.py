@@ -1,11 +1,12 @@
-"""Warm state: a server that was booted once to "agent idle and polling", and is restored after.
+"""Warm state: a server booted once to "agent idle and polling", and restored from then on.
 
 Machine state, disk and Heat's database are of the same instant and are kept together, by the hash
 of everything that the guest boots from, the versions and the machine's options.  A state that does
-not restore is set aside and made again, once.
+not restore is discarded and made again, once.
 
-Each state has a directory of its own, ``KEY-TOKEN``: disks lie over its disk by its path, which no
-other state ever has.  Who uses a state holds the directory, and it is removed when nobody does.
+Each state has a directory of its own, ``KEY-TOKEN``, because overlays refer to its disk by path,
+and that path is never used again. A user of a state locks the directory; the last one removes a
+discarded state.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
 
 KEPT = 6
-"""How many states are kept; the one that was not used for longest goes first."""
+"""The number of states kept; the least recently used goes first."""
 
 ROOMS = ("cloud", "events", "guest", "image", "machine", "testbed", "timing")
-"""The rooms of hotplate's that a state is made and restored by; a change there makes a new one."""
+"""The folders of hotplate that make and restore a state; a change there makes a new one."""
 
 DISCARDED = "discarded"
-"""A file in the directory of a state that does not restore, and waits for its last user."""
+"""Marks the directory of a state that does not restore, until its last user removes it."""
 
 
 @dataclass(frozen=True)
@@ -63,42 +64,42 @@ class WarmState:
 
     @property
     def disk(self) -> Path:
-        """The disk as it was when the state was saved."""
+        """Return the disk as it was when the state was saved."""
         return self.directory / "disk.qcow2"
 
     @property
     def memory(self) -> Path:
-        """The machine's memory, byte by byte; what it never used is a hole."""
+        """Return the machine's memory, byte by byte; unused parts are holes."""
         return self.directory / "memory"
 
     @property
     def devices(self) -> Path:
-        """QEMU's stream of the machine's devices."""
+        """Return QEMU's stream of the machine's devices."""
         return self.directory / "devices"
 
     @property
     def about(self) -> dict[str, object]:
-        """What it is of: image, versions, options, when it was made."""
+        """Return its description: image, versions, options and time."""
         document: dict[str, object] = json.loads((self.directory / "about.json").read_text())
         return document
 
     @property
     def spec(self) -> ServerSpec:
-        """The server that was saved."""
+        """Return the saved server."""
         return ServerSpec.from_json(self._private()["spec"])
 
     @property
     def nonce(self) -> str:
-        """What the guest's own answers carry."""
+        """Return the nonce in the guest's answers."""
         return str(self._private()["nonce"])
 
     @property
     def discarded(self) -> bool:
-        """Whether it did not restore; it is there only for those who use it still."""
+        """Return whether it failed to restore; it is kept only for its present users."""
         return (self.directory / DISCARDED).exists()
 
     def lend_database(self, directory: Path) -> None:
-        """Copy Heat's databases of that instant to where a cloud is going to be started.
+        """Copy Heat's databases of that instant to the directory of a new cloud.
 
         :raises MachineLostError: when they are damaged.
         """
@@ -118,7 +119,7 @@ class WarmState:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """While the context lasts, nobody removes this state, in any process.
+        """Prevent the removal of this state by any process while the context lasts.
 
         :raises MachineLostError: when it has been removed already.
         """
@@ -134,7 +135,7 @@ class WarmState:
             self.remove()
 
     def remove(self) -> bool:
-        """Remove it, unless somebody uses it; returns whether it is gone."""
+        """Remove it, unless it is in use; return whether it is gone."""
         try:
             with locks.exclusive(self.directory, wait=False):
                 shutil.rmtree(self.directory, ignore_errors=True)
@@ -158,13 +159,14 @@ class WarmState:
         return document
 
     def restore(self, testbed: Testbed) -> Server:
-        """Start the server again in a testbed whose cloud has this state's database.
+        """Start the saved server in a testbed whose cloud has this state's database.
 
         :raises MachineLostError: when the state does not fit.
         """
         self._check()
         with contextlib.suppress(OSError):
-            # So that the one that is not used for longest is known; a cache may be read-only.
+            # Marks it as used, for the removal of the least recently used; a cache may be
+            # read-only.
             os.utime(self.directory)
         server = testbed.compute.restore(
             self.spec,
@@ -184,7 +186,7 @@ class WarmState:
         return server
 
     def _check(self) -> None:
-        """Compare the files' sizes with what they were when they were written."""
+        """Compare the files' sizes with those recorded when they were written."""
         for name, size in self._private().get("sizes", {}).items():
             path = self.directory / name
             try:
@@ -201,12 +203,12 @@ class WarmState:
 
 
 def store(cache: Path) -> Path:
-    """Return where the states are kept in a cache directory."""
+    """Return the folder of the states in a cache directory."""
     return cache / "warm"
 
 
 def states(cache: Path) -> list[WarmState]:
-    """Return the states that are kept, the one used last first."""
+    """Return the kept states, the most recently used first."""
     kept = []
     for path in store(cache).glob("*/about.json"):
         # Another process may remove it right now.
@@ -216,18 +218,18 @@ def states(cache: Path) -> list[WarmState]:
 
 
 def forget(cache: Path, *, keep: int = 0) -> list[WarmState]:
-    """Remove all states but the ``keep`` that were used last and those that are in use.
+    """Remove all states but the ``keep`` most recently used and those in use.
 
-    :return: those that were to go and are in use.
+    :return: the states to remove that are in use.
     """
     kept = [state for state in states(cache) if not state.discarded][:keep]
     return [state for state in states(cache) if state not in kept and not state.remove()]
 
 
 def remove_leftover(path: Path) -> bool:
-    """Remove what a process that was killed left while it made a state.
+    """Remove the unfinished state of a process that was killed while it made one.
 
-    :return: False for a state that is complete or that a process makes right now.
+    :return: False for a complete state, or one that a process is making.
     """
     if path.suffix != ".new":
         return False
@@ -241,7 +243,7 @@ def remove_leftover(path: Path) -> bool:
 
 
 def identity(image: Image, settings: Settings) -> dict[str, str]:
-    """All that a state depends on."""
+    """Return everything that a state depends on."""
     arch = arch_of(image, settings)
     program = find_tool(ARCHITECTURES[arch].program)
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
@@ -274,27 +276,27 @@ def key(about: dict[str, str]) -> str:
 
 
 def _code(package: Path = Path(__file__).parents[1]) -> str:
-    """Return a hash of what makes a state and restores it: two checkouts may have one version."""
+    """Return a hash of a state's code, since two checkouts may share a version."""
     parts = [hash_directory(package / room) for room in ROOMS]
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 def _host_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return what a guest under KVM sees of the host's processor, but for its speed."""
+    """Return the guest-visible properties of the host's processor under KVM, except its speed."""
     names = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
     lines = cpuinfo.read_text().partition("\n\n")[0].splitlines()
     return "\n".join(line for line in lines if line.partition(":")[0].strip() in names)
 
 
 def _key_of(directory: Path) -> str:
-    """Return the key of a state, or of one that is being made, by its directory's name."""
+    """Return the key of a complete or unfinished state, from its directory's name."""
     return directory.stem.partition("-")[0]
 
 
 def _lock_file(directory: Path, name: str) -> IO[str]:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Never removed: somebody may be waiting for it.
+        # Never removed: another process may be waiting for it.
         return (directory / f"{name}.lock").open("w")
     except OSError as error:
         raise HostError(
@@ -305,7 +307,7 @@ def _lock_file(directory: Path, name: str) -> IO[str]:
 
 @contextlib.contextmanager
 def _only_one(directory: Path, name: str) -> Iterator[None]:
-    """Hold the lock of a state; the kernel gives it up when we die."""
+    """Hold the lock of a state; the kernel releases it when this process dies."""
     with _lock_file(directory, name) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -314,10 +316,10 @@ def _only_one(directory: Path, name: str) -> Iterator[None]:
 def find_or_make(
     image: Image, settings: Settings, *, directory: Path, say: Callable[[str], None]
 ) -> WarmState:
-    """Return the state for an image and settings; the first to ask for it on this host makes it.
+    """Return the state for an image and settings; the first caller on this host makes it.
 
     :param directory: for the boot's console and logs.
-    :raises ImageError: when the image does not come to "agent idle and polling".
+    :raises ImageError: when the image does not get to "agent idle and polling".
     """
     about = identity(image, settings)
     name = key(about)
@@ -327,7 +329,7 @@ def find_or_make(
             if _key_of(state.directory) == name and not state.discarded:
                 return state
         state = WarmState(kept_in / f"{name}-{secrets.token_hex(4)}")
-        # Memory, disk and what QEMU writes besides; a guest that fills less is the rule.
+        # Memory, disk and QEMU's device stream; most guests fill less.
         check_space(kept_in, needed=settings.memory << 20)
         say(f"booting {image} once, to restore it from then on; the first time takes minutes")
         began = time.monotonic()
@@ -338,9 +340,9 @@ def find_or_make(
 
 
 def discard(state: WarmState) -> None:
-    """Set aside a state that does not restore: the next who asks makes another.
+    """Discard a state that does not restore: the next caller makes another.
 
-    It goes at once, or with the last who uses it: their disks lie over its own.
+    It is removed at once, or with its last user, whose disk is an overlay of its disk.
     """
     with contextlib.suppress(OSError):
         (state.directory / DISCARDED).touch()
@@ -360,7 +362,7 @@ def _make(
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(mode=0o700)
     try:
-        # By itself: several are restored beside each other, each with the address that it has.
+        # Isolated, because several are restored side by side, each with the same address.
         with Testbed(
             image,
             settings=settings,
@@ -375,7 +377,7 @@ def _make(
             server.machine.save_state(temporary / "devices")
             if server.machine.memory is not None:
                 server.machine.memory.save(temporary / "memory")
-            # The disk as it is now belongs to the memory as it is now.
+            # The disk must be of the same instant as the memory.
             server.machine.kill()
             shutil.copyfile(server.directory / "disk.qcow2", temporary / "disk.qcow2")
             private: dict[str, object] = {"spec": server.spec.to_json(), "nonce": server.nonce}

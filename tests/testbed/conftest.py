@@ -1,4 +1,4 @@
-"""What the tests of the testbed share."""
+"""Shared set-up of the testbed's tests."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ NAMES = {0: "private", 1: "backend"}
 
 
 def port(number: int, *, network: int = 0, **options: Any) -> ServerPort:
-    """A port with the address 10.0.NETWORK.NUMBER."""
+    """Return a port with the address 10.0.NETWORK.NUMBER."""
     base = f"10.0.{network}"
     address = PortAddress(
         f"{base}.{number}",
@@ -36,7 +36,7 @@ def port(number: int, *, network: int = 0, **options: Any) -> ServerPort:
 
 
 def spec(name: str, *ports: ServerPort) -> ServerSpec:
-    """A server of that name, which is that of its ports too."""
+    """Return a server of that name; its ports have the same name."""
     return ServerSpec(id=str(uuid.uuid5(uuid.NAMESPACE_DNS, name)), name=name, ports=ports)
 
 
@@ -46,7 +46,7 @@ def router(
     number: int = 1,
     routes: tuple[tuple[str, str], ...] = (),
 ) -> RouterSpec:
-    """A router with the address 10.0.NETWORK.NUMBER on each of these networks."""
+    """Return a router with the address 10.0.NETWORK.NUMBER on each of these networks."""
     interfaces = tuple(
         RouterInterface(
             f"network-{each}", f"fa:16:3e:01:{each:02x}:{number:02x}", f"10.0.{each}.{number}"

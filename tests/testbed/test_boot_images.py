@@ -1,4 +1,4 @@
-"""What a server boots: the one image, or that of its name; and an image that changes meanwhile."""
+"""The image that a server boots: the only one, or one by name; and an image changed meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_one_image_stands_for_every_name(web: Image) -> None:
     assert [each.name for each in images.shown()] == ["web"]
 
 
-def test_with_several_each_is_meant_by_its_name_or_id(web: Image, db: Image) -> None:
+def test_several_images_are_chosen_by_name_or_id(web: Image, db: Image) -> None:
     images = BootImages(web, {"db": db})
     assert images.of("db") is images.of(images.shown()[1].id) is db
     assert images.of("web") is images.of("the image under test") is images.of("") is web
@@ -38,14 +38,14 @@ def test_with_several_each_is_meant_by_its_name_or_id(web: Image, db: Image) -> 
         images.of("second")
 
 
-def test_what_cannot_be_is_refused(web: Image, db: Image) -> None:
+def test_images_with_one_name_or_two_processors_are_refused(web: Image, db: Image) -> None:
     with pytest.raises(UsageError, match='the image name "web" is given twice: it is that of "/'):
         BootImages(web, {"web": db})
     with pytest.raises(UsageError, match=r'"web" \(x86_64\) and "db" \(aarch64\) are for two'):
         BootImages(web, {"db": replace(db, arch="aarch64")})
 
 
-def test_an_image_that_was_written_to_is_neither_booted_nor_judged(web: Image, db: Image) -> None:
+def test_changed_image_is_neither_booted_nor_judged(web: Image, db: Image) -> None:
     images = BootImages(web, {"db": db})
     images.check()
     with db.path.open("ab") as stream:
@@ -57,7 +57,7 @@ def test_an_image_that_was_written_to_is_neither_booted_nor_judged(web: Image, d
         images.check()
 
 
-def test_one_that_was_replaced_is_there_for_those_who_run(web: Image, tmp_path: Path) -> None:
+def test_replaced_image_still_serves_running_servers(web: Image, tmp_path: Path) -> None:
     images = BootImages(web)
     tiny_disk.make(tmp_path / "new.raw").replace(web.path)
     images.check()

@@ -1,4 +1,4 @@
-"""What is told while an image is booted for the first time."""
+"""The progress reported while an image boots for the first time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ POWER = Event("machine", "power-on", "web")
 
 @pytest.fixture
 def lines(monkeypatch):
-    """What was said, by a clock that goes on by ten seconds each time that it is read."""
+    """The reported lines, by a clock that advances ten seconds at each reading."""
     clock = count(0, 10)
     monkeypatch.setattr(first_boot.time, "monotonic", lambda: float(next(clock)))
     return []
@@ -55,14 +55,14 @@ def test_each_step_is_reported_once_and_in_order(lines):
     ]
 
 
-def test_a_step_that_was_passed_over_comes_no_more(lines):
+def test_skipped_step_is_not_reported_later(lines):
     narrator = Narrator(lines.append)
     for event in (METADATA, LINE):
         narrator.see(event)
     assert [words.partition(" s  ")[2] for words in lines] == ["the network is up"]
 
 
-def test_when_no_step_comes_the_console_is_quoted_without_its_escapes(lines):
+def test_console_is_quoted_without_escapes_when_no_step_comes(lines):
     narrator = Narrator(lines.append)
     narrator.see(LINE)
     for _ in range(6):
@@ -70,7 +70,7 @@ def test_when_no_step_comes_the_console_is_quoted_without_its_escapes(lines):
     waiting = [words for words in lines if "waiting until the network is up" in words]
     assert waiting
     assert all('the console: "[    0.000000] Linux version 6.1"' in words for words in waiting)
-    # Not at every look.
+    # Not at every call.
     assert len(waiting) < 4
 
 
@@ -116,7 +116,7 @@ def line(text: str) -> Event:
             "the image was booted, but the console shows: the kernel panicked",
         ),
         (
-            # It went on after that, and lacks what the image is to have.
+            # It continued after that, and lacks a file of the image.
             [
                 line("[    4.03] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI"),
                 line("ALERT!  /dev/nope does not exist.  Dropping to a shell!"),
@@ -141,10 +141,10 @@ def line(text: str) -> Event:
         ),
     ],
 )
-def test_a_guest_that_stops_ends_the_wait_and_it_says_why(events, error, why):
-    """At once: who waited for the agent of a guest that had panicked waited for minutes."""
+def test_stopped_guest_ends_the_wait_with_a_reason(events, error, why):
+    """At once: a wait for the agent of a panicked guest used to take minutes."""
     heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    # Another server's say nothing of this one.
+    # Events of another server say nothing about this one.
     for event in (POWER, *(replace(each, server="other") for each in events), *events):
         heard.put(event)
     testbed = SimpleNamespace(
@@ -159,7 +159,7 @@ def test_a_guest_that_stops_ends_the_wait_and_it_says_why(events, error, why):
 
 
 class PlainTestbed:
-    """A testbed whose server does what it is told to when its stack is created."""
+    """A testbed whose server adds the given events when its stack is created."""
 
     def __init__(self, datasource: Datasource, events: list[Event]) -> None:
         self.settings = SimpleNamespace(patience=600.0, datasource=datasource)
@@ -190,8 +190,8 @@ class PlainTestbed:
 @pytest.mark.parametrize(
     ("datasource", "event"), [(Datasource.OPENSTACK, METADATA), (Datasource.CONFIG_DRIVE, LINE)]
 )
-def test_server_without_an_agent_is_ready_when_its_boot_has_ended(datasource, event):
-    """It never polls; of what it reads from a drive nothing is seen but its console."""
+def test_server_without_agent_is_ready_when_its_boot_has_ended(datasource, event):
+    """It never polls; when it reads from a drive, only its console is seen."""
     testbed = PlainTestbed(datasource, [event])
     lines: list[str] = []
     assert first_boot.boot_without_agent(testbed, say=lines.append) is testbed
@@ -201,7 +201,7 @@ def test_server_without_an_agent_is_ready_when_its_boot_has_ended(datasource, ev
     assert lines[-1].endswith("its boot has ended")
 
 
-def test_server_without_an_agent_that_panics_is_not_waited_for():
+def test_panic_of_a_server_without_agent_ends_the_wait():
     testbed = PlainTestbed(Datasource.OPENSTACK, [Event("machine", "panic", "web")])
     with pytest.raises(ImageError, match="it never asked for its metadata: the guest's kernel"):
         first_boot.boot_without_agent(testbed)
@@ -210,7 +210,7 @@ def test_server_without_an_agent_that_panics_is_not_waited_for():
 @pytest.mark.parametrize(
     ("state", "status"), [("running", 0), ("degraded", 0), ("starting", 1), ("", 0)]
 )
-def test_boot_has_ended_when_systemd_says_so(tmp_path, state, status):
+def test_boot_has_ended_when_systemd_reports_it(tmp_path, state, status):
     if state:
         (program := tmp_path / "systemctl").write_text(f"#!/bin/sh\necho {state}\n")
         program.chmod(0o755)
@@ -250,12 +250,12 @@ POLL = Event(
 
 @pytest.fixture
 def polling() -> Iterator[EventLog]:
-    """Events of an agent that polls all the time, and of another server's."""
+    """The events of an agent that polls all the time, and of another server."""
     events = EventLog()
     ended = threading.Event()
 
     def poll() -> None:
-        # Whoever waits is served; whoever looks at what came meanwhile sees others' only.
+        # A wait sees a poll; a look at the events since sees only those of the other server.
         while not ended.wait(0.01):
             events._append(replace(POLL, server="other"))
             if waits.is_set():
@@ -278,27 +278,27 @@ def polling() -> Iterator[EventLog]:
 
 
 @pytest.mark.parametrize(("polls", "looks"), [(0, 1), (2, 3)])
-def test_an_agent_is_caught_between_two_polls(polling, polls, looks):
+def test_agent_is_caught_between_two_polls(polling, polls, looks):
     server = PlayedServer(polling, polls)
     assert first_boot.wait_between_polls(polling, server)
     assert server.commands == ["sleep 0.1"] * looks
 
 
-def test_an_agent_that_polls_without_a_pause_is_taken_as_it_is(polling):
+def test_agent_polling_without_pause_is_accepted(polling):
     server = PlayedServer(polling, 1000)
     assert not first_boot.wait_between_polls(polling, server)
     assert len(server.commands) == first_boot.LOOKS
 
 
-def test_an_agent_that_polls_no_more_is_not_waited_for(monkeypatch):
+def test_silent_agent_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(first_boot, "LONGEST_POLL_SECONDS", 0.05)
     server = PlayedServer(EventLog(), 0)
     assert not first_boot.wait_between_polls(server.events, server)
     assert server.commands == []
 
 
-def test_the_agent_of_a_saved_server_polls_as_often_as_is_meant():
-    """By what it writes into its configuration and makes of that; its own shortest is a second."""
+def test_agent_of_a_saved_server_gets_the_polling_interval():
+    """By the configuration file that the agent renders; its own minimum is a second."""
     template = ROOT / "elements/os-collect-config/os-apply-config/etc/os-collect-config.conf"
     metadata = first_boot.TEMPLATE["resources"]["server"]["metadata"]
     conf = subprocess.run(

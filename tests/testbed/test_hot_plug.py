@@ -1,6 +1,6 @@
-"""Interfaces of a server that runs, on real segments; the machine only takes note.
+"""Interfaces of a running server, on real segments; the machine only records calls.
 
-Guests that run are given interfaces in test_networked_servers.py and test_stack_of_tiny_guests.py.
+Real guests get interfaces in test_networked_servers.py and test_stack_of_tiny_guests.py.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ BOTH = replace(WEB, ports=(*WEB.ports, port(5, network=1)))
 
 
 class NotingMachine:
-    """Takes note of what is plugged in and out; ``refusal`` is raised instead.
+    """Records plugging and unplugging; ``refusal`` is raised instead.
 
-    Its guest does not hear the first ``deaf`` times that it is asked for an interface.
+    Its guest ignores the first ``deaf`` requests to release an interface.
     """
 
     def __init__(self, link: wiring.Wiring) -> None:
@@ -57,7 +57,7 @@ class NotingMachine:
 
 
 class Services:
-    """Serves nobody."""
+    """Guest services that serve no guest."""
 
     def serve(self, *_: object, **__: object) -> contextlib.AbstractContextManager[object]:
         return ExitStack()
@@ -81,7 +81,7 @@ def web(networks: Segments) -> Iterator[Server]:
 
 
 def is_free(networks: Segments, number: int, network: int) -> bool:
-    """Whether another server can have that address."""
+    """Return True when another server can have that address."""
     try:
         with networks.wired(spec("other", port(number, network=network))):
             return True
@@ -89,7 +89,7 @@ def is_free(networks: Segments, number: int, network: int) -> bool:
         return False
 
 
-def test_a_port_comes_and_goes(networks: Segments, web: Server) -> None:
+def test_port_is_plugged_in_and_out(networks: Segments, web: Server) -> None:
     machine: Any = web.machine
     hot_plug.replug(web, BOTH, networks, SERVICES)
     assert web.spec == BOTH
@@ -111,7 +111,7 @@ def test_a_port_comes_and_goes(networks: Segments, web: Server) -> None:
     assert networks._segments == {}
 
 
-def test_a_machine_that_takes_none_leaves_nothing(networks: Segments, web: Server) -> None:
+def test_refused_interface_leaves_no_network(networks: Segments, web: Server) -> None:
     machine: Any = web.machine
     machine.refusal = UsageError("no")
     with pytest.raises(UsageError):
@@ -121,7 +121,7 @@ def test_a_machine_that_takes_none_leaves_nothing(networks: Segments, web: Serve
     assert len(networks._segments) == 1
 
 
-def test_an_address_that_is_taken_is_not_plugged_in(networks: Segments, web: Server) -> None:
+def test_port_with_a_taken_address_is_refused(networks: Segments, web: Server) -> None:
     machine: Any = web.machine
     with (
         networks.wired(spec("db", port(5, network=1))),
@@ -131,7 +131,7 @@ def test_an_address_that_is_taken_is_not_plugged_in(networks: Segments, web: Ser
     assert (web.spec, machine.calls) == (WEB, [])
 
 
-def test_what_the_guest_keeps_stays(networks: Segments, web: Server) -> None:
+def test_interface_that_the_guest_keeps_stays(networks: Segments, web: Server) -> None:
     machine: Any = web.machine
     machine.refusal = DeadlineExceeded("the guest keeps it")
     with pytest.raises(DeadlineExceeded):
@@ -140,7 +140,7 @@ def test_what_the_guest_keeps_stays(networks: Segments, web: Server) -> None:
     assert not is_free(networks, 5, 0)
 
 
-def test_a_guest_that_still_boots_is_asked_again(networks: Segments, web: Server) -> None:
+def test_guest_that_still_boots_is_asked_again(networks: Segments, web: Server) -> None:
     """Nova: ``[libvirt] device_detach_attempts`` is 8, of ``device_detach_timeout`` 20 s each."""
     machine: Any = web.machine
     machine.deaf = 8
@@ -152,7 +152,7 @@ def test_a_guest_that_still_boots_is_asked_again(networks: Segments, web: Server
     assert (web.spec.ports, machine.calls) == ((), [0])
 
 
-def test_a_server_by_itself_keeps_its_interface(networks: Segments) -> None:
+def test_isolated_server_keeps_its_interface(networks: Segments) -> None:
     with wiring.choose([80]) as link:
         machine: Any = NotingMachine(link)
         server = Server(WEB, machine, nonce="", owned=ExitStack())

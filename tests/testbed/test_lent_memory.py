@@ -1,4 +1,4 @@
-"""The memory of a saved state: read once by a run, and counted for each server that is restored."""
+"""The memory of a saved state: read once per run, and counted for each restored server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def compute(tmp_path: Path) -> QemuCompute:
     )
 
 
-def test_what_is_lent_is_read_once_and_counted_each_time(
+def test_lent_memory_is_read_once_and_counted_each_time(
     compute: QemuCompute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved = tmp_path / "memory"

@@ -13,7 +13,7 @@ from hotplate.machine.wiring import GuestForward
 from hotplate.testbed.links import Links
 
 
-def test_one_that_is_by_itself_has_no_links_and_a_cable() -> None:
+def test_isolated_server_has_a_cable_but_no_links() -> None:
     wiring = GuestForward([80])
     wiring.reason = "it was asked for"
     asked: list[object] = []

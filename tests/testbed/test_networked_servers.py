@@ -1,6 +1,6 @@
-"""Tiny guests as Nova's servers on networks: power, saved disks, and who is reached.
+"""Tiny guests as Nova's servers on networks: power, saved disks, and reachability.
 
-Two are booted once for all of these tests.  What needs no guest is in test_segments.py.
+Two are booted once for all of these tests. Tests without a guest are in test_segments.py.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Services:
 
 
 class Cloud:
-    """Two servers, and what is asked of them."""
+    """Two servers on networks, and helpers to query them."""
 
     def __init__(self, directory: Path) -> None:
         self.services = Services()
@@ -87,7 +87,7 @@ class Cloud:
         self.attach(*specs)
 
     def attach(self, *specs: ServerSpec) -> None:
-        """Until their shells answer."""
+        """Wait until their shells answer."""
         for each in specs:
             server = self.compute.servers[each.id]
             server.nonce = server._boot_nonce = tiny_guest.NONCE
@@ -122,7 +122,7 @@ def both_ways(cloud: Cloud) -> bool:
     )
 
 
-def test_servers_reach_each_other_and_the_cloud_knows_who_asks(cloud: Cloud) -> None:
+def test_servers_reach_each_other_and_the_cloud_identifies_them(cloud: Cloud) -> None:
     shown = cloud.run(DB, "hostname; ip -4 -o address")
     assert shown.startswith("db\n")
     assert {"10.0.0.6/24", "10.0.1.6/24"} <= {*shown.split()}
@@ -136,7 +136,7 @@ def under_test(cloud: Cloud, one: ServerSpec) -> ServerUnderTest:
 
 @pytest.fixture
 def pair(cloud: Cloud) -> tuple[ServerUnderTest, ServerUnderTest]:
-    """As a test has them; the second echoes what it is sent."""
+    """As a test has them; the second runs an echo server."""
     web, db = under_test(cloud, WEB), under_test(cloud, DB)
     db.succeed(f"pidof nc || (nc -ll -p {ECHO} -e cat >/dev/null 2>&1 & sleep 1)")
     return web, db
@@ -146,7 +146,7 @@ def reaches_again(one: ServerUnderTest, other: ServerUnderTest) -> None:
     one.retry(lambda _: one.can_reach(other, ECHO), f"{one} to reach {other} again", seconds=60)
 
 
-def test_a_test_asks_for_addresses_and_who_is_reached(pair) -> None:
+def test_server_addresses_and_reachability(pair) -> None:
     web, db = pair
     assert (web.address(), db.address()) == ("10.0.0.5", "10.0.0.6")
     assert (db.address("private"), db.address("network-1")) == ("10.0.0.6", "10.0.1.6")
@@ -157,7 +157,7 @@ def test_a_test_asks_for_addresses_and_who_is_reached(pair) -> None:
         web.address("backend")
 
 
-def test_one_link_is_cut_and_mended(cloud: Cloud, pair) -> None:
+def test_link_is_cut_and_restored(cloud: Cloud, pair) -> None:
     web, db = pair
     db.block("backend")
     assert web.can_reach(db, ECHO)
@@ -171,7 +171,7 @@ def test_one_link_is_cut_and_mended(cloud: Cloud, pair) -> None:
     assert links == [False, False, False, True]
 
 
-def test_two_servers_are_parted_and_the_cloud_still_answers_both(cloud: Cloud, pair) -> None:
+def test_parted_servers_still_reach_the_cloud(cloud: Cloud, pair) -> None:
     web, db = pair
     web.part(db)
     assert not web.can_reach(db, ECHO, seconds=1)
@@ -190,7 +190,7 @@ def test_two_servers_are_parted_and_the_cloud_still_answers_both(cloud: Cloud, p
         db.part(db)
 
 
-def test_a_link_is_slow_and_lossy_and_good_again(cloud: Cloud, pair) -> None:
+def test_link_is_shaped_and_restored(cloud: Cloud, pair) -> None:
     web, db = pair
     web.shape("private", delay=0.4)
     shown = web.succeed(f"ping -c 2 -W 20 {db.address()}")
@@ -217,7 +217,7 @@ def test_the_harness_connects_to_a_server(cloud: Cloud) -> None:
         assert connection.recv(100) == b"from db\n"
 
 
-def test_a_server_that_is_suspended_is_there_again(cloud: Cloud) -> None:
+def test_suspended_server_is_reachable_after_resume(cloud: Cloud) -> None:
     for stop, go_on in (("suspend", "resume"), ("pause", "unpause")):
         getattr(cloud.compute, stop)(DB.id)
         assert not cloud.pings(WEB, "10.0.0.6", count=1)
@@ -225,7 +225,7 @@ def test_a_server_that_is_suspended_is_there_again(cloud: Cloud) -> None:
         assert cloud.pings(WEB, "10.0.0.6")
 
 
-def test_the_crash_of_one_leaves_the_other(cloud: Cloud) -> None:
+def test_crash_of_one_server_leaves_the_other(cloud: Cloud) -> None:
     cloud.compute.stop(DB.id)
     assert not cloud.pings(WEB, "10.0.0.6", count=1)
     assert cloud.who_asks(WEB) == WEB.id
@@ -242,7 +242,7 @@ ip link set "$nic" up && udhcpc -q -n -t 5 -T 1 -O search -i "$nic" -s /dhcp
 """
 
 
-def test_an_interface_comes_and_goes_while_the_server_runs(cloud: Cloud) -> None:
+def test_interface_is_plugged_while_the_server_runs(cloud: Cloud) -> None:
     new = port(11, network=1, names=("web",))
     both = replace(WEB, ports=(*WEB.ports, new))
     cloud.compute.replug(both, cloud.services)
@@ -255,7 +255,7 @@ def test_an_interface_comes_and_goes_while_the_server_runs(cloud: Cloud) -> None
     assert "10.0.1.11/24" in cloud.run(WEB, "ip -4 -o address")
     assert cloud.pings(WEB, under_test(cloud, DB).address("backend"))
     assert under_test(cloud, WEB).address("backend") == "10.0.1.11"
-    # What asks through it is the same server.
+    # Requests through the new interface come from the same server.
     cloud.run(WEB, "ip route replace 169.254.169.254 via 10.0.1.2")
     assert cloud.who_asks(WEB) == WEB.id
     cloud.compute.hard_reboot(WEB.id)
@@ -265,16 +265,16 @@ def test_an_interface_comes_and_goes_while_the_server_runs(cloud: Cloud) -> None
     cloud.compute.replug(WEB, cloud.services)
     assert new.mac not in cloud.run(WEB, "cat /sys/class/net/*/address")
     assert not cloud.pings(DB, "10.0.1.11", count=1)
-    # It had its name server from the network that it is not on any more.
+    # Its name server was on the removed network.
     cloud.run(WEB, "udhcpc -q -n -t 5 -T 1 -O search -O staticroutes -i eth0 -s /dhcp")
     assert both_ways(cloud)
-    # The address is free for another.
+    # The address is free for another port.
     cloud.compute.replug(both, cloud.services)
     cloud.compute.replug(WEB, cloud.services)
 
 
 def replugged(cloud: Cloud) -> None:
-    """Give the second server, which is off, another port in the place of its second one."""
+    """Replace the second port of the second server, which is off."""
     order = [*cloud.compute.servers]
     many = spec("db", *(port(6, network=each) for each in range(9)))
     with pytest.raises(UsageError, match="has 9 ports"):
@@ -285,10 +285,10 @@ def replugged(cloud: Cloud) -> None:
     assert cloud.compute.status(DB.id) == ("SHUTOFF", "")
 
 
-def test_a_server_that_is_rebooted_is_on_its_networks_again(
+def test_rebooted_server_is_on_its_networks_again(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nothing in a tiny guest looks at its power button.
+    # A tiny guest ignores its power button.
     monkeypatch.setattr(qemu_compute, "REBOOT_SECONDS", 0.1)
     cloud.compute.reboot(DB.id)
     retry(
@@ -303,8 +303,8 @@ def test_a_server_that_is_rebooted_is_on_its_networks_again(
     assert both_ways(cloud)
 
 
-def test_one_that_is_deleted_leaves_the_other_and_comes_back(cloud: Cloud) -> None:
-    """As a session does it that goes on with the servers of another."""
+def test_deleted_server_leaves_the_other_and_can_be_started_again(cloud: Cloud) -> None:
+    """As in a session that continues with the servers of another."""
     networks = cloud.compute.segments
     assert networks is not None
     assert len(networks._segments) == 2
@@ -318,7 +318,7 @@ def test_one_that_is_deleted_leaves_the_other_and_comes_back(cloud: Cloud) -> No
     assert both_ways(cloud)
 
 
-def test_a_router_leads_to_a_server_of_another_network(cloud: Cloud) -> None:
+def test_router_connects_to_a_server_on_another_network(cloud: Cloud) -> None:
     cloud.boot(LOG)
     for one, gateway in ((WEB, "10.0.0.1"), (LOG, "10.0.1.1")):
         cloud.run(one, f"ip route replace default via {gateway}")
@@ -332,8 +332,8 @@ def test_a_router_leads_to_a_server_of_another_network(cloud: Cloud) -> None:
     cloud.compute.delete(LOG.id)
 
 
-def test_nothing_is_left_when_the_testbed_ends(cloud: Cloud) -> None:
-    """Last, for there are no servers after it."""
+def test_testbed_leaves_no_process_when_it_ends(cloud: Cloud) -> None:
+    """Last, because there are no servers after it."""
     networks = cloud.compute.segments
     assert networks is not None
     pids = {segment._keeper.pid for segment in networks._segments.values()}

@@ -1,4 +1,4 @@
-"""What Nova's power actions do to a server's machine, on machines that are not there."""
+"""Nova's power actions on a server's machine, with played machines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class PlayedMachine:
-    """A machine that remembers what was done to it, and tells of its ends as a real one does."""
+    """A machine that records calls, and reports its ends as a real one does."""
 
     def __init__(self, events: EventLog) -> None:
         self.events = events
@@ -37,7 +37,7 @@ class PlayedMachine:
         self.may_shut_down.set()
         self.broken = False
         self.dies = False
-        """Its guest shuts down when the power is cut, and no sooner."""
+        """Whether its guest shuts down only when the power is cut."""
 
     def kill(self) -> None:
         if self.calls[-1:] != ["shutdown"] or not self.obeys:
@@ -96,7 +96,7 @@ def test_pause_and_unpause(compute: QemuCompute, machine: PlayedMachine) -> None
     assert machine.calls == ["pause", "resume"]
 
 
-def test_a_hard_reboot_cuts_the_power(compute: QemuCompute, machine: PlayedMachine) -> None:
+def test_hard_reboot_cuts_the_power(compute: QemuCompute, machine: PlayedMachine) -> None:
     compute.hard_reboot(ID)
     assert machine.calls == ["kill", "start"]
     assert compute.status(ID) == ("ACTIVE", "")
@@ -107,7 +107,7 @@ def until(compute: QemuCompute, word: str) -> None:
     retry(lambda _: compute.status(ID)[0] == word or None, Deadline(20, word))
 
 
-def test_a_soft_reboot_lets_the_system_shut_down(
+def test_soft_reboot_lets_the_system_shut_down(
     compute: QemuCompute, machine: PlayedMachine
 ) -> None:
     machine.may_shut_down.clear()
@@ -118,7 +118,7 @@ def test_a_soft_reboot_lets_the_system_shut_down(
     assert machine.calls == ["shutdown", "kill", "start"]
 
 
-def test_a_system_that_does_not_shut_down_is_cut_off(
+def test_system_that_does_not_shut_down_is_powered_off(
     compute: QemuCompute, machine: PlayedMachine
 ) -> None:
     machine.obeys = False
@@ -127,8 +127,8 @@ def test_a_system_that_does_not_shut_down_is_cut_off(
     assert machine.calls == ["shutdown", "kill", "start"]
 
 
-def test_a_hard_reboot_ends_a_soft_one(compute: QemuCompute, machine: PlayedMachine) -> None:
-    """Nova allows it: it is the way out of one that the guest does not react to."""
+def test_hard_reboot_ends_a_soft_one(compute: QemuCompute, machine: PlayedMachine) -> None:
+    """Nova allows it, for a soft reboot that the guest ignores."""
     machine.may_shut_down.clear()
     machine.dies = True
     compute.reboot(ID)
@@ -137,7 +137,7 @@ def test_a_hard_reboot_ends_a_soft_one(compute: QemuCompute, machine: PlayedMach
     assert machine.calls == ["kill", "shutdown", "kill", "start"]
 
 
-def test_a_server_that_is_deleted_meanwhile_stays_off(
+def test_server_deleted_during_a_reboot_stays_off(
     compute: QemuCompute, machine: PlayedMachine
 ) -> None:
     machine.may_shut_down.clear()
@@ -148,7 +148,9 @@ def test_a_server_that_is_deleted_meanwhile_stays_off(
     assert machine.calls == ["shutdown"]
 
 
-def test_a_server_that_does_not_come_back(compute: QemuCompute, machine: PlayedMachine) -> None:
+def test_server_that_fails_to_start_after_a_reboot_is_error(
+    compute: QemuCompute, machine: PlayedMachine
+) -> None:
     machine.broken = True
     with pytest.raises(HostError):
         compute.hard_reboot(ID)
@@ -158,7 +160,9 @@ def test_a_server_that_does_not_come_back(compute: QemuCompute, machine: PlayedM
     until(compute, "ERROR")
 
 
-def test_a_machine_that_is_lost_is_no_reboot(compute: QemuCompute, machine: PlayedMachine) -> None:
+def test_lost_machine_during_a_reboot_is_an_error(
+    compute: QemuCompute, machine: PlayedMachine
+) -> None:
     machine.may_shut_down.clear()
     compute.reboot(ID)
     compute.events.add(MachineExit(1, "lost", "gone"), server=ID)

@@ -1,6 +1,6 @@
-"""Routers between the networks of a testbed's servers: real ones, and no machine on them.
+"""Routers between the networks of a testbed's servers: real routers, and no machines.
 
-That packets pass is in tests/network/test_router.py, and with guests in tests/booted.
+Forwarding is tested in tests/network/test_router.py, and with guests in tests/booted.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def networks(tmp_path: Path, losses: Queue[str]) -> Iterator[Segments]:
 
 
 def on(networks: Segments) -> dict[str, set[str]]:
-    """The networks on which each router is."""
+    """Return the networks of each router."""
     return {
         router_id: {segment.name for segment, _ in running.attached.values()}
         for router_id, running in networks._routers._running.items()
     }
 
 
-def test_a_router_is_where_its_networks_are(networks: Segments) -> None:
+def test_router_follows_its_networks(networks: Segments) -> None:
     networks.route([router(0, 1)])
     assert on(networks) == {}
     with networks.wired(spec("web", port(5))):
@@ -59,7 +59,7 @@ def test_a_router_is_where_its_networks_are(networks: Segments) -> None:
     assert networks._segments == {}
 
 
-def test_routers_come_and_go_while_servers_run(networks: Segments) -> None:
+def test_routers_change_while_servers_run(networks: Segments) -> None:
     with networks.wired(spec("db", port(6), port(6, network=1))):
         networks.route([router(0, 1), router(0, name="second", number=3)])
         assert on(networks) == {"router": {"private", "backend"}, "second": {"private"}}
@@ -72,7 +72,7 @@ def test_routers_come_and_go_while_servers_run(networks: Segments) -> None:
         assert {len(each.ports) for each in networks._segments.values()} == {1}
 
 
-def test_routes_are_those_whose_next_hop_is_on_a_network_that_is_there(networks: Segments) -> None:
+def test_routes_need_a_next_hop_on_a_running_network(networks: Segments) -> None:
     routes = (("10.9.0.0/24", "10.0.0.5"), ("10.8.0.0/24", "10.0.1.5"))
     networks.route([router(0, 1, routes=routes)])
     with networks.wired(spec("web", port(5))):
@@ -83,14 +83,14 @@ def test_routes_are_those_whose_next_hop_is_on_a_network_that_is_there(networks:
         assert [str(to) for to, _ in running.routes] == ["10.9.0.0/24"]
 
 
-def test_one_that_cannot_be_refuses_the_server_and_leaves_no_network(networks: Segments) -> None:
+def test_impossible_router_refuses_the_server_and_leaves_no_network(networks: Segments) -> None:
     networks.route([router(0, number=2)])
     with pytest.raises(UsageError, match=r'the address "10\.0\.0\.2" is taken on "private"'):
         networks.wired(spec("web", port(5))).__enter__()
     assert networks._segments == {}
 
 
-def test_a_router_that_is_killed_is_noticed_and_lets_its_networks_end(
+def test_killed_router_is_reported_and_its_networks_can_end(
     networks: Segments, losses: Queue[str]
 ) -> None:
     networks.route([router(0, 1)])
@@ -108,7 +108,7 @@ def test_a_router_that_is_killed_is_noticed_and_lets_its_networks_end(
     assert networks._segments == {}
 
 
-def test_a_router_that_ends_with_its_networks_is_no_loss(
+def test_router_that_ends_with_its_networks_is_no_loss(
     networks: Segments, losses: Queue[str]
 ) -> None:
     networks.route([router(0, 1)])
@@ -121,13 +121,13 @@ def test_a_router_that_ends_with_its_networks_is_no_loss(
 
 
 @pytest.mark.tool("qemu-system-x86_64")
-def test_a_router_that_cannot_be_is_the_host_s_fault(
+def test_router_failure_is_a_host_fault(
     tmp_path: Path, networks: Segments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image = Image.open(tiny_disk.make(tmp_path / "tiny.raw"))
     settings = Settings(accelerator=AcceleratorChoice.TCG, cache=tmp_path)
     compute = QemuCompute(image, settings=settings, directory=tmp_path, events=EventLog())
-    # By itself a server has no router.
+    # An isolated server has no router.
     compute.route([router(0)])
     compute.segments = networks
 

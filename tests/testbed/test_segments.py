@@ -1,4 +1,4 @@
-"""The networks of a testbed's servers: real segments, and no machine on them."""
+"""The networks of a testbed's servers: real segments, and no machines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAC = "fa:16:3e:00:01:01"
 
 
 class Losses(list[MachineLostError]):
-    """The networks that ended by themselves."""
+    """The losses of networks that ended by themselves."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def helpers(networks: Segments) -> set[int]:
     return {each._keeper.pid for each in networks._segments.values()}
 
 
-def test_a_network_is_there_from_its_first_server_to_its_last(networks: Segments) -> None:
+def test_network_lasts_from_its_first_server_to_its_last(networks: Segments) -> None:
     with networks.wired(spec("web", port(5))) as web:
         before = helpers(networks)
         with networks.wired(spec("db", port(6))) as db:
@@ -61,14 +61,14 @@ def test_a_network_is_there_from_its_first_server_to_its_last(networks: Segments
             assert web.name == db.name == "networks"
             assert db.reason == 'the server is on "private" (10.0.0.6)'
         assert helpers(networks) == before
-        # The address of a server that is gone is free.
+        # The address of a removed server is free.
         with networks.wired(spec("another", port(6))):
             pass
     assert helpers(networks) == set()
     assert not Path(f"/proc/{before.pop()}").exists()
 
 
-def test_a_server_has_an_interface_and_services_for_each_port(networks: Segments) -> None:
+def test_server_has_an_interface_and_services_for_each_port(networks: Segments) -> None:
     with networks.wired(spec("db", port(6), port(6, network=1))) as link:
         assert isinstance(link, Cables)
         assert link.macs == ("fa:16:3e:00:00:06", "fa:16:3e:00:01:06")
@@ -86,7 +86,7 @@ def test_a_server_has_an_interface_and_services_for_each_port(networks: Segments
         assert len(helpers(networks)) == 2
 
 
-def test_one_that_fails_leaves_no_network(networks: Segments) -> None:
+def test_failed_server_leaves_no_network(networks: Segments) -> None:
     with pytest.raises(UsageError, match="is not the MAC address"):
         networks.wired(spec("web", port(5), port(5, network=1, mac="odd"))).__enter__()
     assert helpers(networks) == set()
@@ -112,14 +112,14 @@ def test_one_that_fails_leaves_no_network(networks: Segments) -> None:
         (spec("db", *(port(6, network=n) for n in range(9))), "has 9 ports, and at most 8"),
     ],
 )
-def test_ports_that_cannot_be_are_refused(networks: Segments, server, sentence) -> None:
+def test_impossible_ports_are_refused(networks: Segments, server, sentence) -> None:
     with networks.wired(spec("web", port(5))):
         with pytest.raises(UsageError, match=sentence):
             networks.wired(server).__enter__()
         assert len(helpers(networks)) == 1
 
 
-def test_what_dhcp_says_is_as_the_port_has_it() -> None:
+def test_dhcp_options_follow_the_port() -> None:
     address = PortAddress(
         "10.0.0.5",
         "s",
@@ -139,7 +139,7 @@ def test_what_dhcp_says_is_as_the_port_has_it() -> None:
     assert (subnet.domain, subnet.dhcp, subnet.mtu) == ("example.org", True, 1400)
 
 
-def test_a_network_has_the_subnets_of_its_servers(networks: Segments) -> None:
+def test_network_has_the_subnets_of_its_servers(networks: Segments) -> None:
     other = PortAddress("10.9.0.6", "t", "10.9.0.0/24", gateway="10.9.0.1", dhcp_server="10.9.0.2")
     first = PortAddress("10.0.0.6", "s", "10.0.0.0/24", dhcp_server="10.0.0.2")
     both = (other, first, PortAddress("10.9.0.7", "t", "10.9.0.0/24", dhcp_server="10.9.0.2"))
@@ -157,7 +157,7 @@ def test_a_network_has_the_subnets_of_its_servers(networks: Segments) -> None:
             assert any(each.router for each in segment.ports.values())
 
 
-def test_without_dhcp_the_services_have_an_address_that_is_nobodys(networks: Segments) -> None:
+def test_services_get_a_free_address_without_dhcp(networks: Segments) -> None:
     last = PortAddress("10.0.0.254", "s", "10.0.0.0/24", gateway="10.0.0.253", enable_dhcp=False)
     made = port(6, addresses=(last,))
     assert subnets_of(spec("db", made), made)[0].server == IPv4Address("10.0.0.252")
@@ -165,7 +165,7 @@ def test_without_dhcp_the_services_have_an_address_that_is_nobodys(networks: Seg
         assert link.macs == (made.mac,)
 
 
-def test_a_network_that_ends_by_itself_is_told(networks: Segments, losses: Losses) -> None:
+def test_network_that_ends_by_itself_is_reported(networks: Segments, losses: Losses) -> None:
     with networks.wired(spec("web", port(5))):
         made = next(iter(networks._segments.values()))
         assert made._server is not None
@@ -185,7 +185,7 @@ def without_dnsmasq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_module, "SYSTEM_PROGRAMS", str(tools))
 
 
-def test_a_host_without_networks_wires_those_that_share_none(
+def test_host_without_networks_wires_isolated_servers(
     networks: Segments, without_dnsmasq: None
 ) -> None:
     with networks.wired(spec("web", port(5))) as web:

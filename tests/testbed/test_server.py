@@ -1,4 +1,4 @@
-"""One server's ways in, on a machine that is not there."""
+"""The connections to one server, with a played machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEY = "ssh-ed25519 AAAAC3 it's mine"
 
 
 class HostShell:
-    """Runs what the guest is asked to on this host, in a home of root's of its own."""
+    """Runs the guest's commands on this host, with a home directory of its own for root."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -37,7 +37,7 @@ class HostShell:
 
 
 class PlayedSsh:
-    """Remembers how it was made."""
+    """An ssh connection that records its arguments."""
 
     def __init__(self, connect, *, keys):
         self.connect, self.keys = connect, keys
@@ -68,7 +68,7 @@ def keys(tmp_path):
     return path.read_text().splitlines()
 
 
-def test_a_key_comes_first_and_once(server, tmp_path):
+def test_key_is_added_first_and_once(server, tmp_path):
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "authorized_keys").write_text('command="echo no" ssh-rsa A\n')
     server.let_root_in(KEY, seconds=1)
@@ -86,9 +86,9 @@ def test_ssh_is_one_connection_until_it_is_lost(server, tmp_path):
     assert server.ssh() is not first
 
 
-def test_a_boot_is_pictured_by_a_machine_of_its_own(monkeypatch, tmp_path):
+def test_boot_picture_is_taken_by_a_new_machine(monkeypatch, tmp_path):
     class PlayedMachine:
-        """Says that it stops as soon as it is started."""
+        """A machine that reports its stop as soon as it is started."""
 
         def __init__(self, config, *, events, **options):
             self.config, self.events, self.options = config, events, options
@@ -150,11 +150,11 @@ class RebootingGuest(threading.Thread):
     def answer(self, line):
         token = re.search(r'\\n(?:%s)?" ([0-9a-f]{16}) ', line)[1]
         text = NONCE if "timeout -s KILL" not in line else self.boot if "boot_id" in line else ""
-        # One that is long enough for the new shell's first line to be taken for it.
+        # Long enough for the new shell's first line to be read as part of it.
         size = 40 if text == "going down" else len(text)
         head = f"\nhotplate-reply {token} 0 {size} 0\n"
         if self.boot == "going down" and text == self.boot:
-            # The shell was killed between the line and what it announces.
+            # The shell was killed between the reply's header and its text.
             self.boot = "boot-2"
             self.channel.sendall(f"{head}\nhotplate-hello\n".encode())
             return
@@ -163,7 +163,7 @@ class RebootingGuest(threading.Thread):
             self.boot = "going down"
 
 
-def test_a_guest_that_goes_down_in_the_middle_of_an_answer_is_asked_again(monkeypatch):
+def test_guest_that_goes_down_within_an_answer_is_asked_again(monkeypatch):
     monkeypatch.setattr(server_module, "ANSWER_SECONDS", 0.3)
     monkeypatch.setattr(shell_module, "GRACE_SECONDS", 0.3)
     ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""A stack of two servers that really run, by Heat's own plug-ins: tiny guests on its networks."""
+"""A stack of two running servers, by Heat's own plug-ins: tiny guests on its networks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [
 ]
 BOOT_SECONDS = 150
 FAR = "172.20.7.9"
-"""An address that is in no subnet which a network gets by itself."""
+"""An address outside the subnets that a network gets by default."""
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,10 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 
 def template(*networks: dict[str, str]) -> Template:
-    """Two servers of a network that nobody made; the second's address is in another subnet of it.
+    """Return two servers on an assumed network; the second one's address is in another subnet of
+    it.
 
-    :param networks: those that the first server is on besides.
+    :param networks: additional networks of the first server.
     """
 
     def server(name: str, *on: dict[str, str]) -> dict[str, Any]:
@@ -88,16 +89,14 @@ def pings(server: Server, address: str) -> bool:
 
 
 def lead_to_each_other(web: Server, db: Server) -> str:
-    """Have each look for the other on its link; returns the first one's address."""
+    """Make each look for the other on its link; return the first one's address."""
     near = web.spec.ports[0].addresses[0].address
     run(web, f"ip route replace {FAR}/32 dev eth0")
     run(db, f"ip route replace {near}/32 dev eth0")
     return near
 
 
-def test_a_network_that_is_taken_for_granted_has_two_subnets_and_two_servers(
-    testbed: Testbed, stack: Stack
-) -> None:
+def test_assumed_network_has_two_subnets_and_two_servers(testbed: Testbed, stack: Stack) -> None:
     web, db = named(testbed, "web"), named(testbed, "db")
     near = stack.outputs["web"]
     assert stack.outputs["db"] == FAR
@@ -109,14 +108,14 @@ def test_a_network_that_is_taken_for_granted_has_two_subnets_and_two_servers(
         answer = run(server, "wget -q -O - http://169.254.169.254/openstack/latest/meta_data.json")
         assert server.spec.id in answer
     assert FAR in run(web, "nslookup db.novalocal")
-    # No router is between the subnets: what is on the link is reached on the link alone.
+    # There is no router between the subnets: addresses on the link are reached on the link.
     assert not pings(web, FAR)
     lead_to_each_other(web, db)
     assert pings(web, FAR)
     assert pings(db, near)
 
 
-def test_an_update_gives_a_running_server_another_network(testbed: Testbed, stack: Stack) -> None:
+def test_update_gives_a_running_server_another_network(testbed: Testbed, stack: Stack) -> None:
     pid = named(testbed, "web").machine.pid
     assert stack.update(template({"network": "more"})).wait().status == "UPDATE_COMPLETE", (
         stack.reason
@@ -138,7 +137,7 @@ def test_an_update_gives_a_running_server_another_network(testbed: Testbed, stac
     assert web.machine.pid == pid
 
 
-def test_it_is_suspended_resumed_and_deleted(testbed: Testbed, stack: Stack) -> None:
+def test_stack_is_suspended_resumed_and_deleted(testbed: Testbed, stack: Stack) -> None:
     web, db = named(testbed, "web"), named(testbed, "db")
     near = lead_to_each_other(web, db)
     assert stack.suspend().wait().status == "SUSPEND_COMPLETE"

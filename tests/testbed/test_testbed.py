@@ -1,4 +1,4 @@
-"""What a testbed makes of its settings; nothing is booted."""
+"""The effect of settings on a testbed; no machine is booted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.tool("qemu-system-x86_64")
 @pytest.mark.parametrize(
     ("wiring", "networked"), [(WiringChoice.AUTO, True), (WiringChoice.GUESTFWD, False)]
 )
-def test_servers_have_networks_unless_a_wiring_was_chosen(
+def test_servers_have_networks_unless_a_wiring_is_chosen(
     tmp_path: Path, wiring: WiringChoice, networked: bool
 ) -> None:
     settings = Settings(accelerator=AcceleratorChoice.TCG, cache=tmp_path, wiring=wiring)

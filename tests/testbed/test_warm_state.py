@@ -1,4 +1,4 @@
-"""What a warm state is kept by, and that nobody loses one that is in use."""
+"""The key of a warm state, and the protection of states in use."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def key(image: Image, **settings: object) -> str:
 
 @pytest.mark.tool("qemu-system-x86_64")
 @pytest.mark.parametrize("name", ["web.vmlinuz", "web.initrd", "base.raw"])
-def test_a_state_is_not_that_of_another_kernel_initrd_or_backing_file(store, image, tmp_path, name):
+def test_key_changes_with_kernel_initrd_and_backing_file(store, image, tmp_path, name):
     before = key(image)
     assert key(image) == before
     with (tmp_path / name).open("r+b") as file:
@@ -105,13 +105,13 @@ def test_a_state_is_not_that_of_another_kernel_initrd_or_backing_file(store, ima
 
 
 @pytest.mark.tool("qemu-system-x86_64")
-def test_a_state_made_by_other_code_is_not_used(store, image, monkeypatch):
+def test_key_changes_with_the_code(store, image, monkeypatch):
     before = key(image)
     monkeypatch.setattr(warm, "_code", lambda: "another commit of one version")
     assert key(image) != before
 
 
-def test_the_code_is_what_makes_a_state_and_nothing_else(tmp_path):
+def test_code_hash_covers_only_the_rooms_of_a_state(tmp_path):
     for room in (*warm.ROOMS, "report"):
         (tmp_path / room).mkdir()
         (tmp_path / room / "module.py").write_text("")
@@ -126,8 +126,8 @@ def test_the_code_is_what_makes_a_state_and_nothing_else(tmp_path):
 
 
 @pytest.mark.tool("qemu-system-x86_64")
-def test_under_kvm_a_state_is_of_the_hosts_processor(store, image, monkeypatch):
-    """QEMU's -cpu host gives the guest what there is, and its state fits no other."""
+def test_key_depends_on_the_host_cpu_under_kvm(store, image, monkeypatch):
+    """QEMU's -cpu host passes on the host's CPU, and the state fits no other."""
     kvm = Accelerator("kvm", "host", 2, ("-accel", "kvm"), "")
     monkeypatch.setattr(warm.accelerator, "choose", lambda *_, **__: kvm)
     keys = set()
@@ -137,7 +137,7 @@ def test_under_kvm_a_state_is_of_the_hosts_processor(store, image, monkeypatch):
     assert len(keys) == 2
 
 
-def test_of_the_hosts_processor_its_speed_does_not_count(tmp_path):
+def test_host_cpu_ignores_the_speed(tmp_path):
     text = "processor\t: {}\nmodel name\t: Some CPU\ncpu MHz\t\t: {}\nflags\t\t: fpu sse2\n\n"
     cpus = []
     for number, speed in enumerate(("2000.0", "3100.5")):
@@ -151,25 +151,25 @@ def test_of_the_hosts_processor_its_speed_does_not_count(tmp_path):
 # -- in use -------------------------------------------------------------------------------------
 
 
-def test_a_state_that_another_process_uses_is_set_aside_and_not_removed(store, user):
+def test_discarded_state_in_use_is_not_removed(store, user):
     state = saved(store, "aa-1")
     (state.directory / "disk.qcow2").write_bytes(b"a disk")
     process = user(state)
     warm.discard(state)
-    # Its overlays lie over this very file.
+    # Overlays in use refer to this very file.
     assert (state.directory / "disk.qcow2").read_bytes() == b"a disk"
     assert state.discarded
     process.communicate(timeout=60)
     assert not state.directory.exists()
 
 
-def test_a_state_that_nobody_uses_goes_at_once(store):
+def test_discarded_state_not_in_use_is_removed_at_once(store):
     state = saved(store, "aa-1")
     warm.discard(state)
     assert not state.directory.exists()
 
 
-def test_a_state_that_is_set_aside_is_not_used_and_another_takes_its_key(store, user, monkeypatch):
+def test_discarded_state_is_replaced_by_another_of_its_key(store, user, monkeypatch):
     monkeypatch.setattr(warm, "identity", lambda *_: {"image": "x", "name": "web.qcow2"})
     made = []
 
@@ -193,7 +193,7 @@ def test_a_state_that_is_set_aside_is_not_used_and_another_takes_its_key(store, 
     assert len(made) == 2
 
 
-def test_one_that_is_set_aside_goes_first(store, user):
+def test_discarded_state_is_removed_first(store, user):
     states = [saved(store, f"{name}-1") for name in ("aa", "bb")]
     user(states[0])
     warm.discard(states[0])
@@ -203,15 +203,15 @@ def test_one_that_is_set_aside_goes_first(store, user):
     ]
 
 
-def test_a_state_that_was_removed_meanwhile_is_a_lost_machine(store):
+def test_removed_state_is_a_lost_machine(store):
     state = saved(store, "aa-1")
     shutil.rmtree(state.directory)
     with pytest.raises(MachineLostError, match="was removed"), state.in_use():
         pass
 
 
-def test_a_state_that_is_removed_while_somebody_waits_for_it_is_not_taken_for_the_next(store):
-    """The one who waited has a lock on a directory that is not there any more."""
+def test_waiter_for_a_removed_state_does_not_get_the_next(store):
+    """The waiter has a lock on a directory that is gone."""
     state = saved(store, "aa-1")
     aside = state.directory.with_name("aside")
     with locks.exclusive(state.directory):
@@ -222,7 +222,7 @@ def test_a_state_that_is_removed_while_somebody_waits_for_it_is_not_taken_for_th
             stderr=subprocess.PIPE,
             text=True,
         )
-        # proc(5): those who wait for a lock stand below it with an arrow.
+        # proc(5): waiters for a lock are listed below it with an arrow.
         waits = re.compile(rf"-> FLOCK .* {process.pid} ")
         retry(lambda _: waits.search(Path("/proc/locks").read_text()), Deadline(60, "it to wait"))
         state.directory.rename(aside)
