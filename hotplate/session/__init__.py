@@ -1,4 +1,4 @@
-"""A cloud that stays up, and how other processes reach its servers.
+"""A cloud that stays up, and the access of other processes to its servers.
 
-:mod:`~hotplate.session.access` is what commands use; nothing here gives a verdict.
+Commands use :mod:`~hotplate.session.access`; no module here gives a verdict.
 """

@@ -1,6 +1,6 @@
-"""Ways into the servers of a testbed for other processes: ssh, a shell, the console, the monitor.
+"""Connections of other processes to a testbed's servers: ssh, a shell, console, monitor.
 
-``hotplate ssh``, ``hotplate shell`` and ``hotplate monitor`` speak to the control socket of a
+``hotplate ssh``, ``hotplate shell`` and ``hotplate monitor`` use the control socket of a
 :class:`~hotplate.session.directory.SessionDirectory`.
 """
 
@@ -30,14 +30,14 @@ from hotplate.timing.deadline import DeadlineExceeded
 SHELL_SECONDS = 30.0
 SSH_SHELL_SECONDS = 5.0
 PLAIN = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]*")
-"""A name that ssh takes for a host's."""
+"""A name that ssh accepts as a host name."""
 
 
 class Access:
-    """Answers what others ask of the servers of a testbed.
+    """Answers requests of other processes for the servers of a testbed.
 
     :param testbed: the servers.
-    :param directory: where the control socket and the ssh key are.
+    :param directory: the folder of the control socket and the ssh key.
     """
 
     def __init__(self, testbed: Testbed, directory: SessionDirectory) -> None:
@@ -49,7 +49,7 @@ class Access:
     def answer(self, request: dict[str, Any]) -> tuple[Any, list[int]]:
         """Answer a request; see :data:`hotplate.session.control.Handler`.
 
-        :raises UsageError: when there is no such server, or no such thing to ask.
+        :raises UsageError: for an unknown server or request.
         """
         ask = request["ask"]
         if ask == "servers":
@@ -73,10 +73,10 @@ class Access:
         raise UsageError(f'the session does not know what "{ask}" is')
 
     def name_of(self, server_id: str) -> str:
-        """Return the name by which a person reaches a server.
+        """Return the name by which a user reaches a server.
 
-        It is Nova's, where that is a plain word and no other server's; else its folder's, or its
-        id.
+        It is Nova's name, when that is a plain word and unique; else the name of its folder, or
+        its id.
         """
         names = self.testbed.names()
         name = names.get(server_id, "")
@@ -88,7 +88,7 @@ class Access:
         return folder if folder and (folder == name or folder not in others) else server_id
 
     def ways_into(self, server: Server) -> str:
-        """Lines that a person can paste to get into a server."""
+        """Return lines to paste for a connection to a server."""
         name = self.name_of(server.spec.id)
         config = shlex.quote(str(self.directory.ssh_config))
         return (
@@ -101,13 +101,13 @@ class Access:
         )
 
     def _server(self, name: str) -> Server:
-        """Return the server of that name, id or address; with no name the only one."""
+        """Return the server of that name, id or address; without a name, the only one."""
         servers = self.testbed.servers
         if not name and len(servers) == 1:
             return servers[0]
         called = [each for each in servers if name in (self._in_nova(each), each.spec.id)]
         folders = [each for each in servers if name == each.machine.config.name]
-        # Of several of a name, the folder of the first is called so.
+        # Of several servers of a name, the first one's folder has that name.
         for server in called if len(called) == 1 else [*folders, *called]:
             return server
         there = [each for each in servers if name in self.testbed.addresses(each)]
@@ -124,7 +124,7 @@ class Access:
         )
 
     def _in_nova(self, server: Server) -> str:
-        """Return the name that Nova has of a server now."""
+        """Return Nova's current name of a server."""
         return self.testbed.names().get(server.spec.id, server.spec.name)
 
     def _connect(self, server: Server) -> tuple[object, list[int]]:
@@ -139,9 +139,9 @@ class Access:
         return self.name_of(server.spec.id), [channel.detach()]
 
     def _let_root_in(self, server: Server) -> None:
-        """Put the session's key first among root's, where cloud-init only refuses it.
+        """Put the session's key first among root's; cloud-init's own entry only refuses a login.
 
-        A guest whose image starts no shell for us lets in whom its metadata says.
+        A guest whose image starts no shell for us accepts the keys in its metadata.
         """
         key = (server.spec.id, server.machine.pid)
         with self._lock:
@@ -155,7 +155,7 @@ class Access:
     def _shell(
         self, server: Server, command: str, timeout: float, handed: Sequence[int]
     ) -> tuple[object, list[int]]:
-        """Run a command; its input and its output go along as files, for they may be long."""
+        """Run a command; its input and output are passed as files, because they may be long."""
         stdin = b"".join(_whole(each) for each in handed)
         try:
             way = server.shell(seconds=SHELL_SECONDS)
@@ -167,9 +167,9 @@ class Access:
         return done.rc, [in_memory(done.stdout), in_memory(done.stderr)]
 
     def _deploy(self, server: Server, wanted: dict[str, Any]) -> tuple[object, list[int]]:
-        """Deploy a config by Heat, and wait for its end; no stack of it is left.
+        """Deploy a config by Heat, and wait for its end; its stack is removed.
 
-        :param wanted: the fields of :class:`DeploymentSpec` that are not its defaults, and
+        :param wanted: the fields of :class:`DeploymentSpec` without defaulted ones, and
             ``timeout`` in seconds.
         :return: its status; as a file, JSON of ``reason`` and ``outputs``.
         :raises ImageError: when it has not ended in time.
@@ -191,7 +191,7 @@ class Access:
         return status, [in_memory(json.dumps(about).encode())]
 
     def _monitor(self, server: Server, command: str) -> tuple[object, list[int]]:
-        """Return what QEMU's monitor for people says to a command (QMP: human-monitor-command)."""
+        """Return the answer of QEMU's human monitor to a command (QMP: human-monitor-command)."""
         if not server.machine.running:
             raise UsageError(f'the server "{server.spec.name}" is off')
         reply = server.machine.qmp.execute("human-monitor-command", command_line=command)
@@ -201,10 +201,10 @@ class Access:
 def pause(
     testbed: Testbed, servers: Iterable[Server], directory: Path, *, say: Callable[[str], None]
 ) -> None:
-    """Leave servers up, let other processes in, and wait for Enter, Ctrl-C or the input's end.
+    """Keep servers up, accept other processes, and wait for Enter, Ctrl-C or the end of input.
 
     :param directory: a new one, for the control socket and the ssh key; it is removed again.
-    :param say: called with how to get in.
+    :param say: called with the lines to connect.
     """
     door = SessionDirectory(directory.absolute())
     with door.claim():
@@ -232,7 +232,7 @@ def pause(
 
 
 def _whole(descriptor: int) -> bytes:
-    """Return what is in a file, wherever it was read to."""
+    """Return the whole content of a file, regardless of its position."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     with os.fdopen(os.dup(descriptor), "rb") as stream:
         return stream.read()

@@ -1,7 +1,7 @@
-"""The wire between a session and those who ask it: one JSON message each way, with descriptors.
+"""The protocol of a session: one JSON message each way, with descriptors.
 
 The owner listens on the unix socket ``control`` in the session's directory, ``SOCK_SEQPACKET``;
-descriptors go along as ``SCM_RIGHTS``.  A request is ``{"ask": word, ...}``, an answer
+descriptors are passed as ``SCM_RIGHTS``.  A request is ``{"ask": word, ...}``, an answer
 ``{"ok": value}`` or ``{"error": sentence, "hint": text, "outcome": whose fault}``.  Both ends check
 that the other belongs to the same user (``SO_PEERCRED``).
 """
@@ -37,7 +37,7 @@ def connect(directory: Path) -> socket.socket:
 
 
 def listen(directory: Path) -> socket.socket:
-    """Listen in a directory that is claimed: whoever bound the socket before is gone."""
+    """Listen in a claimed directory: the process that bound the socket before is gone."""
     with contextlib.ExitStack() as owned:
         listener = owned.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         (directory / CONTROL).unlink(missing_ok=True)
@@ -62,7 +62,7 @@ def receive(channel: socket.socket, owned: contextlib.ExitStack) -> tuple[bytes,
 
 @contextlib.contextmanager
 def _short(directory: Path) -> Iterator[str]:
-    """Give a directory a short name: the address of a unix socket has 108 bytes (unix(7))."""
+    """Give a directory a short name: a unix socket's address has at most 108 bytes (unix(7))."""
     descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{descriptor}"
@@ -71,7 +71,7 @@ def _short(directory: Path) -> Iterator[str]:
 
 
 def check_peer(channel: socket.socket) -> None:
-    """Refuse to speak to another user, but for root."""
+    """Refuse any other user but root."""
     size = struct.calcsize("3i")
     credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     _, uid, _ = struct.unpack("3i", credentials)
@@ -80,7 +80,7 @@ def check_peer(channel: socket.socket) -> None:
 
 
 def in_memory(data: bytes) -> int:
-    """Return a descriptor from which ``data`` can be read."""
+    """Return a descriptor to read ``data`` from."""
     descriptor = os.memfd_create("output", os.MFD_CLOEXEC)
     with os.fdopen(os.dup(descriptor), "wb") as stream:
         stream.write(data)
@@ -89,9 +89,9 @@ def in_memory(data: bytes) -> int:
 
 
 def pass_on(descriptor: int, output: int) -> None:
-    """Hand a connection to ``ssh``, as its option ProxyUseFdpass wants it.
+    """Hand a connection to ``ssh``, for its option ProxyUseFdpass.
 
-    :param output: our standard output, which is a socket then.
+    :param output: our standard output, which ssh makes a socket.
     :raises HostError: when it is not one.
     """
     try:

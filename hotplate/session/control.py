@@ -17,14 +17,14 @@ from hotplate.session import channel as channels
 from hotplate.session.directory import DOWN, SessionDirectory
 
 Handler = Callable[[dict[str, object]], tuple[object, list[int]]]
-"""Takes a request, with the descriptors that came along as ``descriptors``, which are closed then;
-returns the answer, and descriptors that go along and are closed too."""
+"""Takes a request; its ``descriptors`` are those passed along, and are closed afterwards. Returns
+the answer, and descriptors to pass along and close."""
 
 
 class Control:
     """The owner's end of the control socket; a context manager.
 
-    Signals that mean "end" and requests are taken by the one who calls :meth:`run`; each request is
+    The caller of :meth:`run` handles signals that mean "end" and accepts requests; each request is
     answered in a thread of its own.
 
     :param handle: answers a request; a :class:`HotplateError` becomes the answer's error.
@@ -44,10 +44,10 @@ class Control:
             self._woken, self._waker = (owned.enter_context(each) for each in socket.socketpair())
             self._waker.setblocking(False)
             owned.callback((path / channels.CONTROL).unlink, missing_ok=True)
-            # A signal that another thread is given would not end the main thread's select().
+            # A signal delivered to another thread would not end the main thread's select().
             owned.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(self._waker.fileno()))
             for number in self.SIGNALS:
-                # Whoever started us with nohup or in the background wants it ignored.
+                # nohup and background jobs set it to be ignored, and it stays so.
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     owned.callback(signal.signal, number, signal.signal(number, self._on_signal))
             self._owned = owned.pop_all()
@@ -57,12 +57,12 @@ class Control:
         self._owned.close()
 
     def end(self) -> None:
-        """Let :meth:`run` return."""
+        """Make :meth:`run` return."""
         with contextlib.suppress(OSError):
             self._waker.send(b"e")
 
     def run(self) -> None:
-        """Answer requests until a signal comes or somebody calls :meth:`end`."""
+        """Answer requests until a signal or a call of :meth:`end`."""
         while True:
             ready, _, _ = select.select([self._woken, self._listener], [], [])
             if self._woken in ready:
@@ -84,7 +84,7 @@ class Control:
                 message, handed = channels.receive(channel, owned)
                 request = json.loads(message or b"{}") | {"descriptors": handed}
                 if request["ask"] == DOWN:
-                    # Kept to the end: that it is closed tells the other that we are gone.
+                    # Kept open to the end: its closing shows the other end that we are gone.
                     self._owned.callback(owned.pop_all().close)
                 value, descriptors = self._handle(request)
                 answer = {"ok": value}
@@ -96,7 +96,7 @@ class Control:
                 }
             except (ValueError, KeyError, TypeError) as error:
                 answer = {"error": f"the request was not understood: {error}"}
-            except Exception as error:  # who asked must not wait for an answer in vain
+            except Exception as error:  # the caller must always get an answer
                 traceback.print_exception(error)
                 answer = {"error": sentence_of(error), "outcome": str(outcome_of(error))}
             try:

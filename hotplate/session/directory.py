@@ -1,6 +1,6 @@
-"""A session's directory: one owner, a control socket, and what a person needs to reach it.
+"""A session's directory: one owner, a control socket, and the files to reach it.
 
-The owner (``hotplate up``) holds a lock on the directory as long as it lives, so that nothing in
+The owner (``hotplate up``) holds a lock on the directory as long as it lives, so that no file in
 it is ever stale.  Others speak to it over its control socket (:mod:`hotplate.session.channel`).
 """
 
@@ -36,17 +36,17 @@ from hotplate.timing.deadline import Deadline, retry
 ABOUT = "session.json"
 DOWN = "down"
 FIRST_BOOT = "first-boot"
-"""Where the boot is that a warm state is made of."""
+"""The folder of the boot from which a warm state is made."""
 OURS = (
     *("cloud", "servers", "networks", "clouds.yaml", "ssh-key", "ssh-key.pub", "ssh-config"),
     *("environment", CONTROL, ABOUT, FIRST_BOOT),
 )
-"""All that is ever made in a session's directory; nothing else is removed."""
+"""All names ever made in a session's directory; no others are removed."""
 
 
 @dataclass(frozen=True)
 class SessionDirectory:
-    """The directory of a session, whoever runs it.
+    """The directory of a session, seen by its owner or by others.
 
     :param path: the directory; need not exist yet.
     """
@@ -55,30 +55,30 @@ class SessionDirectory:
 
     @property
     def clouds_yaml(self) -> Path:
-        """For the ``openstack`` command: ``OS_CLIENT_CONFIG_FILE``."""
+        """Return the file for the ``openstack`` command: ``OS_CLIENT_CONFIG_FILE``."""
         return self.path / "clouds.yaml"
 
     @property
     def environment(self) -> Path:
-        """For a shell to read (``. FILE``): the ``openstack`` command's settings, and the proxy."""
+        """Return the file to source: the ``openstack`` command's settings, and the proxy."""
         return self.path / "environment"
 
     @property
     def ssh_key(self) -> Path:
-        """The private key that every server of the session lets in."""
+        """Return the private key that every server of the session accepts."""
         return self.path / "ssh-key"
 
     @property
     def ssh_config(self) -> Path:
-        """For ``ssh -F``: knows every server by the name of its folder."""
+        """Return the file for ``ssh -F``, with every server by the name of its folder."""
         return self.path / "ssh-config"
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[None]:
-        """Be the one owner of the directory, which is made when it is not there.
+        """Become the one owner of the directory, which is made when it does not exist.
 
-        :raises UsageError: when a session runs in it, or it holds something else.
-        :raises HostError: when it cannot be written to.
+        :raises UsageError: when a session runs in it, or it has other content.
+        :raises HostError: when it is not writable.
         """
         try:
             if self.path.is_dir() and not (self.path / ABOUT).exists():
@@ -90,7 +90,8 @@ class SessionDirectory:
                     )
             self._check_owner()
             held = contextlib.ExitStack()
-            # The directory itself is locked: it is removed at the end, and a lock file with it.
+            # The directory itself is locked: it is removed at the end, and a lock file would be
+            # too.
             held.enter_context(locks.exclusive(self.path, wait=False, make=True))
         except locks.InUse:
             raise UsageError(
@@ -105,7 +106,7 @@ class SessionDirectory:
             yield
 
     def _check_owner(self) -> None:
-        """Refuse a directory in which somebody else can put a key or a disk of their choice.
+        """Refuse a directory in which others can put a key or a disk of their choice.
 
         :raises UsageError: when another user owns it, or others may write to it.
         """
@@ -120,7 +121,7 @@ class SessionDirectory:
             )
 
     def is_claimed(self) -> bool:
-        """Whether a session runs in the directory."""
+        """Return True when a session runs in the directory."""
         try:
             with locks.exclusive(self.path, wait=False):
                 return False
@@ -130,7 +131,7 @@ class SessionDirectory:
             return False
 
     def about(self) -> dict[str, object]:
-        """Return what an earlier session left word of; empty when there was none."""
+        """Return the description that an earlier session left; empty when there was none."""
         try:
             document: dict[str, object] = json.loads((self.path / ABOUT).read_text())
             return document
@@ -142,7 +143,7 @@ class SessionDirectory:
             ) from error
 
     def write(self, name: str, text: str) -> Path:
-        """Write a file that only its owner can read, whole or not at all."""
+        """Write a file that only its owner can read, atomically."""
         path = self.path / name
         temporary = path.with_name(f".{name}.new")
         temporary.unlink(missing_ok=True)
@@ -151,7 +152,7 @@ class SessionDirectory:
         return temporary.rename(path)
 
     def public_key(self) -> str:
-        """Return the session's public key; the pair is made when there is none."""
+        """Return the session's public key; make the pair when there is none."""
         public = self.ssh_key.with_suffix(".pub")
         if not public.exists():
             self.write(self.ssh_key.name, new_key())
@@ -163,7 +164,7 @@ class SessionDirectory:
         return line
 
     def write_ssh_config(self) -> None:
-        """Write what lets ``ssh -F FILE SERVER`` reach every server of the session."""
+        """Write the config with which ``ssh -F FILE`` reaches every server of the session."""
         words = [sys.executable, "-P", "-m", "hotplate", "ssh", "--directory", str(self.path)]
         command = " ".join(shlex.quote(word) for word in words).replace("%", "%%")
         key = str(self.ssh_key).replace("%", "%%")
@@ -183,9 +184,9 @@ class SessionDirectory:
         )
 
     def write_environment(self, proxy: str) -> None:
-        """Write what lets a shell and its programs reach the cloud.
+        """Write the settings with which a shell and its programs reach the cloud.
 
-        :param proxy: the address of the one that leads to the addresses that guests have of it.
+        :param proxy: the address of the proxy to the cloud's addresses as guests see them.
         """
         settings = {
             "OS_CLIENT_CONFIG_FILE": str(self.clouds_yaml),
@@ -197,13 +198,13 @@ class SessionDirectory:
         self.write(self.environment.name, "".join(lines))
 
     def remove(self) -> None:
-        """Remove what sessions make; the directory too when nothing else is in it."""
+        """Remove the session's files; the directory too when it is empty then."""
         self.clear()
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
     def clear(self) -> None:
-        """Remove what sessions make."""
+        """Remove the session's files."""
         for name in OURS:
             path = self.path / name
             if path.is_dir():
@@ -212,12 +213,12 @@ class SessionDirectory:
                 path.unlink(missing_ok=True)
 
     def command(self, *words: str) -> str:
-        """Return a command line of hotplate's for this session, to be pasted."""
+        """Return a hotplate command line for this session, to paste."""
         verb, *rest = words
         return shlex.join(["hotplate", verb, "--directory", str(self.path), *rest])
 
     def require(self) -> None:
-        """Check that there is somebody to ask.
+        """Check that a session runs.
 
         :raises UsageError: when no session runs here.
         """
@@ -230,17 +231,17 @@ class SessionDirectory:
             hint=shlex.join(["hotplate", "up", "--directory", str(self.path), "IMAGE"]),
         )
 
-    # -- the one who asks ------------------------------------------------------------------------
+    # -- the client's side -----------------------------------------------------------------------
 
     @contextlib.contextmanager
     def asked(
         self, ask: str, *, descriptors: Sequence[int] = (), **details: object
     ) -> Iterator[tuple[Any, list[int], socket.socket]]:
-        """Ask the session; gives its answer, the descriptors with it, and the connection.
+        """Ask the session; yield its answer, the descriptors passed along, and the connection.
 
-        :param descriptors: go along with the request.
+        :param descriptors: passed along with the request.
         :raises UsageError: when no session runs here.
-        :raises HotplateError: what went wrong there, of the kind that it was there.
+        :raises HotplateError: the session's error, of the same kind.
         """
         with contextlib.ExitStack() as owned:
             try:
@@ -267,13 +268,13 @@ class SessionDirectory:
     def end(self, deadline: Deadline, *, keep: bool) -> bool:
         """Ask the session to end, and wait until it has.
 
-        :param keep: leave its state, whatever it was started with.
+        :param keep: keep its state, whatever option it was started with.
         :return: whether its state was kept.
         :raises DeadlineExceeded: when it still runs then.
         """
         with self.asked(DOWN, keep=keep) as (kept, _, channel):
             poller = select.poll()
-            # Nothing is ever sent on it again: it is closed by the session's end.
+            # Nothing is ever sent on it again; the session's end closes it.
             poller.register(channel, select.POLLIN | select.POLLHUP)
             poller.poll(deadline.left * 1000)
         retry(lambda _: None if self.is_claimed() else True, deadline)
@@ -281,5 +282,5 @@ class SessionDirectory:
 
 
 def find(path: Path | None, settings: Settings) -> SessionDirectory:
-    """Return the directory that was named, or the one in the artifacts."""
+    """Return the named directory, or the one in the artifacts."""
     return SessionDirectory((path or settings.artifacts / "up").absolute())

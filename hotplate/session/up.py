@@ -1,4 +1,4 @@
-"""A cloud and its guests that stay up until somebody ends them."""
+"""A cloud and its guests that stay up until they are ended."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class Up:
 
     :param settings: with ``keep``, the state stays when the session ends.
     :param options: takes CloudOptions that name the key; see :meth:`SessionDirectory.public_key`.
-    :param say: called with what happens, in sentences and lines to paste.
+    :param say: called with progress, in sentences and lines to paste.
     :param others: more images by name; see :class:`~hotplate.testbed.testbed.Testbed`.
-    :param restored: begin with a server that is restored from the image's warm state.
-    :raises UsageError: when a session runs in the directory, or it is that of another image.
+    :param restored: begin with a server restored from the image's warm state.
+    :raises UsageError: when a session runs in the directory, or it is one of another image.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class Up:
         with ExitStack() as owned:
             owned.enter_context(self.directory.claim())
             self._went_on = self._check_image()
-            # Before signals are the control socket's: an image's first boot takes minutes.
+            # Before the control socket takes over signals: an image's first boot takes minutes.
             state = owned.enter_context(self._warm_state()) if self._restored else None
             self._control = owned.enter_context(Control(self.directory, self._answer))
-            # Before Control is left, which tells who waits that all is over.
+            # Before Control is left, whose end shows waiting clients that all is over.
             owned.callback(self._forget)
             self.testbed = owned.enter_context(
                 Testbed(
@@ -122,12 +122,12 @@ class Up:
         trace: TracebackType | None,
     ) -> None:
         if error is not None and self._went_on:
-            # What was kept is not lost by a mistake.
+            # A mistake must not lose a kept session.
             self.keep = True
         self._owned.close()
 
     def create(self, template: Template) -> None:
-        """Create the session's own stack, unless an earlier session has made it.
+        """Create the session's own stack, unless an earlier session made it.
 
         :raises TemplateError: when Heat refuses the template.
         """
@@ -137,11 +137,11 @@ class Up:
         Stack.create(self.testbed.cloud, template, name=STACK_NAME)
 
     def run(self) -> None:
-        """Stay up until a signal comes, or ``hotplate down``."""
+        """Stay up until a signal or ``hotplate down``."""
         self._control.run()
 
     def ways_in(self) -> str:
-        """Lines that a person can paste."""
+        """Return lines to paste."""
         file = shlex.quote(str(self.directory.clouds_yaml))
         return (
             f"export OS_CLIENT_CONFIG_FILE={file} OS_CLOUD=hotplate\n"
@@ -155,9 +155,9 @@ class Up:
 
     @contextlib.contextmanager
     def _warm_state(self) -> Iterator[WarmState]:
-        """Find or make the image's warm state, and have its database for the cloud.
+        """Find or make the image's warm state, and copy its database for the cloud.
 
-        :raises UsageError: when an earlier session is to be resumed, which has its own servers.
+        :raises UsageError: when an earlier session is resumed, which has its own servers.
         """
         if self._went_on:
             raise UsageError(
@@ -178,16 +178,16 @@ class Up:
                 state.lend_database(self.directory.path / "cloud")
                 yield state
             except MachineLostError:
-                # The next one makes it again.
+                # The next session makes it again.
                 warm_state.discard(state)
                 raise
 
     def _check_image(self) -> bool:
-        """Return whether an earlier session is resumed; note which image this one is of."""
+        """Return whether an earlier session is resumed; record this session's image."""
         about = self.directory.about()
         mine: dict[str, object] = {"image": str(self.image.path), "sha256": self.image.sha256()}
         if about and not (about.get("keep") or self.keep):
-            # It was killed, or it would have removed everything itself.
+            # It was killed; otherwise it would have removed everything itself.
             self._say("an earlier session here was killed; it had no --keep, so it is discarded")
             self.directory.clear()
             about = {}
@@ -197,7 +197,7 @@ class Up:
                 f'"{about.get("image")}" as it was then',
                 hint=f"use that one, or discard the session: rm -r {self.directory.path}",
             )
-        # The disks of its servers name the image by its path.
+        # The disks of its servers refer to the image by its path.
         if about and about.get("image") != mine["image"]:
             raise UsageError(
                 f'the session in "{self.directory.path}" needs its image at "{about["image"]}"'
@@ -205,7 +205,7 @@ class Up:
         if about:
             self._check_others(about)
         mine["others"] = self._others_as_they_are()
-        # What was kept once is not lost by a kill.
+        # A kill must not lose a kept session.
         mine["keep"] = self.keep or bool(about)
         self.directory.write(ABOUT, json.dumps(mine, indent=2) + "\n")
         return bool(about)
@@ -217,7 +217,7 @@ class Up:
         }
 
     def _check_others(self, about: Mapping[str, Any]) -> None:
-        """Refuse a session that is resumed with other images besides than it had."""
+        """Refuse to resume a session with other additional images than it had."""
         before = about.get("others") or {}
         if before != self._others_as_they_are():
             words = [f"--image {name}={each['image']}" for name, each in before.items()]
@@ -236,11 +236,11 @@ class Up:
         if not self.keep and (self._started or not self._went_on):
             self.directory.remove()
         elif about := self.directory.about():
-            # That may have been decided on the way.
+            # The option may have been set during the session.
             self.directory.write(ABOUT, json.dumps(about | {"keep": True}, indent=2) + "\n")
 
     def _shut_down(self) -> None:
-        """Where the disks are needed again, shut each guest down gracefully."""
+        """Shut each guest down gracefully when its disk is kept."""
         if not self.keep:
             return
         self._tell_in_progress()
@@ -261,7 +261,7 @@ class Up:
             thread.join()
 
     def _tell_in_progress(self) -> None:
-        """Name the stacks that Heat is at work on: it does not go on with them."""
+        """Name the stacks that are in progress: Heat does not continue with them."""
         from heatclient import exc
         from keystoneauth1.exceptions import ClientException
 
@@ -301,7 +301,7 @@ class Up:
             self._say(f'server "{waiting.name}": {waiting.text}')
 
     def _tell_topology(self) -> None:
-        """Say who is on which network, where that has changed since it was said last."""
+        """Report the servers of each network, when that has changed since the last report."""
         topology = Topology()
         names = self.testbed.names()
         for server in self.testbed.servers:
@@ -317,7 +317,7 @@ class Up:
             self._say(text)
             self._topology = text
 
-    # -- what others ask -------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------
 
     def _answer(self, request: dict[str, object]) -> tuple[object, list[int]]:
         ask = request["ask"]

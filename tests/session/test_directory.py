@@ -1,4 +1,4 @@
-"""A session: one owner of its directory, requests with descriptors, and ends that are told."""
+"""A session: one owner of its directory, requests with descriptors, and clean ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def directory(tmp_path):
 
 
 def while_it_runs(control: Control, client: Callable[[], Any]) -> Any:
-    """Run the control here, for signals come here, and its client beside it."""
+    """Run the control in this thread, which gets signals, and its client in another."""
     result: list[Any] = []
 
     def beside() -> None:
@@ -47,13 +47,13 @@ def while_it_runs(control: Control, client: Callable[[], Any]) -> Any:
     return result[0]
 
 
-def test_only_one_can_own_it(directory):
+def test_directory_has_only_one_owner(directory):
     with pytest.raises(UsageError, match="already runs"), directory.claim():
         pass
     assert directory.is_claimed()
 
 
-def test_an_owner_that_has_gone_leaves_it_free(tmp_path):
+def test_directory_is_free_after_its_owner_ends(tmp_path):
     directory = SessionDirectory(tmp_path / "session")
     with directory.claim():
         pass
@@ -62,7 +62,7 @@ def test_an_owner_that_has_gone_leaves_it_free(tmp_path):
         pass
 
 
-def test_it_is_gone_when_it_was_removed_and_nobody_else_takes_it_for_theirs(tmp_path):
+def test_removed_directory_is_not_claimed_by_a_waiter(tmp_path):
     """The end of one session removes the directory that another is about to own."""
     directory = SessionDirectory(tmp_path / "session")
     with directory.claim():
@@ -73,8 +73,8 @@ def test_it_is_gone_when_it_was_removed_and_nobody_else_takes_it_for_theirs(tmp_
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
-def test_a_directory_that_others_can_write_to_is_refused(tmp_path, mode):
-    """Whoever can write there can put a key of his own there."""
+def test_directory_writable_by_others_is_refused(tmp_path, mode):
+    """A user who can write there can put a key of their own there."""
     (tmp_path / "session").mkdir()
     (tmp_path / "session").chmod(mode)
     with (
@@ -86,7 +86,7 @@ def test_a_directory_that_others_can_write_to_is_refused(tmp_path, mode):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a directory to another user")
-def test_a_directory_of_another_user_is_refused(tmp_path):
+def test_directory_of_another_user_is_refused(tmp_path):
     (tmp_path / "session").mkdir(mode=0o755)
     os.chown(tmp_path / "session", 65534, -1)
     with (
@@ -97,7 +97,7 @@ def test_a_directory_of_another_user_is_refused(tmp_path):
 
 
 def test_ssh_is_handed_a_connection(directory):
-    """What ``ProxyCommand`` with ``ProxyUseFdpass`` does: a descriptor over standard output."""
+    """``ProxyCommand`` with ``ProxyUseFdpass`` gets a descriptor over standard output."""
     ours, guests = socket.socketpair()
 
     def connect(request: dict[str, Any]) -> tuple[Any, list[int]]:
@@ -119,7 +119,7 @@ def test_ssh_is_handed_a_connection(directory):
         assert while_it_runs(control, ssh) == b"hello"
 
 
-def test_a_handler_that_refuses_is_heard(directory):
+def test_error_of_the_handler_reaches_the_client(directory):
     def refuse(_: dict[str, Any]) -> tuple[Any, list[int]]:
         raise UsageError("no such thing", hint="try another")
 
@@ -133,7 +133,7 @@ def test_a_handler_that_refuses_is_heard(directory):
 
 
 @pytest.mark.parametrize("kind", [HostError, MachineLostError, SubjectError, UsageError])
-def test_whose_fault_it_was_there_is_whose_it_is_here(directory, kind):
+def test_error_keeps_its_kind_at_the_client(directory, kind):
     def fail(_: dict[str, Any]) -> tuple[Any, list[int]]:
         raise kind("it went wrong")
 
@@ -174,7 +174,7 @@ def cat(directory):
         )
 
 
-def test_a_command_is_given_a_file_to_read(cat, tmp_path):
+def test_command_reads_a_file_on_standard_input(cat, tmp_path):
     data = bytes(range(256)) * 5000
     (tmp_path / "input").write_bytes(data)
     with (tmp_path / "input").open("rb") as stream:
@@ -182,11 +182,11 @@ def test_a_command_is_given_a_file_to_read(cat, tmp_path):
     assert (done.returncode, done.stdout) == (0, data), done.stderr
 
 
-def test_a_command_is_given_a_pipe_when_asked(cat):
+def test_command_reads_a_pipe_with_dash_i(cat):
     assert cat("-i", "web", "cat", input=b"hello\n").stdout == b"hello\n"
 
 
-def test_a_pipe_that_nobody_closes_holds_nothing_up(cat):
+def test_open_pipe_does_not_block_a_command(cat):
     reader, writer = os.pipe()
     try:
         assert cat("web", "cat", stdin=reader).stdout == b""
@@ -195,7 +195,7 @@ def test_a_pipe_that_nobody_closes_holds_nothing_up(cat):
         os.close(writer)
 
 
-def test_a_time_that_is_none_is_refused(directory):
+def test_invalid_timeout_is_refused(directory):
     if directory.is_claimed():
         done = shell(directory, "--timeout", "nan", "web", "true", stdin=subprocess.DEVNULL)
     assert done.returncode == 2
@@ -203,7 +203,7 @@ def test_a_time_that_is_none_is_refused(directory):
 
 
 @pytest.mark.parametrize("message", [b"", b"not JSON", b"[]", b"{}"])
-def test_nonsense_does_not_end_it(directory, message):
+def test_invalid_request_does_not_end_the_session(directory, message):
     def answer(request: dict[str, Any]) -> tuple[Any, list[int]]:
         return request["ask"], []
 
@@ -220,9 +220,9 @@ def test_nonsense_does_not_end_it(directory, message):
 
 
 @pytest.mark.parametrize("number", Control.SIGNALS)
-def test_signals_end_it(directory, number):
+def test_signal_ends_the_session(directory, number):
     def before(*_: object) -> None:
-        """What a program had; one that was started in the background may ignore it."""
+        """The program's earlier handler; a background program may ignore the signal."""
 
     handler = signal.signal(number, before)
     try:
@@ -234,8 +234,8 @@ def test_signals_end_it(directory, number):
         signal.signal(number, handler)
 
 
-def test_the_end_is_waited_for(tmp_path):
-    """``down`` returns when the owner has let go, not when it has heard."""
+def test_end_waits_for_the_owner(tmp_path):
+    """``down`` returns when the owner has released the directory, not at its answer."""
     directory = SessionDirectory(tmp_path / "session")
     order = []
 
@@ -253,7 +253,7 @@ def test_the_end_is_waited_for(tmp_path):
     assert order == ["cleaned up", True, "down returned"]
 
 
-def test_only_what_sessions_make_is_removed(tmp_path):
+def test_remove_keeps_files_of_others(tmp_path):
     directory = SessionDirectory(tmp_path / "session")
     with directory.claim():
         directory.write("clouds.yaml", "clouds: {}\n")

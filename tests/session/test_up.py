@@ -1,4 +1,4 @@
-"""What ``hotplate up`` says of its servers; the rest is in tests/cli/test_up.py."""
+"""The lines that ``hotplate up`` prints about its servers; the rest is in tests/cli/test_up.py."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def server(name: str, *networks: str, image: str = "any") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_who_is_on_which_network_is_said_when_a_stack_is_complete(
+def test_topology_is_reported_when_a_stack_is_complete(
     play: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, several: bool
 ) -> None:
-    # The fixture plays the machines; here nobody is to talk.
+    # The fixture plays the machines; here they stay silent.
     monkeypatch.setattr(PlayedMachine, "_live", lambda _machine: None)
     settings = Settings.load(
         {"accelerator": "tcg", "memory": 128, "cache": tmp_path / "cache"},
@@ -90,7 +90,7 @@ def test_who_is_on_which_network_is_said_when_a_stack_is_complete(
     assert re.fullmatch(rf"network back {address}/\d+: {db} {address}", back)
 
 
-def test_a_renamed_server_is_reached_and_called_by_its_new_name(
+def test_renamed_server_is_reached_by_its_new_name(
     play: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(PlayedMachine, "_live", lambda _machine: None)
@@ -127,7 +127,7 @@ def test_a_renamed_server_is_reached_and_called_by_its_new_name(
         nova.update_server(first, name="front")
         assert (asked("front"), asked(first.id), asked("web")) == ("front",) * 3
         second = made("web")
-        # Its folder is web-2; the first one's is still called web.
+        # Its folder is web-2; the first server's folder is still called web.
         assert asked("web") == "web"
         assert up._doors._server("web").spec.id == second.id
         assert up._answer({"ask": "servers"})[0] == ["front", "web"]
@@ -150,7 +150,7 @@ def test_a_renamed_server_is_reached_and_called_by_its_new_name(
 
 
 @pytest.mark.parametrize(("number", "status"), [(0, "COMPLETE"), (3, "FAILED")])
-def test_a_config_is_deployed_to_a_server_and_nothing_of_it_stays(
+def test_deployed_config_leaves_no_stack(
     play: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, status: str
 ) -> None:
     answer = {"deploy_stdout": "hello", "deploy_status_code": number, "made": "this"}
