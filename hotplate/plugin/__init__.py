@@ -1,4 +1,4 @@
-"""The pytest plug-in: servers for tests, and a report of what they did.
+"""The pytest plug-in: servers for tests, and a report of their behaviour.
 
-pytest loads :mod:`~hotplate.plugin.plugin`; :mod:`~hotplate.plugin.server` is what a test is given.
+pytest loads :mod:`~hotplate.plugin.plugin`; tests get :mod:`~hotplate.plugin.server`.
 """

@@ -1,4 +1,4 @@
-"""Supplies tests with servers in a cloud: each has a stack of its own, and goes with its test."""
+"""Supplies tests with servers in a cloud: each has a stack of its own, deleted after its test."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ CREATE_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Place:
-    """Where tests have their servers.
+    """The location of tests' servers in a cloud.
 
     :param cloud: of ``clouds.yaml``.
     :param flavor: of each server.
-    :param network: of each server; "" for the one that the project has.
-    :param ways: how they are reached.
+    :param network: of each server; "" for the project's own.
+    :param ways: the options for connections to them.
     """
 
     cloud: str
@@ -73,9 +73,9 @@ class CloudPool:
         self._lent = False
 
     def server(self, *, cold: bool = False) -> CloudServerUnderTest:
-        """Return a server that nobody has used.
+        """Return a server that no test has used.
 
-        :raises HotplateError: while another is in use, or when there is none to be had.
+        :raises HotplateError: while another is in use, or when none can be made.
         """
         del cold
         if self._lent:
@@ -103,7 +103,7 @@ class CloudPool:
         return server
 
     def give_back(self, server: CloudServerUnderTest) -> None:
-        """Take a server away, with what was deployed to it."""
+        """Delete a server, with its deployments."""
         del server
         self._lent = False
         self._owned.close()
@@ -113,11 +113,11 @@ class CloudPool:
             raise HotplateError("; ".join(problems))
 
     def close(self) -> None:
-        """Follow nothing any more; what is there goes with the project."""
+        """End the following; the project removes its resources."""
         self._owned.close()
 
     def clear_faults(self) -> None:
-        """Nothing is planted in a cloud."""
+        """Do nothing: a cloud has no planted faults."""
 
     def _next_name(self) -> str:
         return f"{self._project.run.name}-{next(self._numbers)}"
@@ -131,9 +131,9 @@ class CloudPool:
         )
 
     def _created(self, stack: Stack, following: Following) -> Followed:
-        """Wait until the server is there, and return it.
+        """Wait for the server, and return it.
 
-        :raises HotplateError: when it is not, or the cloud does not answer any more.
+        :raises HotplateError: when it was not created, or the cloud no longer answers.
         """
         stack.wait(seconds=CREATE_SECONDS)
         if stack.state != "COMPLETE":
@@ -153,10 +153,10 @@ class CloudPool:
 def open_cloud_pool(
     image: Image, settings: Settings, folder: Path, place: Place, *, say: Callable[[str], None]
 ) -> Iterator[CloudPool]:
-    """Upload an image to a cloud, and supply servers that boot it; nothing stays there.
+    """Upload an image to a cloud, and supply servers that boot it; all is removed at the end.
 
     :param folder: of the run.
-    :param say: called with sentences on what takes long.
+    :param say: called with sentences about slow steps.
     """
     cloud = OsCloud.open(place.cloud, EventLog())
     project = Project(

@@ -1,4 +1,4 @@
-"""A server in a cloud as a test sees it: what a machine of this host has and it has not, skips."""
+"""A server in a cloud as a test sees it; methods that need a machine of this host skip the test."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 SSH_SECONDS = 300.0
 REPLY_SECONDS = 15.0
-"""How long a guest that may be about to reboot has to answer."""
+"""Time for an answer of a guest that may be about to reboot."""
 
 
 class CloudConsole:
-    """The console of a server in a cloud, as far as it was read.
+    """The console of a server in a cloud, as far as it has been read.
 
     :param server: Nova's id.
     """
@@ -58,11 +58,11 @@ class CloudConsole:
 
     @property
     def lines(self) -> list[str]:
-        """The lines so far, without terminal control sequences."""
+        """Return the lines so far, without terminal control sequences."""
         return [*self._texts(self._events)]
 
     def text(self) -> str:
-        """Return everything so far."""
+        """Return the whole text so far."""
         return "\n".join(self.lines)
 
     def wait_for(self, pattern: str, deadline: Deadline) -> re.Match[str]:
@@ -91,7 +91,7 @@ class CloudConsole:
 class CloudServerUnderTest(ServerUnderTest):
     """One running server in a cloud; it has a stack of its own.
 
-    :param name: what the stacks of its deployments are called, with a number each.
+    :param name: returns the name of the next deployment's stack, with a number.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class CloudServerUnderTest(ServerUnderTest):
         self._followings: list[Following] = []
         self._folder = directory / folder_name(followed.name)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # What is inherited asks these two for no more than a shell and a name.
+        # Inherited methods need only a shell and a name of these two.
         server = SimpleNamespace(  # noqa: S604 - no shell of this host's.
             spec=SimpleNamespace(id=followed.id, name=followed.name),
             directory=self._folder,
@@ -124,7 +124,7 @@ class CloudServerUnderTest(ServerUnderTest):
         super().__init__(cast("Testbed", testbed), cast("Server", server))
 
     def close(self) -> None:
-        """Give up the ways in, and follow nothing any more."""
+        """Close the connections, and end the following."""
         if self._way is not None:
             self._way.close()
         for each in self._followings:
@@ -142,7 +142,7 @@ class CloudServerUnderTest(ServerUnderTest):
         actions: Sequence[str] = ("CREATE", "UPDATE"),
         name: str = "",
     ) -> Deployment:
-        """See :meth:`ServerUnderTest.deploy`; the stack of a deployment is tagged as the run's."""
+        """Deploy as :meth:`ServerUnderTest.deploy`; the stack gets the tags of the run."""
         spec = DeploymentSpec(
             group=group,
             config=config,
@@ -165,12 +165,12 @@ class CloudServerUnderTest(ServerUnderTest):
 
     @cached_property
     def host(self) -> Host:
-        """A testinfra host over ssh, connected again after a reboot."""
+        """Return a testinfra host over ssh, connected again after a reboot."""
         return testinfra_host(lambda: self.ssh, name=str(self))
 
     @property
     def ssh(self) -> Ssh:
-        """A connection to the server's ssh, by which commands run as root."""
+        """Return a connection to the server's ssh, which runs commands as root."""
         if self._way is None or not self._way.is_alive:
             what = f'ssh of the server "{self}"'
             self._way = self._log_in(GuestDeadline(SSH_SECONDS, what))
@@ -183,17 +183,17 @@ class CloudServerUnderTest(ServerUnderTest):
 
     @property
     def console(self) -> Console:
-        """The serial console, as far as the cloud shows it: ``lines``, ``text``, ``wait_for``."""
+        """Return the serial console as the cloud shows it: ``lines``, ``text``, ``wait_for``."""
         return cast("Console", CloudConsole(self._project.cloud.events, self.id))
 
     def run(
         self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS
     ) -> CommandResult:
-        """See :meth:`ServerUnderTest.run`; over ssh."""
+        """Run a command over ssh; see :meth:`ServerUnderTest.run`."""
         return self.ssh.run(command, timeout=timeout)
 
     def reboot(self, *, seconds: float = BOOT_SECONDS) -> None:
-        """Let Nova reboot the server gracefully, and wait until it answers again."""
+        """Reboot the server gracefully by Nova, and wait until it answers again."""
         deadline = GuestDeadline(seconds, f"the reboot of {self}")
         before = self.run(BOOT_ID).check().text
         cloud = self._project.cloud
@@ -214,19 +214,19 @@ class CloudServerUnderTest(ServerUnderTest):
         retry(rebooted, deadline, every=2.0)
 
     def address(self, network: str = "") -> str:
-        """Return the address by which it is reached; of a certain network, skip."""
+        """Return the address by which it is reached; skip when a network is named."""
         if network:
             self._skip("address of a network")
         return self._followed.addresses[0]
 
-    # -- what a cloud cannot do --------------------------------------------------------------------
+    # -- not possible in a cloud ------------------------------------------------------------------
 
     def _skip(self, what: str) -> NoReturn:
         cloud = self._project.cloud.name
         pytest.skip(f"{what} needs a machine of this host; this server is in the cloud {cloud}")
 
     def crash(self) -> None:
-        """Skip: a cloud cuts no power."""
+        """Skip: a cloud cannot cut the power."""
         self._skip("crash")
 
     def start(self, *, wait: bool = True, seconds: float = BOOT_SECONDS) -> None:
@@ -242,12 +242,12 @@ class CloudServerUnderTest(ServerUnderTest):
         network: str = "",
         seconds: float = 0.0,
     ) -> bool:
-        """Skip: there is one server."""
+        """Skip: there is only one server."""
         del other, port, network, seconds
         self._skip("can_reach")
 
     def block(self, network: str = "") -> None:
-        """Skip: nobody pulls a cable of a cloud."""
+        """Skip: a cloud has no cable to pull."""
         del network
         self._skip("block")
 
@@ -271,7 +271,7 @@ class CloudServerUnderTest(ServerUnderTest):
         del others, network
         self._skip("join")
 
-    # -- what became of it -------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def _tracker(self) -> StageTracker:
         tracker = StageTracker(self._project.cloud.events, self.id, unseen=UNSEEN)
@@ -279,7 +279,7 @@ class CloudServerUnderTest(ServerUnderTest):
         return tracker
 
     def diagnosis(self) -> Diagnosis | None:
-        """Why the last deployment did not complete, as far as it can be seen; None when it did."""
+        """Return the visible reason that the last deployment did not complete; None when it did."""
         last = self.deployments[-1] if self.deployments else None
         hook_outputs = {}
         if last is not None and last.status == "FAILED":
@@ -295,7 +295,7 @@ class CloudServerUnderTest(ServerUnderTest):
     def leave_evidence(
         self, test: str, *, problem: str = "", diagnosis: Diagnosis | None = None, whole: bool
     ) -> None:
-        """See :meth:`ServerUnderTest.leave_evidence`; there is no disk to leave."""
+        """Write the evidence as :meth:`ServerUnderTest.leave_evidence`, without a disk."""
         del whole
         seen = [each for each in self._project.cloud.events if each.server in ("", self.id)]
         cloud = self._project.cloud.name
@@ -313,5 +313,5 @@ class CloudServerUnderTest(ServerUnderTest):
         Folder(self._folder).finish(verdict, seen, report=report(verdict, seen))
 
     def pause(self, *, say: Callable[[str], None]) -> None:
-        """Say that it cannot be left up: it goes with its test."""
+        """Report that it cannot stay up: it is deleted with its test."""
         say(f'the server "{self}" is in a cloud, and goes with its test')

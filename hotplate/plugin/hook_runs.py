@@ -1,4 +1,4 @@
-"""A hook in its own unit tests: run as the runner in an image would, and its answer checked."""
+"""Run a hook in its own unit tests as an image's runner would, and check its answer."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hotplate.hookkit.findings import OWN_NAMES, findings
 
 @dataclass(frozen=True)
 class HookAnswer:
-    """What Heat would get of a hook, and what else it left.
+    """The answer of a hook as Heat would get it, and its other results.
 
     :param status: ``deploy_status_code``.
     :param stdout: ``deploy_stdout``.
     :param stderr: ``deploy_stderr``.
-    :param outputs: the declared outputs that it gave, by name.
-    :param log: what the hook itself wrote to stderr.
-    :param problems: what is wrong with how it answered, a sentence each; an output that was
-        declared and not given is among them.
+    :param outputs: the declared outputs that it returned, by name.
+    :param log: the hook's own messages on stderr.
+    :param problems: the faults of the answer, a sentence each; a declared output that was not
+        returned is one of them.
     """
 
     status: int
@@ -35,18 +35,18 @@ class HookAnswer:
 
     @property
     def complete(self) -> bool:
-        """Whether the deployment would be COMPLETE."""
+        """Return True when the deployment would be COMPLETE."""
         return self.status == 0
 
 
 class HookRuns:
     """The fixture ``run_hook``: calling it runs a hook and returns a :class:`HookAnswer`.
 
-    All runs of a test share their directories, so that an UPDATE finds what CREATE has left.
+    All runs of a test share their directories, so that an UPDATE finds the files of CREATE.
 
     :param scratch: where hooks work, see :func:`hotplate.hookkit.run.scratch_directory`.
-    :param root: what relative paths of hooks begin at.
-    :param environ: where PATH and settings of hooks come from.
+    :param root: the base of hooks' relative paths.
+    :param environ: the source of PATH and of the hooks' settings.
     """
 
     def __init__(self, scratch: Path, root: Path, environ: Mapping[str, str]) -> None:
@@ -60,13 +60,13 @@ class HookRuns:
         """Run a hook to its end.
 
         :param hook: its file; a relative path begins at pytest's root directory.
-        :param config: what a template has as its config.
-        :param check: fail the test when something is wrong with how the hook answered; without it
-            ``problems`` has that. That a tool has failed is no such thing: see ``status``.
+        :param config: the config as in a template.
+        :param check: fail the test when the hook's answer is faulty; without it the faults are in
+            ``problems``.  A failed tool is no fault of the answer: see ``status``.
         :param deployment: ``inputs`` and ``options`` (by name), ``outputs`` (names), ``action``,
             ``group``, ``key`` (the deployment's id), ``timeout`` (seconds).
         """
-        # Nothing is looked for on the host: a unit test has its own ways to see what was changed.
+        # Changes on the host are not looked for: a unit test checks them itself.
         task = run.HookTask(
             self._root / hook, config, environ=self._environ, roots=(), **deployment
         )
@@ -87,10 +87,10 @@ class HookRuns:
         )
 
     def environment(self, hook: str | Path, *, group: str = "") -> dict[str, str]:
-        """Return the environment that the runner has, and by that a hook.
+        """Return the environment of the runner, and so of a hook.
 
-        It has no more than PATH, HOME, where the library is, and the settings of hooks
-        (``HEAT_*``), of which those for directories name some of this test's own.
+        It contains only PATH, HOME, the path of the library, and the settings of hooks
+        (``HEAT_*``); those for directories name some of this test's own.
 
         :param hook: its file; a relative path begins at pytest's root directory.
         :param group: the deployment's; by default that of the file's name.
@@ -102,10 +102,10 @@ class HookRuns:
 def deployment(
     config: object = "", *, group: str = "script", name: str = "", **more: Any
 ) -> dict[str, Any]:
-    """Return a deployment as Heat's metadata has it, and as a hook reads it on stdin.
+    """Return a deployment as in Heat's metadata, and as a hook reads it on stdin.
 
-    :param config: what a template has as its config.
-    :param name: the deployment's, of any characters.
+    :param config: the config as in a template.
+    :param name: the deployment's; any characters are allowed.
     :param more: as for :class:`HookRuns`: ``inputs``, ``options``, ``outputs``, ``action``,
         ``key`` (the id).
     """

@@ -1,11 +1,11 @@
-"""The plug-in's options: ``--hotplate-image`` and the rest, and their short names where free.
+"""The plug-in's options: ``--hotplate-image`` and the rest, and short names where free.
 
-A repository may have an ``--image`` of its own, in a conftest.py or by another plug-in.  Which
-names are free is known when those that are loaded at the start have been; so the short names come
-after that, and before pytest reads the command line for good.
+A repository may have an ``--image`` of its own, in a conftest.py or by another plug-in. The free
+names are known once the initial plug-ins are loaded; so the short names are added after that, and
+before pytest's final parsing of the command line.
 
-pytest looks for its root directory and its configuration before it loads any plug-in, so it takes
-the value of ``--image web.qcow2`` for a place of tests then.  Such a command line is run again with
+pytest determines its root directory and configuration before it loads any plug-in, and takes the
+value of ``--image web.qcow2`` for a test path then. Such a command line is run again with
 ``--image=web.qcow2``.
 """
 
@@ -27,10 +27,10 @@ GROUP = "hotplate"
 REQUIRE = "hotplate_require_image"
 
 VARIABLE = "PYTEST_ADDOPTS"
-"""The environment variable with more words of the command line."""
+"""The environment variable with additional command-line words."""
 
 _JOINED: pytest.StashKey[tuple[list[str], list[str]]] = pytest.StashKey()
-"""The words to run pytest with instead, and those of its environment variable."""
+"""The command line for a second run of pytest, and its environment variable's words."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Option:
     :param help: for ``pytest --help``.
     :param metavar: of its value; "" for a switch.
     :param many: whether it may be given several times.
-    :param short: whether ``--NAME`` does the same where nobody else has it.
+    :param short: whether ``--NAME`` does the same when the name is free.
     """
 
     name: str
@@ -51,11 +51,11 @@ class Option:
 
     @property
     def dest(self) -> str:
-        """Its name in the namespace of parsed options."""
+        """Return its name in the namespace of parsed options."""
         return f"hotplate_{self.name.replace('-', '_')}"
 
     def arguments(self) -> dict[str, Any]:
-        """For ``addoption``."""
+        """Return the arguments for ``addoption``."""
         if not self.metavar:
             return {"dest": self.dest, "action": "store_true"}
         how = {"action": "append", "default": []} if self.many else {"action": "store"}
@@ -125,7 +125,7 @@ OPTIONS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options under the names that nobody else has."""
+    """Add the options under their long names."""
     group = parser.getgroup(GROUP, "tests of images that Heat configures")
     for option in OPTIONS:
         group.addoption(f"--hotplate-{option.name}", help=option.help, **option.arguments())
@@ -141,9 +141,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def short_names(
     config: pytest.Config, parser: pytest.Parser, args: list[str], environ: Mapping[str, str]
 ) -> Iterator[None]:
-    """Add the short names when all who may have them have been loaded, which is in the context.
+    """Add the short names after the other plug-ins are loaded, which happens in the context.
 
-    :param args: the whole command line; another one when pytest is to be run again.
+    :param args: the whole command line; replaced when pytest is to be run again.
     """
     names = _with_value(parser)
     given = config.invocation_params.args
@@ -151,7 +151,7 @@ def short_names(
     joined = (_joined(given, names), _joined(variable, names))
     if joined != ([*given], variable):
         config.stash[_JOINED] = joined
-        # Nothing of the wrong project is loaded, and nothing captured, stdin neither;
+        # This run loads no conftest of the wrong project, and captures nothing, stdin included;
         # run_again runs the right one.
         args[:] = ["--noconftest", "--capture=no"]
         config.known_args_namespace = parser.parse_known_args(
@@ -159,8 +159,8 @@ def short_names(
         )
         yield
         return
-    # The value of an option that is not known yet looks like a place of tests.  Only the addopts of
-    # a configuration can still have one.
+    # The value of an unknown option looks like a test path. Only the addopts of a configuration
+    # can still contain one.
     places = config.known_args_namespace.file_or_dir
     for word, following in itertools.pairwise(args):
         if word in names and following in places:
@@ -177,7 +177,7 @@ def short_names(
 def run_again(
     config: pytest.Config, environ: MutableMapping[str, str]
 ) -> int | pytest.ExitCode | None:
-    """Run pytest with each option and its value as one word; None where they were not two."""
+    """Run pytest with each option and its value in one word; return None when not needed."""
     joined = config.stash.get(_JOINED, None)
     if joined is None:
         return None
@@ -188,14 +188,14 @@ def run_again(
 
 
 def _with_value(parser: pytest.Parser) -> set[str]:
-    """Return the names of the options that have a value, but for those of other plug-ins."""
+    """Return the names of the options with a value, except those of other plug-ins."""
     options = [each for each in OPTIONS if each.metavar]
     shorts = {f"--{each.name}" for each in options if each.short}
     return {f"--hotplate-{each.name}" for each in options} | (shorts - _names(parser))
 
 
 def _joined(words: Sequence[str], names: Collection[str]) -> list[str]:
-    """Return a command line with each of these options and its value as one word.
+    """Return a command line in which each of these options is one word with its value.
 
     >>> _joined(["-q", "--image", "web.raw", "tests", "--", "--image"], ["--image"])
     ['-q', '--image=web.raw', 'tests', '--', '--image']
@@ -211,20 +211,20 @@ def _joined(words: Sequence[str], names: Collection[str]) -> list[str]:
 
 
 def _names(parser: pytest.Parser) -> set[str]:
-    """All options that there are; pytest (8 and 9) has no public way to ask."""
+    """Return all option names; pytest (8 and 9) has no public way to ask."""
     groups = [*parser._groups, parser._anonymous]
     return {name for group in groups for option in group.options for name in option.names()}
 
 
 def value(config: pytest.Config, name: str) -> Any:
-    """Return what the command line says for an option, by its name in :data:`OPTIONS`."""
+    """Return the command line's value for an option, by its name in :data:`OPTIONS`."""
     return config.getoption(f"hotplate_{name.replace('-', '_')}")
 
 
 def shard(config: pytest.Config) -> Shard | None:
     """Return the part to run, or None for all.
 
-    :raises pytest.UsageError: when it is not of the form.
+    :raises pytest.UsageError: when it is malformed.
     """
     if not (text := value(config, "shard")):
         return None
@@ -235,5 +235,5 @@ def shard(config: pytest.Config) -> Shard | None:
 
 
 def requires_image(config: pytest.Config) -> bool:
-    """Whether a test that needs an image fails without one."""
+    """Return True when a test that needs an image fails without one."""
     return bool(value(config, "require-image") or config.getini(REQUIRE))

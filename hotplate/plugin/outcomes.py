@@ -1,4 +1,4 @@
-"""Whose fault it is that a test failed, in the words of :class:`~hotplate.errors.Outcome`."""
+"""Classify the failure of a test in the words of :class:`~hotplate.errors.Outcome`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from hotplate.errors import (
 from hotplate.timing.deadline import DeadlineExceeded, HostTooSlow
 
 PROPERTY = "hotplate_outcome"
-"""The property of a test that failed, in its report and in JUnit."""
+"""The property of a failed test, in its report and in JUnit."""
 
 BLAMELESS = frozenset({Outcome.HOST, Outcome.LOST})
-"""A run in which nothing else failed ends with their exit status; see :func:`exit_status`."""
+"""The exit status of a run is theirs when all its failures are among them; see
+:func:`exit_status`.
+"""
 
 
 @contextlib.contextmanager
 def one_sentence() -> Iterator[None]:
-    """Report what has a sentence for people by it, without a traceback."""
+    """Report errors that have a sentence for people without a traceback."""
     try:
         yield
     except UsageError as error:
@@ -37,7 +39,7 @@ def one_sentence() -> Iterator[None]:
     except (HotplateError, DeadlineExceeded, OSError, MemoryError, sqlite3.Error) as error:
         outcome = _outcome(error)
         if outcome is Outcome.ERROR and not isinstance(error, HotplateError):
-            # A fault of our own is shown in full.
+            # A fault of hotplate is shown in full.
             raise
         text = sentence_of(error) if outcome is Outcome.HOST else str(error)
         failure = pytest.fail.Exception(f"{outcome}: {text}", pytrace=False)
@@ -45,32 +47,32 @@ def one_sentence() -> Iterator[None]:
         raise failure from None
     else:
         return
-    # Outside of "except": pytest shows what an exception was raised in the handling of.
+    # Outside of "except", because pytest also shows the exception that was being handled.
     pytest.exit(message, returncode=status)
 
 
 def _outcome(error: BaseException) -> Outcome:
-    """Whose fault an error is that the harness itself raised."""
+    """Return the outcome of an error that the harness itself raised."""
     of_guest = isinstance(error, DeadlineExceeded) and not isinstance(error, HostTooSlow)
     return Outcome.FAILED if of_guest else outcome_of(error)
 
 
 def of_failure(error: BaseException, *, lost: bool, faulty: bool = False) -> Outcome:
-    """Whose fault it is that a test, or a fixture, raised an exception.
+    """Return the outcome of an exception in a test or a fixture.
 
-    :param lost: whether the test's machine has gone away by itself.
-    :param faulty: whether a service or a thread of hotplate's own has failed meanwhile.
+    :param lost: whether the test's machine went away by itself.
+    :param faulty: whether a service or a thread of hotplate's own failed meanwhile.
     """
     if lost:
         return Outcome.LOST
     outcome = _of_failure(error)
-    # It may have failed for that, so nothing is known about the image.
+    # Our fault may be the cause of the failure, so nothing is known about the image.
     ours = faulty or any(map(_is_server_error, causes(error)))
     return Outcome.ERROR if ours and outcome is Outcome.FAILED else outcome
 
 
 def _is_server_error(error: BaseException) -> bool:
-    """Whether Heat could not answer: its client has read a status from 500 on."""
+    """Return True when Heat failed to answer: its client got a status of 500 or higher."""
     code = getattr(error, "code", None)
     return (
         type(error).__module__ == "heatclient.exc"
@@ -90,9 +92,9 @@ def _of_failure(error: BaseException) -> Outcome:
 
 
 def exit_status(outcomes: set[Outcome]) -> int | None:
-    """Return the status of a run whose failures are these, where it is not pytest's own 1.
+    """Return the status of a run with these failures, or None for pytest's own 1.
 
-    Where every failure is the host's, it is 3; where none says anything of an image, 4.
+    It is 3 when all failures are the host's, and 4 when none says anything about an image.
     """
     if not outcomes or not outcomes <= BLAMELESS:
         return None

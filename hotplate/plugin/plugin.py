@@ -1,4 +1,4 @@
-r"""The pytest plug-in: tests of images in anybody's repository.
+r"""The pytest plug-in: tests of images in any repository.
 
 ::
 
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 __all__ = ("pytest_addoption",)
 
 _PROBLEM = pytest.StashKey[str]()
-"""Why a test failed, or one of a module; "" while nothing has."""
+"""The problem of a failed test, or of one in a module; "" while none has failed."""
 
 _LOST = pytest.StashKey[bool]()
 _FOLDER = pytest.StashKey[Path]()
 _ARTIFACTS: pytest.StashKey[Artifacts] = pytest.StashKey()
 
 NEEDS_IMAGE = "hotplate_needs_image"
-"""The plug-in's own marker of a test that is skipped because no image was given."""
+"""The plug-in's own marker of a test skipped because no image was given."""
 
 NO_AGENT = (
     "has no agent: each test boots its server, which is ready when its boot has ended; nothing is "
@@ -70,30 +70,30 @@ MARKERS = (
 )
 
 FOLDER = "hotplate_folder"
-"""Where xdist's controller tells its workers the folder of the run."""
+"""The key by which xdist's controller passes the run's folder to its workers."""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, None, None]:
-    """Add the short names of the options after what others have."""
+    """Add the short names of the options after other plug-ins have added theirs."""
     with options.short_names(early_config, parser, args, os.environ):
         return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
-    """Run pytest again where it took the value of an option for a place of tests."""
+    """Run pytest again when it took the value of an option for a test path."""
     return options.run_again(config, os.environ)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Check what can be checked before anything runs."""
+    """Check the options before anything runs."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
     if options.value(config, "os-cloud"):
-        # What openstacksdk will have removed some day is nothing that a test can do about.
+        # Tests cannot act on openstacksdk's pending deprecations.
         config.addinivalue_line("filterwarnings", "ignore::PendingDeprecationWarning:openstack")
     options.shard(config)
     if not options.value(config, "image"):
@@ -106,9 +106,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end this worker of xdist, and so its machines, when the controller is killed.
+    """End this xdist worker, and so its machines, when the controller is killed.
 
-    By itself it would first finish the test that it is at; see prctl(2), PR_SET_PDEATHSIG.
+    By itself it would first finish its present test; see prctl(2), PR_SET_PDEATHSIG.
     """
     import ctypes
     import signal
@@ -119,15 +119,15 @@ def _end_with_parent() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of xdist where the run's folder is; it makes one of its own in there."""
+    """Pass the run's folder to a worker of xdist, which makes its own folder in it."""
     if options.value(node.config, "image"):
         with contextlib.suppress(HotplateError):
-            # A worker that was given none makes its own, or says why it cannot.
+            # A worker without it makes its own, or reports that it cannot.
             node.workerinput[FOLDER] = str(_folder(node.config))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what belongs to another shard."""
+    """Deselect the tests of other shards."""
     if not (chosen := options.shard(config)):
         return
     start = config.invocation_params.dir
@@ -142,9 +142,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """See whether one of the tests that are left needs an image."""
+    """Fail when a selected test needs an image and one is required."""
     needy = [item for item in session.items if item.get_closest_marker(NEEDS_IMAGE)]
-    # A worker of xdist that ends is replaced; there each test fails, by the fixture.
+    # xdist would replace a worker that exits; there the fixture fails each test.
     worker = hasattr(session.config, "workerinput")
     if needy and not worker and options.requires_image(session.config):
         pytest.exit(
@@ -154,9 +154,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _group(item: pytest.Item) -> str:
-    """Return the name that pytest-xdist's mark ``xdist_group`` gives, "" without one.
+    """Return the name in pytest-xdist's mark ``xdist_group``, "" without one.
 
-    The tests of a group share something that is expensive to make.
+    The tests of a group share something expensive to make.
     """
     if (mark := item.get_closest_marker("xdist_group")) is None:
         return ""
@@ -164,9 +164,9 @@ def _group(item: pytest.Item) -> str:
 
 
 def _name(item: pytest.Item, start: Path) -> str:
-    """Return a test's name as seen from where pytest was started.
+    """Return a test's name relative to the directory in which pytest was started.
 
-    pytest's own begins at its root directory, which depends on the paths on the command line.
+    pytest's own name is relative to its root directory, which depends on the command line's paths.
     """
     return f"{os.path.relpath(item.path, start)}::{item.nodeid.partition('::')[2]}"
 
@@ -186,7 +186,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _image_names(paths: list[str]) -> dict[str, Path]:
-    """Name each image after its file, and its folder where two files have one name."""
+    """Name each image after its file, and its folder too when two files have the same name."""
     images = [Path(each) for each in dict.fromkeys(paths)]
     stems = [each.stem for each in images]
     named: dict[str, Path] = {}
@@ -199,7 +199,7 @@ def _image_names(paths: list[str]) -> dict[str, Path]:
 
 
 def _ours(metafunc: pytest.Metafunc, name: str) -> bool:
-    """Whether the fixture of that name is this plug-in's, not one that the tests define."""
+    """Return True when the fixture of that name is this plug-in's, not the tests' own."""
     definitions = metafunc._arg2fixturedefs.get(name, ())
     return bool(definitions) and definitions[-1].func.__module__ == __name__
 
@@ -208,7 +208,7 @@ def _ours(metafunc: pytest.Metafunc, name: str) -> bool:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember what failed, so that a fixture's end can tell, whatever its scope."""
+    """Record a failure for the end of the fixtures, whatever their scope."""
     note(item, _server_of(item))
     report = yield
     if report.failed:
@@ -219,11 +219,11 @@ def pytest_runtest_makereport(
         if server is not None:
             from hotplate.plugin.server import written_by_failed
 
-            # Before what else was captured, which is Heat's log more often than not.
+            # Before other captured text, which is usually Heat's log.
             report.sections[:0] = written_by_failed(server.deployments)
         if call.excinfo is not None and IMAGE in getattr(item, "fixturenames", ()):
             lost = server is not None and server.lost
-            # Also in pytest's own JUnit file, which has a test's properties.
+            # pytest's own JUnit file contains a test's properties, too.
             faulty = server is not None and server.faulty
             outcome = outcomes.of_failure(call.excinfo.value, lost=lost, faulty=faulty)
             item.user_properties.append((outcomes.PROPERTY, str(outcome)))
@@ -233,9 +233,9 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test whose image has no hook for it where the image's manifest says so.
+    """Skip a test when the image's manifest shows that it lacks a hook for it.
 
-    Without a manifest the guest is asked, which has to be booted for that.
+    Without a manifest the guest is asked, which has to be booted first.
     """
     from hotplate import paths
     from hotplate.image import manifest, plan
@@ -255,7 +255,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _groups(item: pytest.Item) -> list[str]:
-    """Return the groups that a test needs hooks for."""
+    """Return the groups for which a test needs hooks."""
     return [name for mark in item.iter_markers("hotplate_groups") for name in mark.args]
 
 
@@ -267,8 +267,8 @@ def _server_of(item: pytest.Item) -> ServerUnderTest | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a test once more when its machine was lost; never for anything that a test asserts."""
-    others = item.config.getoption("reruns", None)  # pytest-rerunfailures does it its own way
+    """Repeat a test once when its machine was lost, never for a failed assertion."""
+    others = item.config.getoption("reruns", None)  # pytest-rerunfailures repeats tests itself
     if others or IMAGE not in getattr(item, "fixturenames", ()):
         return None
     from _pytest.runner import runtestprotocol
@@ -294,7 +294,7 @@ def _settings(config: pytest.Config) -> Settings:
     given = {
         "artifacts": options.value(config, "artifacts"),
         "keep_runs": options.value(config, "keep-runs"),
-        # A switch that was not given leaves the word to the environment and the file.
+        # Without the switch, the environment and the file decide.
         "allow_backing": options.value(config, "allow-backing") or None,
         "lift_limits": options.value(config, "lift-limits") or None,
     }
@@ -325,7 +325,7 @@ def image(request: pytest.FixtureRequest, hotplate_settings: Settings) -> Image:
 
 @pytest.fixture(scope="session")
 def cloud_images(pytestconfig: pytest.Config) -> Mapping[str, Path]:
-    """Return more images by name, which templates pick; a repository may have its own fixture."""
+    """Return additional images by name, for templates; a repository may define its own fixture."""
     from hotplate.image import named
 
     with one_sentence():
@@ -333,7 +333,7 @@ def cloud_images(pytestconfig: pytest.Config) -> Mapping[str, Path]:
 
 
 def _folder(config: pytest.Config) -> Path:
-    """Return the folder of this run in the artifacts; made by the first to ask for it.
+    """Return the folder of this run in the artifacts; the first call makes it.
 
     :raises HotplateError: when it cannot be made.
     """
@@ -354,7 +354,7 @@ def _folder(config: pytest.Config) -> Path:
                     _say(config, problem)
             artifacts = Artifacts(base, worker)
             artifacts.point()
-            # What holds the folder until the session has ended.
+            # Holds the folder until the session ends.
             config.stash[_ARTIFACTS] = artifacts
             folder = artifacts.folder
         config.stash[_FOLDER] = folder
@@ -362,7 +362,7 @@ def _folder(config: pytest.Config) -> Path:
 
 
 def _say(config: pytest.Config, text: str) -> None:
-    """Say something past what pytest captures."""
+    """Print a message in spite of pytest's capturing."""
     capture = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
         print(f"\nhotplate: {clean(text)}", file=sys.stderr, flush=True)
@@ -407,11 +407,11 @@ def _supply(
 
 
 def _has_agent(image: Image, settings: Settings) -> bool:
-    """Return False for an image that is seen to have none."""
+    """Return False when inspection shows that an image has no agent."""
     from hotplate.inspection.inspection import inspected
 
     with (
-        # What cannot be read may have one.
+        # An image that cannot be read may have one.
         contextlib.suppress(HotplateError),
         inspected(
             image.path,
@@ -429,7 +429,7 @@ def _in_cloud(config: pytest.Config, image: Image, settings: Settings) -> Iterat
     from hotplate.elsewhere.ways import WayOptions
     from hotplate.plugin.cloud_pool import Place, open_cloud_pool
 
-    # The short name is testinfra's, where its own plug-in is there, and means the same.
+    # The short name is that of testinfra's own plug-in, when installed, with the same meaning.
     ssh_config = options.value(config, "ssh-config") or config.getoption("ssh_config", None)
     place = Place(
         cloud=options.value(config, "os-cloud"),
@@ -477,13 +477,13 @@ def _use(request: pytest.FixtureRequest, pool: Any) -> Iterator[ServerUnderTest]
         yield server
         _look_back(request, pool, server)
     finally:
-        # Whatever went wrong: the next test can have one.
+        # Whatever went wrong, the next test can get a server.
         pool.clear_faults()
         pool.give_back(server)
 
 
 def _look_back(request: pytest.FixtureRequest, pool: Any, server: ServerUnderTest) -> None:
-    """When a test is over: let a person look, explain what failed, and leave the evidence."""
+    """After a test: pause for the user, explain a failure, and leave the evidence."""
     node: Any = request.node
     problem: str = node.stash[_PROBLEM]
     keep = options.value(request.config, "keep")
@@ -500,7 +500,7 @@ def _look_back(request: pytest.FixtureRequest, pool: Any, server: ServerUnderTes
 
 
 def _explain(server: ServerUnderTest) -> Diagnosis | None:
-    """Add to the report of a test what became of its deployments, and why."""
+    """Add the end of its deployments, and the reason, to the report of a test."""
     for deployment in server.deployments:
         print(clean(f"hotplate: {deployment}"), file=sys.stderr)
     if not server.deployments or server.deployments[-1].status == "COMPLETE":
@@ -513,7 +513,7 @@ def _explain(server: ServerUnderTest) -> Diagnosis | None:
 
 
 def _pause(config: pytest.Config, server: ServerUnderTest) -> None:
-    """Leave the server up for a person, past what pytest captures."""
+    """Keep the server up for the user, in spite of pytest's capturing."""
     capture = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
         print(flush=True)
@@ -536,7 +536,7 @@ def booted_server(request: pytest.FixtureRequest, _supply: ServerPool) -> Iterat
 def stack(_testbed: Testbed) -> Iterator[Callable[..., StackUnderTest]]:
     """Create a stack from a template file: ``stack("web.yaml", flavor="m1.small").wait()``.
 
-    What it has made is deleted when the test ends.
+    Its stacks are deleted when the test ends.
     """
     from hotplate.plugin.stack import StackUnderTest
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ServerPool:
-    """The servers of one image: its cloud is on a warm state's database, or empty to boot cold.
+    """The servers of one image, in a cloud with a warm state's database, or an empty one.
 
     :param agent: whether the image has one.
     """
@@ -32,15 +32,15 @@ class ServerPool:
         self.testbed = testbed
         self._agent = agent
         self._state = state
-        # Restored at once, because a state that does not restore is to be found out first.
+        # Restored at once, so that a state that does not restore is noticed first.
         self._ready = None if state is None else state.restore(testbed)
         self._lent = False
 
     def server(self, *, cold: bool = False) -> ServerUnderTest:
-        """Return a server that nobody has used.
+        """Return a server that no test has used.
 
-        :param cold: boot it, also where there is a state to restore.
-        :raises HotplateError: while another is in use, or when there is none to be had.
+        :param cold: boot it, even when there is a state to restore.
+        :raises HotplateError: while another is in use, or when none can be made.
         """
         if self._lent:
             raise HotplateError(
@@ -60,21 +60,21 @@ class ServerPool:
         return ServerUnderTest(self.testbed, ready, since=since, agent=self._agent)
 
     def clear_faults(self) -> None:
-        """Take every planted fault away."""
+        """Remove all planted faults."""
         self.testbed.cloud.faults.clear()
 
     def give_back(self, server: ServerUnderTest) -> None:
-        """End a server, and take from Heat what was deployed to it, so that no other gets it."""
+        """End a server, and remove its deployments from Heat, so that no other server gets them."""
         self._lent = False
         self.testbed.compute.delete(server.id)
-        # First no more deployments are made, then those that there are go.
+        # First prevent new deployments, then remove the existing ones.
         for deployment in server.deployments:
             deployment.forget()
         from heatclient import exc
 
         heat = self.testbed.cloud.heat()
         for each in heat.software_deployments.list(server_id=server.id):
-            # Its stack, which is being deleted, may have been faster.
+            # Its stack is being deleted, and may have removed it already.
             with contextlib.suppress(exc.HTTPNotFound):
                 heat.software_deployments.delete(each.id)
 
@@ -90,14 +90,14 @@ def open_pool(
     say: Callable[[str], None],
     others: Mapping[str, Image] | None = None,
 ) -> Iterator[ServerPool]:
-    """Open the cloud of an image on its warm state, which is made when it is not there.
+    """Open the cloud of an image on its warm state, which is made when it does not exist.
 
-    A state that is damaged is thrown away and made again, once.
+    A damaged state is removed and made again, once.
 
-    :param folder: where a folder for it is made.
-    :param cold: boot each server, and use no state.
+    :param folder: the parent of its folder.
+    :param cold: boot each server, without a state.
     :param agent: whether the image has one; without it there is no state to save.
-    :param say: called with sentences on what takes long.
+    :param say: called with sentences about slow steps.
     :param others: more images by name; see :class:`~hotplate.testbed.testbed.Testbed`.
     """
     with contextlib.ExitStack() as owned:

@@ -1,7 +1,7 @@
 """The report of a run of pytest: ``report.html`` in the run's folder, tests by images.
 
-Works with pytest-xdist too: what a worker knows of a test comes with its report, as properties
-that pytest's own JUnit file has as well.
+Works with pytest-xdist too: the data of a test comes from a worker with its report, as properties
+that are also in pytest's own JUnit file.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ IMAGE = "image"
 """The fixture that a test on an image uses."""
 
 ON, LEFT, AGAIN = "hotplate_image", "hotplate_folder", "hotplate_first_try"
-"""Properties of a test: its image, where its server's files are, why it was run twice."""
+"""Properties of a test: its image, the folder of its server, the reason of a second run."""
 
 PAGE = "report.html"
 
 
 def note(item: pytest.Item, server: ServerUnderTest | None) -> None:
-    """Add what the report wants to know to a test's properties, as soon as it is known."""
+    """Add the data for the report to a test's properties, as soon as it is known."""
     properties = dict(item.user_properties)
     callspec = getattr(item, "callspec", None)
     image = callspec.params.get(IMAGE) if callspec is not None else None
@@ -52,10 +52,10 @@ class _Test:
 
 
 class Results:
-    """Collects how each test went on each image, and writes the report at the end.
+    """Collects the results of each test on each image, and writes the report at the end.
 
-    :param folder: gives the run's folder, and makes it when it is not there.
-    :param images: the images by the names that the tests' names have.
+    :param folder: returns the run's folder, and makes it when it does not exist.
+    :param images: the images, by the names used in the tests' names.
     """
 
     def __init__(self, folder: Callable[[], Path], images: Mapping[str, Path]) -> None:
@@ -65,7 +65,7 @@ class Results:
         self._failed: list[Outcome] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take in how a part of a test went."""
+        """Record the result of one phase of a test."""
         properties = {key: str(value) for key, value in report.user_properties}
         image = self._names.get(properties.get(ON, ""))
         if image is None:
@@ -80,15 +80,15 @@ class Results:
             self._failed.append(Outcome(test.outcome))
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Let a run whose failures say nothing of an image end with another status than 1."""
+        """Set another exit status than 1 when no failure says anything about an image."""
         if exitstatus == pytest.ExitCode.TESTS_FAILED:
-            # Tests that have nothing to do with an image may have failed as well.
+            # Tests unrelated to an image may have failed as well.
             of_images = len(self._failed) == session.testsfailed
             if of_images and (status := outcomes.exit_status(set(self._failed))) is not None:
                 session.exitstatus = status
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Write the report, and say where it is."""
+        """Write the report, and print its path."""
         if not any(test.folder for test in self._tests.values()):
             return
         try:
@@ -103,7 +103,7 @@ class Results:
     def page(self, start: Path) -> str:
         """Return the report.
 
-        :param start: where it will be; it points to the reports of the tests from there.
+        :param start: its folder; links to the tests' reports are relative to it.
         """
         rows: dict[str, dict[str, Cell]] = {}
         for (name, image), test in self._tests.items():

@@ -1,4 +1,4 @@
-"""A server as a test sees it: deploy to it, look into it, cut it off, break its link."""
+"""A server as a test sees it: deploy to it, inspect it, cut its power, break its link."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 BOOT_SECONDS = 300.0
 WRITTEN = 8000
-"""As many characters of what a hook wrote are shown with a test that failed."""
+"""The number of characters of a hook's output shown with a failed test."""
 
 CONNECT_SECONDS = 10.0
 NO_SUCH_PROGRAM = 127
@@ -48,13 +48,13 @@ fi
 """Ends with 0 when the guest could connect, with 127 when it has no program for that."""
 
 HOOKS = ("/usr/libexec/heat-config/hooks", "/var/lib/heat-config/hooks")
-"""Where heat-config looks for hooks, and where it did before."""
+"""heat-config's directories of hooks, the present and the former."""
 
 
 def written_by_failed(deployments: Sequence[Deployment]) -> list[tuple[str, str]]:
-    """Return what each failed deployment wrote, with a title, to be shown with a failed test.
+    """Return the output of each failed deployment, with a title, to be shown with a failed test.
 
-    What cannot be asked any more is left out.
+    Outputs that can no longer be fetched are left out.
     """
     written = []
     for each in deployments:
@@ -91,12 +91,12 @@ class ServerUnderTest(Driver):
 
     @property
     def id(self) -> str:
-        """Nova's id of the server."""
+        """Return Nova's id of the server."""
         return self._server.spec.id
 
     @property
     def directory(self) -> Path:
-        """Where its console log, QEMU's messages and ``qemu.sh`` are."""
+        """Return the folder of its console log, QEMU's messages and ``qemu.sh``."""
         return self._server.directory
 
     # -- Heat ------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class ServerUnderTest(Driver):
 
         :param group: the hook's group; ``component`` takes a list of configs with their actions.
         :param config: text, or a map for a group that takes one.
-        :param inputs: values by name; their types are declared by what they are.
+        :param inputs: values by name; their types are derived from the values.
         :param outputs: names, or Heat's maps with ``name`` and ``error_output``.
         :param transport: Heat's ``signal_transport``.
         :raises TemplateError: when Heat refuses it.
@@ -146,26 +146,26 @@ class ServerUnderTest(Driver):
 
     @cached_property
     def host(self) -> Host:
-        """A testinfra host over one connection, which is made again after a reboot."""
+        """Return a testinfra host over one connection, which is made again after a reboot."""
         return testinfra_host(self._server.shell, name=str(self))
 
     @property
     def ssh(self) -> Ssh:
-        """A connection as root to the guest's ssh server, made when it is first asked for.
+        """Return a root connection to the guest's ssh server, made at first use.
 
-        For what only a login shows; all else needs neither an ssh server nor a network.
+        For tests of a login; everything else needs neither an ssh server nor a network.
 
         >>> server.ssh.run("whoami").text  # doctest: +SKIP
         'root'
 
-        :raises SubjectError: when the image lets root in with no key.
+        :raises SubjectError: when the image accepts no key for root.
         :raises HostError: when this host's wiring does not reach the guest's ports.
         """
         return self._server.ssh()
 
     @property
     def console(self) -> Console:
-        """The serial console."""
+        """Return the serial console."""
         return self._server.machine.console
 
     def run(
@@ -181,7 +181,7 @@ class ServerUnderTest(Driver):
         return self._server.shell().run(command, timeout=timeout)
 
     def wait_for_console_text(self, pattern: str, *, seconds: float = WAIT_SECONDS) -> str:
-        """Wait until a line on the serial console matches; return what matched.
+        """Wait until a line on the serial console matches; return the matching text.
 
         >>> _ = server.succeed("echo hello from the guest > /dev/console")
         >>> server.wait_for_console_text("hello from")
@@ -195,7 +195,7 @@ class ServerUnderTest(Driver):
         return self.console.wait_for(pattern, deadline).group()
 
     def copy_in(self, data: bytes | Path, target: str, *, mode: int = 0o644) -> None:
-        """Write bytes, or a file of the host's, to a file in the guest.
+        """Write bytes, or a file of the host, to a file in the guest.
 
         >>> server.copy_in(b"hello", "/tmp/greeting", mode=0o600)
         >>> server.copy_out("/tmp/greeting")
@@ -213,29 +213,29 @@ class ServerUnderTest(Driver):
         return self._server.shell().copy_out(source)
 
     def push_hook(self, hook: Path, *, group: str = "") -> Pushed:
-        """Put a hook from the host where the guest's runner takes it from, over one that is there.
+        """Copy a hook from the host to the guest's directory of hooks, over an existing one.
 
         >>> print(server.push_hook(hooks / "tmpfiles.py"))  # doctest: +SKIP
         /usr/libexec/heat-config/hooks/tmpfiles
 
         :param hook: its file.
-        :param group: of the deployments that it is for; by default the file's name without its
+        :param group: the group of its deployments; by default the file's name without its
             suffix, with ``-`` for ``_``.
         :raises UsageError: when the file cannot be a hook.
-        :raises ImageError: when the guest did not take it, as when it has no runner of hooks.
+        :raises ImageError: when the guest refused it, as it does without a runner of hooks.
         """
         file = hook_file(hook, group)
         done = self._server.shell().run(push_command(file), stdin=file.data)
         return pushed(file, done.rc, done.stdout)
 
     def journal(self, unit: str = "os-collect-config") -> str:
-        """Return the journal of this boot of a unit; of everything with ``""``."""
+        """Return a unit's journal of this boot; the whole journal with ``""``."""
         only = ["--unit", unit] if unit else []
         command = ["journalctl", "--boot", "--no-pager", "--output", "short-monotonic", *only]
         return self.run(command).text
 
     def has_hook(self, group: str) -> bool:
-        """Whether the image has a hook for a group, where heat-config looks for them.
+        """Return True when the image has a hook for a group, in heat-config's directories.
 
         >>> server.has_hook("no-such-group")
         False
@@ -255,7 +255,7 @@ class ServerUnderTest(Driver):
         self._server.reboot(GuestDeadline(seconds, f"the reboot of {self}"))
 
     def crash(self) -> None:
-        """Cut the power; what the guest had not written to its disk is lost."""
+        """Cut the power; the guest loses all data not yet written to its disk."""
         self._testbed.compute.stop(self.id)
 
     def start(self, *, wait: bool = True, seconds: float = BOOT_SECONDS) -> None:
@@ -278,8 +278,8 @@ class ServerUnderTest(Driver):
         '10.0.0.5'
 
         :param network: its name or id; "" for the first that the server is on.
-        :raises UsageError: when the server is not on that network; says which it is on.
-        :raises HostError: when it is by itself, on no network with others.
+        :raises UsageError: when the server is not on that network; names its networks.
+        :raises HostError: when it is isolated, on no network with others.
         """
         return self._server.links.address(network)
 
@@ -291,19 +291,19 @@ class ServerUnderTest(Driver):
         network: str = "",
         seconds: float = CONNECT_SECONDS,
     ) -> bool:
-        """Try once whether this guest can connect to a TCP port of another server.
+        """Return True when this guest can connect to a TCP port of another server, at one attempt.
 
-        False says that the connection was refused, or that nothing answered in time.  Needs bash
+        False means that the connection was refused, or that nothing answered in time. Needs bash
         in the guest, or busybox.
 
         >>> web.can_reach(db, 5432)  # doctest: +SKIP
         True
 
-        :param network: where the other is meant; "" for the first that both are on.
-        :param seconds: how long an answer is waited for, on a host that is not slow.
+        :param network: the network to use; "" for the first that both are on.
+        :param seconds: how long to wait for an answer, on a host that is not slow.
         :raises UsageError: when the other is not on that network.
-        :raises HostError: when one of the two is by itself.
-        :raises CommandError: when the guest has nothing to connect with.
+        :raises HostError: when one of the two is isolated.
+        :raises CommandError: when the guest has no program to connect with.
         """
         address = other._server.links.address_for(self._server.links, network)
         left = math.ceil(GuestDeadline(seconds, f"{self} to reach {other}").left)
@@ -313,47 +313,47 @@ class ServerUnderTest(Driver):
         return result.rc == 0
 
     def block(self, network: str = "") -> None:
-        """Pull the cable to a network out, which the guest notices; it holds until a power cut.
+        """Disconnect the cable to a network, visibly for the guest; lasts until a power cut.
 
         >>> server.block()
         >>> server.unblock()
 
-        :param network: its name or id; "" for every cable, also of a server that is by itself.
+        :param network: its name or id; "" for every cable, also of an isolated server.
         :raises UsageError: when the server is not on that network.
         """
         self._server.links.set_up(network, up=False)
 
     def unblock(self, network: str = "") -> None:
-        """Plug what :meth:`block` has pulled in again."""
+        """Connect the cables that :meth:`block` disconnected."""
         self._server.links.set_up(network, up=True)
 
     def shape(self, network: str = "", *, delay: float = 0.0, loss: float = 0.0) -> None:
-        """Make a link slow or lossy; without ``delay`` and ``loss``, good again.
+        """Make a link slow or lossy; without ``delay`` and ``loss``, restore it.
 
-        It stays so over a reboot and a power cut.
+        It lasts over a reboot and a power cut.
 
         >>> web.shape("private", delay=0.2, loss=0.05)  # doctest: +SKIP
         >>> web.shape("private")  # doctest: +SKIP
 
         :param network: its name or id; "" for every network that the server is on.
-        :param delay: seconds, 0 to 60, that a frame takes longer, each way.
-        :param loss: the share of frames, 0 to 1, that is lost, each way.
-        :raises UsageError: when the server is not on that network, or for no time and no share.
-        :raises HostError: when it is by itself.
+        :param delay: additional seconds for each frame, 0 to 60, each way.
+        :param loss: the share of lost frames, 0 to 1, each way.
+        :raises UsageError: when the server is not on that network, or for an invalid delay or loss.
+        :raises HostError: when it is isolated.
         """
         self._server.links.shape(network, delay=delay, loss=loss)
 
     def part(self, *others: ServerUnderTest, network: str = "") -> None:
-        """Let nothing pass between this server and others, either way; all else passes.
+        """Block all frames between this server and others, both ways; all other traffic passes.
 
-        Neither notices, but by waiting.  It stays so over a reboot and a power cut.
+        The guests notice it only by time-outs. It lasts over a reboot and a power cut.
 
         >>> web.part(db)  # doctest: +SKIP
         >>> web.join(db)  # doctest: +SKIP
 
-        :param network: on this one alone; "" for all that they share.
+        :param network: only on this one; "" for all that they share.
         :raises UsageError: when they share none.
-        :raises HostError: when one is by itself.
+        :raises HostError: when one is isolated.
         """
         for other in others:
             self._server.links.part(other._server.links, network)
@@ -363,11 +363,11 @@ class ServerUnderTest(Driver):
         for other in others:
             self._server.links.join(other._server.links, network)
 
-    # -- what became of it -------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     @property
     def lost(self) -> bool:
-        """Whether its machine went away by itself, which says nothing about the image."""
+        """Return whether its machine went away by itself, which says nothing about the image."""
         return any(
             classify.is_loss(event) and event.server == self.id
             for event in self._testbed.events.since(self._since)
@@ -375,11 +375,11 @@ class ServerUnderTest(Driver):
 
     @property
     def faulty(self) -> bool:
-        """Whether a service or a thread of hotplate's own has failed since it was booted."""
+        """Return whether a service or a thread of hotplate's own has failed since it was booted."""
         return any(map(InternalFault.of, self._testbed.events.since(self._since)))
 
     def diagnosis(self) -> Diagnosis | None:
-        """Why the last deployment did not complete, asked of both ends; None when it did.
+        """Return why the last deployment did not complete, asked of both ends; None when it did.
 
         ::
 
@@ -402,11 +402,11 @@ class ServerUnderTest(Driver):
     def leave_evidence(
         self, test: str, *, problem: str = "", diagnosis: Diagnosis | None = None, whole: bool
     ) -> None:
-        """Write what was seen of it to :attr:`directory`; the plug-in does it for each test.
+        """Write the evidence to :attr:`directory`; the plug-in does it for each test.
 
-        :param test: what it was used for.
-        :param problem: why that failed, "" when it did not; the guest is asked for its logs then.
-        :param whole: leave its disk too, also when nothing failed.
+        :param test: the name of the test that used it.
+        :param problem: its problem, "" when it passed; with one, the guest is asked for its logs.
+        :param whole: keep its disk too, even when the test passed.
         """
         from hotplate.trial import evidence
 
@@ -424,5 +424,5 @@ class ServerUnderTest(Driver):
         )
 
     def pause(self, *, say: Callable[[str], None]) -> None:
-        """Leave it up and let others in until somebody presses Enter, as ``--pause-on-fail``."""
+        """Keep it up and accept connections until Enter is pressed, as ``--pause-on-fail`` does."""
         access.pause(self._testbed, [self._server], self.directory / "doors", say=say)

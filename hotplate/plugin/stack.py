@@ -15,7 +15,7 @@ from hotplate.testbed.testbed import Testbed
 
 
 class StackUnderTest(Stack):
-    """A stack that a test made, and the servers in it.
+    """A stack that a test made, and its servers.
 
     ::
 
@@ -44,10 +44,10 @@ class StackUnderTest(Stack):
     def server(self, name: str) -> ServerUnderTest:
         """Return a server of the stack, those of nested stacks included.
 
-        The same until an update replaces it.
+        The same object until an update replaces the server.
 
         :param name: of its resource in the template, or Nova's.
-        :raises UsageError: when there is none, or several; says which there are.
+        :raises UsageError: when there is none, or several; lists the servers.
         """
         running = [
             (resource, server)

@@ -1,4 +1,4 @@
-"""Runs pytest with the plug-in inside of a test, as somebody's repository would."""
+"""Runs pytest with the plug-in inside a test, as another repository would."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 
 @pytest.fixture
 def project(pytester, monkeypatch, tmp_path):
-    """A repository of somebody's, whose artifacts and cache are its own."""
+    """A user's repository, with artifacts and a cache of its own."""
     monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
-    # Its plug-in takes two thirds of the start of a pytest that has nothing to do with it.
+    # Its plug-in takes two thirds of the start of pytest, and is not needed here.
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
     pytester.makeini(
         "[pytest]\naddopts = -p no:cacheprovider -p no:xdist --import-mode=importlib\n"
@@ -19,7 +19,7 @@ def project(pytester, monkeypatch, tmp_path):
 
 @pytest.fixture
 def raw_image():
-    """Makes a disk that has a boot sector, which is all that opening an image asks for."""
+    """Makes a disk with a boot sector, which is enough to open it as an image."""
 
     def make(path):
         disk = bytearray(4 << 20)

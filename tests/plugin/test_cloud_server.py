@@ -1,4 +1,4 @@
-"""hotplate.plugin.cloud_server, beside elsewhere/test_cloud_plugin.py: what clouds show seldom."""
+"""hotplate.plugin.cloud_server: rare cases of clouds, beside elsewhere/test_cloud_plugin.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hotplate.timing.deadline import DeadlineExceeded
 
 
 class Way:
-    """A connection over ssh: to each command an answer, or None for silence."""
+    """A connection over ssh: an answer for each command, or None for silence."""
 
     def __init__(self, *answers: str | None) -> None:
         self._answers = [*answers]
@@ -36,10 +36,10 @@ class Way:
         self.is_alive = False
 
 
-def test_a_guest_that_goes_down_with_a_command_unanswered_is_asked_again(
+def test_guest_that_goes_down_within_a_command_is_asked_again(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """By another connection: paramiko waits for ever for what the guest has taken with it."""
+    """By another connection: on the old one, paramiko would wait for ever for the lost answer."""
     monkeypatch.setattr(cloud_server, "retry", _without_pauses)
     before, going, after = Way("one"), Way("one", None), Way("two")
     ways = iter((before, going, after))

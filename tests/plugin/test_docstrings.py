@@ -1,6 +1,6 @@
 """The examples in the docstrings of a server in a test, in this host's own shell.
 
-Those that need more of a guest are run, with all others, in one that is booted:
+Those that need more of a guest are run, with all others, in a booted one:
 ``tests/booted/test_documented_examples.py``.
 """
 
@@ -27,7 +27,7 @@ WANT_A_GUEST = {
     "wait_for_open_port": "systemd",
     "wait_for_unit": "systemd",
 }
-"""An example -> what it wants that a shell of this host is not to give it."""
+"""An example -> its requirement that a shell of this host does not meet."""
 
 EXAMPLES = {
     example.name.rpartition(".")[2]: example
@@ -39,7 +39,7 @@ EXAMPLES = {
 
 @pytest.fixture
 def links() -> list[bool]:
-    """Whether the link was up, each time that it was set."""
+    """The link states, each time that one was set."""
     return []
 
 
@@ -47,11 +47,11 @@ def links() -> list[bool]:
 def played(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: list[bool]
 ) -> Iterator[ServerUnderTest]:
-    """A server with a machine that has only a shell's channel and a link."""
+    """A server whose machine has only a shell's channel and a link."""
     monkeypatch.setattr(shell, "DIRECTORY", str(tmp_path))
     (tmp_path / "nonce").write_text(NONCE)
     ours, theirs = socket.socketpair()
-    # As the guest's end is: see guest_program.
+    # As the guest's end; see guest_program.
     child = subprocess.Popen(["sh"], stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL)
     theirs.close()
     machine = SimpleNamespace(
@@ -69,7 +69,7 @@ def played(
 def test_docstring(played: ServerUnderTest, tmp_path: Path, name: str) -> None:
     example = EXAMPLES[name]
     for each in example.examples:
-        # What belongs to the guest there is not to be this host's.
+        # Folders of the guest must not become this host's.
         for folder in ("/tmp/", "/run/"):
             each.source = each.source.replace(f'"{folder}', f'"{tmp_path}/')
             each.source = each.source.replace(f" {folder}", f" {tmp_path}/")
@@ -77,13 +77,11 @@ def test_docstring(played: ServerUnderTest, tmp_path: Path, name: str) -> None:
     assert doctest.DocTestRunner().run(example).failed == 0
 
 
-def test_the_example_of_block_plugs_the_cable_in_again(
-    played: ServerUnderTest, links: list[bool]
-) -> None:
+def test_block_example_reconnects_the_cable(played: ServerUnderTest, links: list[bool]) -> None:
     EXAMPLES["block"].globs["server"] = played
     doctest.DocTestRunner().run(EXAMPLES["block"])
     assert links == [False, True]
 
 
-def test_what_a_test_does_most_has_an_example():
+def test_common_methods_have_an_example():
     assert {"run", "copy_in", "has_hook", "block", *WANT_A_GUEST} <= EXAMPLES.keys()

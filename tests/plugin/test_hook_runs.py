@@ -1,4 +1,4 @@
-"""The fixtures for a hook's own unit tests, as somebody's repository uses them."""
+"""The fixtures for a hook's own unit tests, as another repository uses them."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def test_parts_by_themselves(run_hook, hook_deployment, monkeypatch):
 """
 
 
-def test_the_fixtures(project):
+def test_hook_fixtures_in_a_repository(project):
     hook = project.mkdir("hooks") / "mine.sh"
     hook.write_text(SHELL)
     hook.chmod(0o755)
     project.makepyfile(TESTS)
-    # In a process of its own: nothing but the plug-in is what it is in a repository.
+    # In a process of its own: apart from the plug-in everything is as in a repository.
     result = project.runpytest_subprocess("-q")
     result.assert_outcomes(passed=4, failed=1)
     result.stdout.fnmatch_lines(
@@ -75,7 +75,7 @@ def test_the_fixtures(project):
     )
 
 
-def test_the_example_of_the_documentation(project):
+def test_documented_example_passes(project):
     tests = (EXAMPLE / "tests").glob("test_*_here.py")
     arguments = ["-q", "--rootdir", EXAMPLE, *tests]
     project.runpytest_subprocess(*arguments).assert_outcomes(passed=3)

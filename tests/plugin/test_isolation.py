@@ -1,4 +1,4 @@
-"""What one test deployed is never given to the guest of the next, whatever became of it."""
+"""A test's deployments never reach the guest of the next test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 class Remembered:
-    """Servers that are only remembered: what the agent is told is Heat's alone."""
+    """Servers that are only recorded: the agent's data is Heat's alone."""
 
     networked = False
 
@@ -33,7 +33,7 @@ class Remembered:
         self.specs[spec.id] = spec
 
     def delete(self, server_id: str) -> None:
-        """The machine is gone; Nova still knows the server, as a restored one is known again."""
+        """Do nothing: the machine is gone, but Nova still knows the server, as a restored one."""
 
     def status(self, server_id: str) -> tuple[str, str]:
         return "ACTIVE", ""
@@ -48,7 +48,7 @@ def testbed(tmp_path):
         yield SimpleNamespace(cloud=cloud, compute=compute, events=cloud.events, servers=[])
 
 
-def test_server_without_an_agent_is_booted_plainly_and_takes_no_deployment(monkeypatch):
+def test_server_without_agent_is_booted_but_refuses_deployments(monkeypatch):
     booted = SimpleNamespace(spec=SimpleNamespace(id="web", name="web"))
     monkeypatch.setattr(pool, "boot_without_agent", lambda testbed: booted)
     testbed = SimpleNamespace(events=EventLog(), image=SimpleNamespace(path="web.qcow2"))
@@ -61,14 +61,14 @@ def test_server_without_an_agent_is_booted_plainly_and_takes_no_deployment(monke
 
 @pytest.mark.parametrize("seen", [True, False], ids=["delivered", "just begun"])
 @pytest.mark.parametrize("actions", [("CREATE", "UPDATE"), ("CREATE", "DELETE")])
-def test_nothing_is_left_for_the_next_guest(testbed, actions, seen):
+def test_next_guest_gets_no_earlier_deployment(testbed, actions, seen):
     server_id = next(iter(testbed.compute.specs))
     heat = testbed.cloud.heat()
 
     def deployments() -> list[str]:
         return [each["id"] for each in heat.software_deployments.metadata(server_id)]
 
-    # Nobody answers: it stays IN_PROGRESS, as that of a guest that was cut off.
+    # Without an answer it stays IN_PROGRESS, as for a guest that was powered off.
     deployment = Deployment(
         testbed.cloud,
         server_id,
@@ -78,7 +78,7 @@ def test_nothing_is_left_for_the_next_guest(testbed, actions, seen):
         retry(lambda _: deployments() or None, Deadline(60, "the deployment"))
     server = SimpleNamespace(id=server_id, deployments=[deployment])
     ServerPool(testbed, None).give_back(server)
-    # Also when Heat goes on with what it was asked: a DELETE that the guest would have to run.
+    # Also when Heat continues with a DELETE that the guest would have to run.
     end = time.monotonic() + 3
     while time.monotonic() < end:
         assert deployments() == []

@@ -1,4 +1,4 @@
-"""Whose fault it is that a test or a fixture failed."""
+"""The outcome of a failed test or fixture."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hotplate.timing.deadline import DeadlineExceeded, HostTooSlow
     ],
     ids=["host", "guest"],
 )
-def test_a_wait_for_this_host_is_no_fault_of_the_image(error, outcome, message):
+def test_wait_for_a_slow_host_is_a_host_error(error, outcome, message):
     with pytest.raises(pytest.fail.Exception, match=message) as failure, one_sentence():
         raise error
     assert of_failure(failure.value, lost=False) is outcome
@@ -42,13 +42,13 @@ def test_failure_of_the_embedded_heat_is_no_failure_of_the_test():
     assert of_failure(exc.HTTPBadRequest("ERROR: no such property"), lost=False) is Outcome.FAILED
 
 
-def test_assertion_after_a_failure_of_the_cloud_says_nothing_of_the_image():
+def test_assertion_after_a_cloud_failure_is_an_error():
     assert of_failure(AssertionError("CREATE_FAILED"), lost=False, faulty=True) is Outcome.ERROR
     assert of_failure(AssertionError("CREATE_FAILED"), lost=True, faulty=True) is Outcome.LOST
     assert of_failure(MemoryError(), lost=False, faulty=True) is Outcome.HOST
 
 
-def test_a_fault_in_a_thread_of_ours_is_no_failure_of_the_test():
+def test_fault_in_a_thread_is_no_failure_of_the_test():
     assert of_failure(ThreadFault("console", KeyError("boom")), lost=False) is Outcome.ERROR
     assert of_failure(ThreadFault("console", MemoryError()), lost=False) is Outcome.HOST
     with pytest.raises(ThreadFault), one_sentence():

@@ -1,4 +1,4 @@
-"""The pytest plug-in as somebody's repository uses it, as far as it needs no machine."""
+"""The pytest plug-in in another repository, as far as no machine is needed."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ USES_IMAGE = """
 
 
 def names(project, *options: str) -> list[str]:
-    """The ids of the tests that pytest would run."""
+    """Return the ids of the tests that pytest would run."""
     done = project.runpytest_subprocess("--collect-only", "-q", *options)
     return [line for line in done.outlines if "::" in line]
 
 
-def test_the_options_explain_themselves(project):
+def test_help_lists_all_options(project):
     done = project.runpytest_subprocess("--help")
     text = done.stdout.str()
     for option in ("image", "cloud-image", "cold", "keep", "pause-on-fail", "artifacts", "shard"):
@@ -81,14 +81,14 @@ OWN_TESTS = """
 
 
 @pytest.mark.parametrize("joined", ["=", " "])
-def test_a_repository_keeps_its_own_options_of_those_names(project, joined):
+def test_repository_keeps_its_own_options(project, joined):
     project.makeconftest(OWN_OPTIONS)
     project.makepyfile(test_it=OWN_TESTS)
     words = f"--keep --image{joined}luna.png --artifacts{joined}here".split()
     project.runpytest_subprocess(*words).assert_outcomes(passed=1)
 
 
-def test_and_uses_hotplates_by_their_long_names(project, tmp_path, raw_image):
+def test_long_names_work_beside_a_repositorys_options(project, tmp_path, raw_image):
     image = raw_image(tmp_path / "web.raw")
     project.makeconftest(OWN_OPTIONS)
     project.makepyfile(test_it=OWN_TESTS, test_image=USES_IMAGE)
@@ -103,7 +103,7 @@ def test_and_uses_hotplates_by_their_long_names(project, tmp_path, raw_image):
     assert sum(shards) == 4
 
 
-def test_another_plug_in_keeps_its_own_options_too(project, tmp_path):
+def test_another_plugin_keeps_its_own_options(project, tmp_path):
     project.makepyfile(other_plugin=OWN_OPTIONS, test_it=OWN_TESTS)
     done = project.runpytest_subprocess(
         *("-p", "other_plugin", "--keep", "--image=luna.png", "--artifacts=here")
@@ -111,8 +111,8 @@ def test_another_plug_in_keeps_its_own_options_too(project, tmp_path):
     done.assert_outcomes(passed=1)
 
 
-def test_the_conftest_of_the_test_paths_is_loaded_whatever_the_image(project, raw_image):
-    """An option whose value looks like a place of tests must not hide where the tests are."""
+def test_conftest_of_testpaths_is_loaded_with_an_image(project, raw_image):
+    """An option whose value looks like a test path must not replace the test paths."""
     image = raw_image(project.path / "web.raw")
     project.makeini("[pytest]\naddopts = -p no:cacheprovider -p no:xdist\ntestpaths = suite\n")
     suite = project.mkdir("suite")
@@ -129,10 +129,10 @@ def test_the_conftest_of_the_test_paths_is_loaded_whatever_the_image(project, ra
 
 @pytest.mark.parametrize("name", ["image", "hotplate-image"])
 @pytest.mark.parametrize("how", ["one word", "two words", "variable", "main"])
-def test_an_image_does_not_decide_which_project_is_tested(
+def test_image_path_does_not_select_the_project(
     project, tmp_path, monkeypatch, raw_image, name, how
 ):
-    """pytest finds rootdir and configuration by the places of tests (findpaths.determine_setup)."""
+    """pytest finds rootdir and configuration by the test paths (findpaths.determine_setup)."""
     other = tmp_path / "other"
     other.mkdir()
     (other / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '--no-such'\n")
@@ -161,7 +161,7 @@ def test_an_image_does_not_decide_which_project_is_tested(
     assert done.stdout.str().count("test session starts") == 1
 
 
-def test_help_and_input_are_there_with_an_image_in_a_word_of_its_own(project, raw_image):
+def test_help_and_input_work_with_the_image_in_a_separate_word(project, raw_image):
     image = raw_image(project.path / "web.raw").name
     project.makepyfile(test_it="def test_input():\n    assert input() == 'typed'\n")
     done = project.run(
@@ -188,7 +188,7 @@ GROUPED = """
 """
 
 
-def test_a_group_of_xdist_is_in_one_shard(project):
+def test_xdist_group_is_in_one_shard(project):
     project.makepyfile(test_it=GROUPED)
     shards = [names(project, "--shard", f"hash:{part}/2") for part in (1, 2)]
     for name in ("test_of_one_build", "test_of_another"):
@@ -201,7 +201,7 @@ def test_every_test_is_in_exactly_one_shard(project, parts):
     whole = names(project)
     assert len(whole) == 36
     if parts == 100:
-        # More parts than tests: only a few of them are looked at.
+        # More parts than tests: only a few of the parts are checked.
         shards = [names(project, "--shard", f"hash:{part}/100") for part in (1, 50, 100)]
         run = [name for shard in shards for name in shard]
         assert len(run) == len(set(run))
@@ -212,14 +212,14 @@ def test_every_test_is_in_exactly_one_shard(project, parts):
         assert all(shards)
 
 
-def test_a_shard_is_the_same_whatever_the_order_and_the_selection(project):
+def test_shard_does_not_depend_on_order_and_selection(project):
     project.makepyfile(test_it=TESTS, test_other=TESTS)
     whole = set(names(project, "--shard", "hash:2/3"))
     alone = set(names(project, "--shard", "hash:2/3", "test_other.py"))
     assert alone == {name for name in whole if name.startswith("test_other.py")}
 
 
-def test_a_shard_does_not_depend_on_where_the_image_lies(project, tmp_path, raw_image):
+def test_shard_does_not_depend_on_the_image_path(project, tmp_path, raw_image):
     image = raw_image(tmp_path / "web.raw")
     project.makepyfile(test_it=TESTS)
     plain = names(project, "--shard=hash:1/2", f"--image={image}")
@@ -228,7 +228,7 @@ def test_a_shard_does_not_depend_on_where_the_image_lies(project, tmp_path, raw_
 
 
 @pytest.mark.parametrize("shard", ["1/2", "hash:0/2", "hash:3/2", "hash:a/b", "hash:1/0", "hash:1"])
-def test_an_invalid_shard_is_refused(project, shard):
+def test_invalid_shard_is_refused(project, shard):
     project.makepyfile(test_it=TESTS)
     done = project.runpytest_subprocess("--shard", shard)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
@@ -236,7 +236,7 @@ def test_an_invalid_shard_is_refused(project, shard):
     assert "Traceback" not in done.stderr.str()
 
 
-def test_the_images_are_a_matrix_with_their_names_as_ids(project, tmp_path, raw_image):
+def test_images_form_a_matrix_with_names_as_ids(project, tmp_path, raw_image):
     one, two = raw_image(tmp_path / "web.raw"), raw_image(tmp_path / "db.img")
     project.makepyfile(test_it=USES_IMAGE)
     ids = names(project, f"--image={one}", f"--image={two}")
@@ -251,7 +251,7 @@ def test_the_images_are_a_matrix_with_their_names_as_ids(project, tmp_path, raw_
     done.assert_outcomes(passed=5)
 
 
-def test_two_images_of_one_name_stay_apart(project, tmp_path, raw_image):
+def test_images_of_one_name_get_different_ids(project, tmp_path, raw_image):
     images = []
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
@@ -260,14 +260,14 @@ def test_two_images_of_one_name_stay_apart(project, tmp_path, raw_image):
     assert len(set(names(project, *images))) == 5
 
 
-def test_without_an_image_what_needs_one_is_skipped_with_the_reason(project):
+def test_tests_of_an_image_are_skipped_without_one(project):
     project.makepyfile(test_it=USES_IMAGE)
     done = project.runpytest_subprocess("-rs")
     done.assert_outcomes(passed=1, skipped=2)
     done.stdout.fnmatch_lines(["*it tests an image, but no --image was given*"])
 
 
-def test_more_images_are_given_by_name_or_by_a_fixture(project, tmp_path, raw_image):
+def test_additional_images_are_given_by_option_or_fixture(project, tmp_path, raw_image):
     raw_image(project.path / "db.raw")
     project.makepyfile(
         test_option="def test_it(cloud_images):\n    assert [*cloud_images] == ['db', 'web']\n",
@@ -290,7 +290,7 @@ def test_more_images_are_given_by_name_or_by_a_fixture(project, tmp_path, raw_im
 
 
 @pytest.mark.parametrize("how", ["option", "ini"])
-def test_an_image_can_be_required(project, tmp_path, raw_image, how):
+def test_image_can_be_required(project, tmp_path, raw_image, how):
     """A forgotten option must not be a green run."""
     ini = "[pytest]\naddopts = -p no:cacheprovider -p no:xdist --import-mode=importlib\n"
     words = ["--hotplate-require-image"] if how == "option" else []
@@ -301,11 +301,11 @@ def test_an_image_can_be_required(project, tmp_path, raw_image, how):
     assert "an image is required, but none was given (--image=IMAGE)" in done.stdout.str()
     image = raw_image(tmp_path / "web.raw")
     project.runpytest_subprocess(*words, f"--image={image}").assert_outcomes(passed=3)
-    # What needs none runs without.
+    # Tests that need no image run without one.
     project.runpytest_subprocess(*words, "-k", "none").assert_outcomes(passed=1, deselected=2)
 
 
-def test_a_fixture_of_the_tests_own_with_that_name_is_left_alone(project):
+def test_image_fixture_of_the_tests_is_kept(project):
     project.makepyfile(
         """
         import pytest
@@ -338,7 +338,7 @@ def bad_truncated(path):
 
 @pytest.mark.tool("qemu-img")
 @pytest.mark.parametrize("make", [bad_text, bad_empty, bad_truncated])
-def test_a_bad_image_is_one_sentence_for_each_test(project, tmp_path, make):
+def test_bad_image_error_is_one_sentence_per_test(project, tmp_path, make):
     image = tmp_path / "bad.qcow2"
     make(image)
     project.makepyfile(
@@ -356,12 +356,12 @@ def test_a_bad_image_is_one_sentence_for_each_test(project, tmp_path, make):
     assert "bad.qcow2" in text
     assert "Traceback" not in text
     assert "hotplate/image/inspect.py" not in text
-    # Each is reported once, not as what happened in the handling of another.
+    # Each is reported once, not as the context of another.
     assert "During handling" not in text
     assert done.ret == 1
 
 
-def test_an_image_that_is_not_there_is_wrong_usage(project, tmp_path):
+def test_missing_image_is_a_usage_error(project, tmp_path):
     project.makepyfile(test_it="def test_one(server):\n    pass\n")
     done = project.runpytest_subprocess(f"--image={tmp_path / 'none.qcow2'}")
     assert done.ret == 2
@@ -394,7 +394,7 @@ OUTCOMES = """
         ("'host', 'image'", 1),
     ],
 )
-def test_the_status_and_junit_say_whose_fault_it_is(project, tmp_path, raw_image, raised, status):
+def test_status_and_junit_have_the_outcome(project, tmp_path, raw_image, raised, status):
     image = raw_image(tmp_path / "web.raw")
     project.makepyfile(test_it=OUTCOMES.replace("NAMES", raised))
     done = project.runpytest_subprocess(f"--image={image}", "--junit-xml=junit.xml")
@@ -406,7 +406,7 @@ def test_the_status_and_junit_say_whose_fault_it_is(project, tmp_path, raw_image
         assert (expected in text) is (f"'{name}'" in raised)
 
 
-def test_a_test_that_needs_no_image_fails_as_ever_beside_a_host_error(project, tmp_path, raw_image):
+def test_failure_without_an_image_keeps_exit_status_1(project, tmp_path, raw_image):
     image = raw_image(tmp_path / "web.raw")
     project.makepyfile(
         test_it=OUTCOMES.replace("NAMES", "'host'"), test_own="def test_own():\n    assert 0\n"
@@ -414,7 +414,7 @@ def test_a_test_that_needs_no_image_fails_as_ever_beside_a_host_error(project, t
     assert project.runpytest_subprocess(f"--image={image}").ret == 1
 
 
-def test_a_wrong_setting_is_refused_with_its_source(project, tmp_path, monkeypatch, raw_image):
+def test_wrong_setting_is_refused_with_its_source(project, tmp_path, monkeypatch, raw_image):
     monkeypatch.setenv("HOTPLATE_MEMORY", "lots")
     project.makepyfile(test_it="def test_one(server):\n    pass\n")
     done = project.runpytest_subprocess(f"--image={raw_image(tmp_path / 'web.raw')}")
@@ -424,9 +424,7 @@ def test_a_wrong_setting_is_refused_with_its_source(project, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("where", ["/proc/hotplate", "/dev/null/below"])
-def test_a_cache_that_cannot_be_written_is_one_sentence(
-    project, tmp_path, monkeypatch, where, raw_image
-):
+def test_unwritable_cache_error_is_one_sentence(project, tmp_path, monkeypatch, where, raw_image):
     monkeypatch.setenv("HOTPLATE_CACHE", where)
     project.makepyfile(test_it="def test_one(server):\n    pass\n")
     done = project.runpytest_subprocess(f"--image={raw_image(tmp_path / 'web.raw')}")
@@ -437,7 +435,7 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(
     assert "Traceback" not in text
 
 
-def test_an_artifact_folder_that_cannot_be_written_is_one_sentence(project, tmp_path, raw_image):
+def test_unwritable_artifacts_error_is_one_sentence(project, tmp_path, raw_image):
     project.makepyfile(test_it="def test_one(server):\n    pass\n")
     image = raw_image(tmp_path / "web.raw")
     done = project.runpytest_subprocess(f"--image={image}", "--artifacts", "/proc/nowhere")
@@ -463,7 +461,7 @@ POOL = """
 
 
 @pytest.mark.parametrize(("words", "left"), [((), 0), (("--keep",), 2)])
-def test_the_databases_of_the_cloud_stay_with_keep_only(project, raw_image, words, left):
+def test_cloud_databases_are_kept_only_with_keep(project, raw_image, words, left):
     image = raw_image(project.path / "web.raw")
     project.makeconftest(POOL)
     project.makepyfile(test_it="def test_one(_supply):\n    raise AssertionError\n")
@@ -473,8 +471,8 @@ def test_the_databases_of_the_cloud_stay_with_keep_only(project, raw_image, word
     assert (cloud / "heat.log").exists()
 
 
-def test_a_test_for_a_hook_that_is_not_there_boots_nothing(project, tmp_path, raw_image):
-    """The manifest beside the image tells; this image could not even be booted."""
+def test_test_for_a_missing_hook_boots_no_server(project, tmp_path, raw_image):
+    """The manifest beside the image shows it; this image could not even be booted."""
     image = raw_image(tmp_path / "web.raw")
     digest = hashlib.sha256(image.read_bytes()).hexdigest()
     manifest = {"sha256": digest, "elements": {"heat-config-script": "", "vm": ""}}
@@ -495,8 +493,8 @@ def test_a_test_for_a_hook_that_is_not_there_boots_nothing(project, tmp_path, ra
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("mke2fs", path=SBIN) is None, reason="needs mke2fs on this host")
-def test_image_without_an_agent_is_named_and_not_waited_for(project, tmp_path):
-    """Its state "agent idle and polling" would never come; a stack needs no guest of ours."""
+def test_image_without_agent_is_named_and_not_waited_for(project, tmp_path):
+    """It would never reach "agent idle and polling"; a stack needs no guest of ours."""
     for each in ("etc", "usr"):
         (tmp_path / "root" / each).mkdir(parents=True)
     command = [
@@ -528,7 +526,7 @@ def test_image_without_an_agent_is_named_and_not_waited_for(project, tmp_path):
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
-def test_a_full_disk_is_the_hosts_fault(project, tmp_path, raw_image):
+def test_full_disk_is_a_host_error(project, tmp_path, raw_image):
     image = raw_image(tmp_path / "web.raw")
     (tmp_path / "full").mkdir()
     project.makepyfile(test_it="def test_one(server):\n    pass\n")

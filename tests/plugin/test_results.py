@@ -1,4 +1,4 @@
-"""What a run of pytest leaves of its tests, and what it does about a machine that is lost."""
+"""The report of a run of pytest, and the handling of a lost machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from hotplate.plugin.results import without
 
-# A pool of servers that are none, so that everything around them can be tried without a machine.
+# A pool of dummy servers, to test everything around them without a machine.
 CONFTEST = """
     from pathlib import Path
 
@@ -133,7 +133,7 @@ def last(project):
     return (project.path / "artifacts" / "last").resolve()
 
 
-def test_a_table_of_tests_by_images(project, images):
+def test_report_is_a_table_of_tests_by_images(project, images):
     done = run(project, images, test_it=TESTS)
     done.assert_outcomes(passed=6, failed=1, skipped=2)
     page = last(project) / "report.html"
@@ -153,26 +153,26 @@ def test_a_table_of_tests_by_images(project, images):
     assert rows[2][1].count('class="yes"') == rows[2][1].count('class="no"') == 1
     assert rows[3][1].count('class="off"') == 2
     links = re.findall(r'href="([^"]+)"', text)
-    # One a test that had a server; they are there, and they lead out of nowhere.
+    # One link for each test with a server; all exist, and none leaves the folder.
     assert len(links) == 6
     assert all((page.parent / link).is_file() for link in links)
     assert not any(link.startswith(("/", "..")) for link in links)
 
 
-def test_the_problem_and_the_wish_to_keep_reach_the_evidence(project, images):
+def test_problem_and_keep_option_reach_the_evidence(project, images):
     run(project, images[1:], test_it=TESTS)
     left = [path.read_text() for path in sorted(last(project).glob("server-*/report.html"))]
     assert left[0] == "test_word[db-a]:  False"
     assert "test_fails_on_db[db]: AssertionError: this is <db>" in left[2]
 
 
-def test_nothing_is_written_when_no_test_had_a_server(project, images):
+def test_report_is_not_written_when_no_test_had_a_server(project, images):
     done = run(project, images, test_it="def test_one(image):\n    pass\n")
     done.assert_outcomes(passed=2)
     assert not (project.path / "artifacts").exists()
 
 
-def test_a_lost_machine_is_tried_once_more_and_an_assertion_never(project, images):
+def test_lost_machine_is_retried_once_and_an_assertion_never(project, images):
     done = run(project, images[:1], "--junit-xml=junit.xml", test_lost=LOST)
     done.assert_outcomes(passed=1, failed=2)
     text = done.stderr.str()
@@ -197,18 +197,18 @@ def test_a_lost_machine_is_tried_once_more_and_an_assertion_never(project, image
     assert 'title="the machine was lost' in (last(project) / "report.html").read_text()
 
 
-def test_markers_say_what_a_test_needs(project, images):
+def test_markers_skip_tests_without_their_hooks(project, images):
     done = run(project, images[:1], "-rs", "-s", "--strict-markers", test_needs=NEEDS)
     done.assert_outcomes(passed=2, skipped=2, errors=1)
     done.stdout.fnmatch_lines(["*cold*", "*it is cold*", "*restored*"])
     text = done.stdout.str()
     assert "the image has no hook for puppet, salt" in text
     assert "the image has no hook for ansible" in text
-    # Also after one that could not even be asked.
+    # Also after a server that did not even answer.
     assert [text.count(f"given back server-{number}\n") for number in range(1, 6)] == [1] * 5
 
 
-def test_workers_of_xdist_share_one_folder(project, images):
+def test_xdist_workers_share_one_folder(project, images):
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     project.makeini("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")
     done = run(project, images, "-n2", test_it=TESTS)
@@ -232,7 +232,7 @@ def test_workers_of_xdist_share_one_folder(project, images):
         ("a.py::test_x[my-web.v2-[x]]", "my-web.v2", "a.py::test_x[[x]]"),
     ],
 )
-def test_the_name_without_the_image(nodeid, image, name):
+def test_without_removes_the_image_from_a_name(nodeid, image, name):
     assert without(nodeid, image) == name
 
 
@@ -247,7 +247,7 @@ WRITES = """
 """
 
 
-def test_what_a_failed_hook_wrote_stands_before_what_else_was_captured(project, images):
+def test_output_of_a_failed_hook_precedes_captured_text(project, images):
     text = run(project, images[:1], test_it=WRITES).stdout.str()
     assert "what the hook wrote, mine" in text
     assert text.index("boom in the hook") < text.index("forty lines")

@@ -1,4 +1,4 @@
-"""The servers of a stack by name, as a test asks for them; Heat is real, and no guest is there."""
+"""The servers of a stack by name, as a test asks for them; Heat is real, and there is no guest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ resources:
 
 
 class Remembered:
-    """Servers that are only remembered."""
+    """Servers that are only recorded."""
 
     networked = False
 
@@ -64,7 +64,7 @@ def made(tmp_path: Path) -> Iterator[StackUnderTest]:
         yield StackUnderTest.begin(testbed, tmp_path / "servers.yaml", {}).wait(seconds=60)
 
 
-def test_a_server_is_meant_by_its_resource_or_by_its_name(made: StackUnderTest) -> None:
+def test_server_is_found_by_its_resource_or_its_name(made: StackUnderTest) -> None:
     assert made.status == "CREATE_COMPLETE"
     web = made.server("web")
     assert str(web) == "front"
