@@ -1,18 +1,18 @@
-"""What is new in a console that is asked for as a whole, again and again."""
+"""Find the new lines of a console that is repeatedly fetched as a whole."""
 
 from __future__ import annotations
 
 from hotplate.events.log import clipped
 
 LINES = 30_000
-"""As many lines of one server are taken; a guest that writes more has what it has."""
+"""The most lines read of one server; later lines are ignored."""
 
 
 class ConsoleText:
     r"""The console of one server.
 
-    Nova hands out its end, of bounded length, so that the beginning moves on; a server that is
-    started anew may begin with an empty one.
+    Nova returns its end, of bounded length, so that the beginning moves on; the console of a
+    restarted server may begin empty.
 
     >>> console = ConsoleText()
     >>> console.new("a\nb\nc\n")
@@ -35,16 +35,16 @@ class ConsoleText:
     def new(self, text: str) -> list[str]:
         """Return the lines that were not there before.
 
-        One that has not ended is taken when it was the same before: it may be a prompt.
+        An unfinished line is returned once it is unchanged: it may be a prompt.
 
-        :param text: the console as it is now.
+        :param text: the present console.
         """
         lines = text.replace("\r\n", "\n").split("\n")
         last = lines.pop()
         fresh = lines[_shared(self._lines, lines) :]
         self._lines = lines
         if fresh and self._prompt:
-            # It was taken before it had ended.
+            # It was returned before it was finished.
             fresh = fresh[1:] if fresh[0] == self._prompt else fresh
             self._prompt = ""
         if last and last == self._open and last != self._prompt:
@@ -57,10 +57,10 @@ class ConsoleText:
 
 
 def _shared(before: list[str], now: list[str]) -> int:
-    """Return how many of the lines are those of before, or the end of those."""
+    """Return the number of lines that equal the earlier ones, or their end."""
     for start in range(len(before)):
         length = len(before) - start
-        # The first line may have lost its beginning.
+        # The first line may be cut at its beginning.
         same = now[:1] == before[start : start + 1] or (start > 0 and length > 1)
         if same and now[1:length] == before[start + 1 :]:
             return length

@@ -1,7 +1,7 @@
-"""Follows a stack in a cloud by asking again and again; what has changed becomes events.
+"""Follow a stack in a cloud by polling; changes become events.
 
-A cloud tells nothing by itself: Heat is asked for its events and for what it serves to each server,
-Nova for the servers and their consoles, in pauses that grow while nothing happens.
+A cloud sends no notifications: Heat is asked for its events and for the metadata of each server,
+Nova for the servers and their consoles, at intervals that grow while nothing happens.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from hotplate.timing.deadline import Deadline, Pauses
 PAUSE_SECONDS = 1.0
 LONGEST_PAUSE = 8.0
 AWAY_SECONDS = 120.0
-"""How long a cloud may not answer before it is given up."""
+"""How long a cloud may fail to answer before it is given up."""
 
 PAGE = 500
-"""How many of Heat's events are taken at once."""
+"""The number of Heat's events fetched at once."""
 
 
 @dataclass
 class Followed:
-    """What is known of one server."""
+    """The state of one server."""
 
     id: str
     name: str = ""
@@ -48,10 +48,10 @@ class Followed:
 
 
 class Following:
-    """Follows one stack; a context manager, which asks in a thread of its own.
+    """Follows one stack, in a thread of its own; a context manager.
 
     :param stack: its name, and ``stack_id`` its id.
-    :param directory: where the servers' consoles are written, a folder for each.
+    :param directory: the folder of the servers' consoles, one folder each.
     :ivar servers: by their id.
     """
 
@@ -88,13 +88,13 @@ class Following:
         self._thread.join(AWAY_SECONDS)
 
     def why(self) -> str:
-        """Why nothing more is to be expected: "" while the cloud answers."""
+        """Return the reason that following has ended: "" while the cloud answers."""
         return self._problem.message if self._problem is not None else ""
 
     def check(self) -> None:
-        """Ask once more, now.
+        """Poll once more, now.
 
-        :raises HotplateError: when the cloud does not answer any more.
+        :raises HotplateError: when the cloud no longer answers.
         """
         if self._problem is not None:
             raise self._problem
@@ -119,7 +119,7 @@ class Following:
                 pauses.reset()
 
     def _ask(self) -> None:
-        """Ask for everything once, and emit what has changed."""
+        """Poll everything once, and emit changes."""
         with self._cloud.translated("the stack's events"):
             self._take_events()
             if self._fresh or not self._tree.servers:
@@ -127,8 +127,8 @@ class Following:
                 self._tree.learn(heat.resources.list(self._stack_id, nested_depth=MOST_NESTED))
         for resource in self._tree.servers:
             self._look_at(resource)
-        # Behind the servers: their deployments are known when Heat's words on those come.  Where a
-        # service has not answered, they wait for the next time.
+        # After the servers: their deployments must be known before Heat's events of those. When a
+        # service did not answer, the events wait for the next poll.
         while self._fresh:
             each = self._fresh.pop(0)
             change = self._tree.change(each)
@@ -136,7 +136,7 @@ class Following:
             self._events.add(change, server=server or "")
 
     def _take_events(self) -> None:
-        """Take Heat's events that were not seen before, in their order."""
+        """Fetch Heat's new events, in order."""
         while True:
             page: Mapping[str, object] = {"marker": self._marker} if self._marker else {}
             listed = self._cloud.heat().events.list(
@@ -167,8 +167,8 @@ class Following:
             followed.name, followed.addresses = shown.name, addresses
             self._boot(followed, resource, shown)
         self._status(followed, shown)
-        # What the console says is of deployments that Heat served before.  Heat is asked each time:
-        # its event of a deployment comes before that, and one of another stack has no event here.
+        # Console lines refer to deployments that Heat served before. Heat is asked each time: its
+        # event of a deployment precedes the serving, and one of another stack has no event here.
         text = self._console(followed) if followed.status not in ("", "BUILD") else None
         self._serve(followed)
         lines = followed.console.new(text) if text is not None else []
@@ -196,7 +196,7 @@ class Following:
         self._events.add(boot, server=followed.id)
 
     def _status(self, followed: Followed, shown: Any) -> None:
-        """Emit another state of a server."""
+        """Emit a server's change of state."""
         status = str(shown.status)
         if status == followed.status:
             return
@@ -210,7 +210,7 @@ class Following:
             self._events.add(MachineExit(reason="guest-shutdown"), server=followed.id)
 
     def _serve(self, followed: Followed) -> None:
-        """Emit what Heat serves to a server, where that has changed."""
+        """Emit the deployments that Heat serves to a server, when they have changed."""
         with self._cloud.translated("what Heat serves to a server"):
             configs = self._cloud.heat().software_deployments.metadata(server_id=followed.id)
         deployments = served.deployments(configs, self._tree)
@@ -237,7 +237,7 @@ class Following:
 
 
 def folder_name(server: str) -> str:
-    """Return what the folder of a server is called."""
+    """Return the name of a server's folder."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", server).strip("-.")[:60] or "server"
 
 

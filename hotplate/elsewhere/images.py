@@ -1,4 +1,4 @@
-"""The image under test in a cloud: uploaded for one run, or one that is there."""
+"""The image under test in a cloud: uploaded for one run, or an existing one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hotplate.image.plan import Layout
 from hotplate.timing.deadline import Deadline, retry
 
 UPLOAD_SECONDS = 600.0
-"""How long Glance may take for any part of an upload, or to make an image of it."""
+"""Time limit of Glance for each part of an upload, and for its import."""
 
 SHA256 = "hotplate_sha256"
-"""The property of an uploaded image that has its content's hash."""
+"""The property of an uploaded image with its content's hash."""
 
 BAD_REQUEST, CONFLICT, UNSUPPORTED = 400, 409, 415
 
 
 def find(cloud: OsCloud, name: str) -> str:
-    """Return the id of an image that is there, by its name or id.
+    """Return the id of an existing image, by its name or id.
 
     :raises UsageError: when there is none, or several.
     """
@@ -46,13 +46,13 @@ def find(cloud: OsCloud, name: str) -> str:
 
 
 def upload(cloud: OsCloud, image: Image, run: Run) -> str:
-    """Upload an image for a run, and wait until servers can boot it; returns its id.
+    """Upload an image for a run, wait until servers can boot it, and return its id.
 
-    It is named and tagged after the run, so that it is known whatever becomes of us.
+    It is named and tagged after the run, so that it can be found whatever happens to this process.
 
     :raises UsageError: when the file alone is not the image.
     :raises ImageError: when Glance refuses it.
-    :raises HostError: when there is no room for it.
+    :raises HostError: when the cloud has no room for it.
     """
     _check_is_one_file(image)
     with cloud.translated("a new image"):
@@ -99,7 +99,7 @@ def _check_is_one_file(image: Image) -> None:
 
 
 def _check(cloud: OsCloud, image: Image, answer: Any) -> None:
-    """Raise what Glance's answer to a part of an upload says, unless that is fine."""
+    """Raise the error in Glance's answer to a part of an upload, if any."""
     from openstack import exceptions
 
     try:

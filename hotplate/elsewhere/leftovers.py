@@ -1,4 +1,4 @@
-"""What runs have made in a cloud, found by its tags and names, and taken away again."""
+"""Find the resources of runs in a cloud by tags and names, and remove them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 STACK, KEY_PAIR, IMAGE = "stack", "key pair", "image"
 ORDER = (STACK, KEY_PAIR, IMAGE)
-"""Servers go before the image that they boot."""
+"""Servers are removed before the image that they boot."""
 
 DELETE_SECONDS = 600.0
 TRIES = 3
-"""How often a stack is deleted whose deletion failed."""
+"""The number of attempts to delete a stack."""
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """One thing that a run has made.
+    """One resource of a run.
 
     :param kind: one of :data:`ORDER`.
     """
@@ -36,9 +36,9 @@ class Leftover:
 
 
 def find(cloud: OsCloud) -> list[Leftover]:
-    """Return all that runs have made in a project, in the order in which it is to go.
+    """Return all resources of runs in a project, in the order of their removal.
 
-    What has the tag, and a name that no run gives, is somebody else's.
+    A resource with the tag, but a name that no run gives, is not ours.
 
     :raises HotplateError: when the cloud does not answer.
     """
@@ -61,22 +61,22 @@ def find(cloud: OsCloud) -> list[Leftover]:
 
 
 def of(cloud: OsCloud, run: Run) -> list[Leftover]:
-    """Return what one run has made."""
+    """Return the resources of one run."""
     return [each for each in find(cloud) if each.run == run]
 
 
 def remove(
     cloud: OsCloud, leftovers: Iterable[Leftover], *, say: Callable[[str], None] = lambda _: None
 ) -> list[str]:
-    """Take things away, and wait until they are gone.
+    """Remove resources, and wait until they are gone.
 
-    :param say: called with each thing that is gone.
-    :return: what could not be taken away, a sentence each.
+    :param say: called with each removed resource.
+    :return: a sentence for each resource that could not be removed.
     """
     problems: list[str] = []
     failed: set[Run] = set()
     for each in sorted(leftovers, key=lambda one: ORDER.index(one.kind)):
-        # An image is in use while the servers of its stack are there.
+        # An image is in use while its stack has servers.
         if each.run in failed and each.kind == IMAGE:
             problems.append(f"the {each} was left, as servers may use it")
             continue

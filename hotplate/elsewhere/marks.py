@@ -1,4 +1,4 @@
-"""By what the things of a run are known in a cloud: names and tags that hold the run's id."""
+"""The marks of a run's resources in a cloud: names and tags with the run's id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Self
 from hotplate import locks
 
 TAG = "hotplate-test"
-"""Each stack and image that a run makes has it, besides the tag of the run."""
+"""The tag of all stacks and images of runs, besides the tag of the run."""
 
 _PREFIX = "hotplate-"
 _NAME = re.compile(_PREFIX + r"(\d{8}t\d{6}z-[0-9a-f]{6}-[0-9a-f]{8})(?:-\d+)?")
@@ -28,7 +28,7 @@ _TIME = "%Y%m%dt%H%M%Sz"
 class Run:
     """One run.
 
-    :param id: when it began, a hash of its host's name, and chance.
+    :param id: the time of its start, a hash of its host's name, and a random part.
 
     >>> run = Run("20260102t030405z-0a1b2c-01234567")
     >>> run.name
@@ -46,38 +46,38 @@ class Run:
 
     @classmethod
     def of(cls, name: str) -> Self | None:
-        """Return the run whose thing has that name or tag, None for what is no run's.
+        """Return the run whose resource has that name or tag, None for any other name.
 
-        A run of several stacks has a number behind the name of each.
+        In a run of several stacks, each stack's name ends in a number.
         """
         match = _NAME.fullmatch(name)
         return cls(match[1]) if match else None
 
     @property
     def name(self) -> str:
-        """The name of its stack, its image and its key pair, and its tag."""
+        """Return the name of its stack, its image and its key pair, which is also its tag."""
         return f"{_PREFIX}{self.id}"
 
     @property
     def tags(self) -> list[str]:
-        """The tags of its stack and its image."""
+        """Return the tags of its stack and its image."""
         return [TAG, self.name]
 
     @property
     def is_of_this_host(self) -> bool:
-        """Whether it began on this host, as far as its name tells."""
+        """Return whether it began on this host, by its name."""
         return self.id.split("-")[1] == _host()
 
     @property
     def age(self) -> float:
-        """Seconds since it began."""
+        """Return the seconds since it began."""
         return time.time() - calendar.timegm(time.strptime(self.id.split("-")[0], _TIME))
 
     @contextlib.contextmanager
     def going_on(self, folder: Path) -> Iterator[None]:
-        """Let others of this host know that it goes on, until the block ends or we are killed.
+        """Mark it as running on this host, until the block ends or this process is killed.
 
-        :param folder: where the runs of this host are known.
+        :param folder: the folder of this host's runs.
         """
         mine = folder / self.id
         with locks.exclusive(mine, make=True):
@@ -88,7 +88,7 @@ class Run:
                     mine.rmdir()
 
     def goes_on(self, folder: Path) -> bool:
-        """Whether it goes on on this host."""
+        """Return True when it is running on this host."""
         try:
             with locks.exclusive(folder / self.id, wait=False):
                 return False

@@ -1,4 +1,4 @@
-"""A cloud of ``clouds.yaml``: asked by openstacksdk and python-heatclient, its errors sentences."""
+"""A cloud of ``clouds.yaml``, queried by openstacksdk and python-heatclient."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hotplate.errors import HostError, HotplateError, UsageError
 from hotplate.events.log import EventLog
 
 ANSWER_SECONDS = 60.0
-"""How long an answer is waited for, where ``clouds.yaml`` has no ``api_timeout``."""
+"""How long to wait for an answer, when ``clouds.yaml`` has no ``api_timeout``."""
 
 UNAUTHORIZED, FORBIDDEN, TOO_LARGE = 401, 403, 413
 
 
 class OsCloud:
-    """A cloud that somebody else runs; also what :class:`hotplate.stacks.stack.Stack` asks.
+    """A remote cloud; also the cloud of :class:`hotplate.stacks.stack.Stack`.
 
     ::
 
@@ -43,7 +43,7 @@ class OsCloud:
         :raises UsageError: when ``clouds.yaml`` has no such cloud, or its credentials are refused.
         :raises HostError: when it cannot be reached, or has no Heat.
         """
-        # Loaded here: it takes half a second.
+        # Imported here: it takes half a second.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import openstack
@@ -81,10 +81,10 @@ class OsCloud:
 
     @contextlib.contextmanager
     def translated(self, what: str) -> Iterator[None]:
-        """Turn what the clients raise in the block into an error that is one sentence.
+        """Turn the clients' exceptions in the block into an error of one sentence.
 
-        :param what: what the cloud is asked for.
-        :raises HotplateError: says what it answered, and whose fault that is.
+        :param what: the request, as a noun.
+        :raises HotplateError: with the cloud's answer, and of the kind of its cause.
         """
         from heatclient import exc
         from keystoneauth1 import exceptions as auth
@@ -96,7 +96,7 @@ class OsCloud:
             raise self.error_of(error, what) from error
 
     def error_of(self, error: Exception, what: str) -> HotplateError:
-        """Return what a client's exception says, as an error that is one sentence."""
+        """Return a client's exception as an error of one sentence."""
         from keystoneauth1 import exceptions as auth
         from openstack import exceptions as sdk
 
@@ -131,7 +131,7 @@ class OsCloud:
 
 
 def status_of(error: Exception) -> int:
-    """Return the HTTP status behind a client's exception, 0 where there is none."""
+    """Return the HTTP status of a client's exception, 0 when there is none."""
     for name in ("http_status", "status_code", "code"):
         value = getattr(error, name, None)
         if isinstance(value, int):
@@ -140,7 +140,7 @@ def status_of(error: Exception) -> int:
 
 
 def one_line(error: object) -> str:
-    """Return an exception's words as a line of bounded length."""
+    """Return an exception's message as a line of bounded length."""
     words = " ".join(str(error).removeprefix("ERROR: ").split())
     return words[:400] or type(error).__name__
 

@@ -1,4 +1,4 @@
-"""What one run has in a project: a key pair, an image and a stack, and nothing when it ends."""
+"""The resources of one run in a project: a key pair, an image and a stack, removed at its end."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from hotplate.image.inspect import Image
 
 
 class Project:
-    """The things of one run; a context manager, which takes them away.
+    """The resources of one run; a context manager, which removes them.
 
-    Whatever ends the block, what the run has made is sought by its tags and names: also what a
-    cloud made of a request whose answer never came.
+    However the block ends, the run's resources are found by their tags and names, also those of a
+    request whose answer never came.
 
-    :param runs: the folder in which this host knows the runs that go on.
+    :param runs: the folder with this host's present runs.
     :param uninterrupted: a context manager in which signals wait.
     :param keep: leave everything in the cloud.
-    :param say: called with what goes on, in sentences.
-    :ivar left: what could not be taken away, a sentence each.
+    :param say: called with progress, in sentences.
+    :ivar left: a sentence for each resource that could not be removed.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class Project:
         self._owned.close()
 
     def make_key_pair(self) -> str:
-        """Make the key pair; returns its name."""
+        """Make the key pair; return its name."""
         line = f"{self.key.get_name()} {self.key.get_base64()} {self.run.name}"
         with self.cloud.translated("a key pair"):
             self.cloud.sdk.compute.create_keypair(name=self.run.name, public_key=line)
         return self.run.name
 
     def make_image(self, image: Image) -> str:
-        """Upload the image; returns its id. See :func:`hotplate.elsewhere.images.upload`."""
+        """Upload the image; return its id. See :func:`hotplate.elsewhere.images.upload`."""
         return images.upload(self.cloud, image, self.run)
 
     def _take_away(self) -> None:

@@ -1,4 +1,4 @@
-"""What a cloud says when it does not do what it is asked, told apart by who has to act."""
+"""The messages with which a cloud refuses a request, sorted by who has to act."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hotplate.errors import HotplateError, Outcome, error_of
 
 @dataclass(frozen=True)
 class Refusal:
-    """One way in which Heat, Nova, Neutron, Glance or Cinder refuses.
+    """One kind of refusal by Heat, Nova, Neutron, Glance or Cinder.
 
-    :param pattern: of the service's own words; its groups fill the sentence and the hint.
-    :param outcome: whose fault it is.
+    :param pattern: of the service's message; its groups fill the sentence and the hint.
+    :param outcome: the outcome that it means.
     :param sentence: with ``{cloud}`` for the cloud's name.
-    :param hint: what to do, in the same way.
+    :param hint: the remedy, filled in the same way.
     """
 
     pattern: str
@@ -37,14 +37,14 @@ REFUSALS = (
         NO_SUCH,
         LIST,
     ),
-    # Neutron's client, which Heat asks for a network, a subnet or a port by name.
+    # Neutron's client, which Heat uses to find a network, a subnet or a port by name.
     Refusal(
         r"Unable to find (?P<kind>\w+) with name or id '(?P<name>[^']*)'",
         Outcome.FAILED,
         NO_SUCH,
         LIST,
     ),
-    # openstacksdk, which newer Heats ask.
+    # openstacksdk, which newer versions of Heat use.
     Refusal(r"No (?P<kind>\w+) found for (?P<name>[^\s,;]+)", Outcome.FAILED, NO_SUCH, LIST),
     Refusal(
         r"Multiple possible networks found",
@@ -81,7 +81,7 @@ REFUSALS = (
 
 
 def refusal(cloud: str, words: str) -> HotplateError | None:
-    """Return what a cloud's words mean, None where nothing is known of them.
+    """Return the error that a cloud's message means, None for an unknown message.
 
     :param cloud: its name in ``clouds.yaml``.
 
@@ -101,5 +101,5 @@ def refusal(cloud: str, words: str) -> HotplateError | None:
 
 
 def _kind(word: str) -> str:
-    """Return a kind as the ``openstack`` command calls it."""
+    """Return a kind by the ``openstack`` command's name."""
     return {"key": "keypair", "securitygroup": "security group"}.get(word.lower(), word.lower())

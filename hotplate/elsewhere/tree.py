@@ -18,7 +18,7 @@ class Resource:
     """One resource.
 
     :param stack: the id of its stack.
-    :param physical: its id in the service that has it.
+    :param physical: its id in its service.
     """
 
     stack: str
@@ -28,7 +28,7 @@ class Resource:
 
 
 class StackTree:
-    """The resources of one stack; also what :mod:`hotplate.cloud.served` names deployments by.
+    """The resources of one stack; :mod:`hotplate.cloud.served` names deployments by it.
 
     :param name: of the stack, and ``identity`` its id.
     """
@@ -40,7 +40,7 @@ class StackTree:
         self._within: dict[str, tuple[str, str]] = {}
 
     def learn(self, listed: Iterable[Any]) -> None:
-        """Take in what ``resources.list`` answers, with ``nested_depth``."""
+        """Add the answer of ``resources.list`` with ``nested_depth``."""
         for each in listed:
             links = {link["rel"]: link["href"] for link in each.links}
             stack = stack_of(links.get("stack", "")) or self._id
@@ -53,13 +53,13 @@ class StackTree:
 
     @property
     def servers(self) -> list[Resource]:
-        """The servers that there are."""
+        """Return the existing servers."""
         return [
             each for each in self._resources.values() if each.type in SERVER_TYPES and each.physical
         ]
 
     def label(self, stack_id: str, resource: str) -> str:
-        """Return the name of a resource with those that it is nested in."""
+        """Return the name of a resource, with the names of those that it is nested in."""
         words = [resource]
         while stack_id in self._within and len(words) <= MOST_NESTED:
             stack_id, outer = self._within[stack_id]
@@ -67,9 +67,9 @@ class StackTree:
         return ".".join(words)
 
     def change(self, event: Any) -> StackResource:
-        """Return what an event of Heat's API says.
+        """Return the change in an event of Heat's API.
 
-        Its list has no types; those are the resources' (heat/api/openstack/v1/events.py).
+        Events have no types; those are taken from the resources (heat/api/openstack/v1/events.py).
         """
         links = {link["rel"]: link["href"] for link in event.links}
         stack = stack_of(links.get("stack", "")) or self._id
@@ -90,7 +90,7 @@ class StackTree:
 
 
 def stack_of(href: str) -> str:
-    """Return the id of the stack that an address of Heat's leads to, "" when it leads to none.
+    """Return the id of the stack in an URL of Heat's, "" when it has none.
 
     >>> stack_of("http://heat/v1/project/stacks/web/1234")
     '1234'

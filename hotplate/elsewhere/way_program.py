@@ -1,4 +1,4 @@
-"""A program that carries a connection: what it writes besides, and how it ended."""
+"""A program that carries a connection: its messages, and its end."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from collections.abc import Mapping
 from typing import IO
 
 COMPLAINT_BYTES = 4096
-"""What is kept of the end of what a program complains of."""
+"""The size of the kept end of a program's messages."""
 
 LINES = 4
-"""Lines of it that are quoted."""
+"""The number of quoted lines."""
 
 END_SECONDS = 1.0
-"""How long the rest of it is waited for, when the program has ended and its children have not."""
+"""How long to wait for the rest of the messages, when the program has ended but its children have
+not.
+"""
 
 OF_THE_SERVER = re.compile(r"open failed: connect failed: ")
-"""What ssh says when a jump host let it in, and could not reach what is behind (OpenSSH's
+"""The message of ssh when a jump host accepted it but could not reach the server (OpenSSH's
 ``channel_input_open_failure``)."""
 
 OF_A_JUMP = "UNKNOWN port 65535"
-"""How ssh calls a jump host that it reaches by another one, when it loses it."""
+"""The name that ssh gives a jump host behind another one, when it loses the connection."""
 
 FOR_GOOD = re.compile(
     r"Permission denied|Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED|"
     r"administratively prohibited|Bad configuration option|Bad owner or permissions"
 )
-"""What a jump host, or this host's ssh, says in the same way the next time."""
+"""Messages of a jump host, or this host's ssh, that a retry will not change."""
 
 
 class WayProgram:
@@ -40,8 +42,8 @@ class WayProgram:
 
     :param command: for a shell.
     :param end: its end.
-    :param environment: all that it has of variables.
-    :param jump: the jump host that it goes by; "" for a ``ProxyCommand``.
+    :param environment: its whole environment.
+    :param jump: the jump host that it uses; "" for a ``ProxyCommand``.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class WayProgram:
             start_new_session=True,
         )
         assert self._process.stderr is not None
-        # Read on and on: a full pipe would stop the program.
+        # Read continuously: a full pipe would stop the program.
         self._reader = threading.Thread(
             target=self._keep_tail, args=(self._process.stderr,), daemon=True
         )
@@ -67,12 +69,12 @@ class WayProgram:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended by itself."""
+        """Return whether it has ended by itself."""
         return self._process.poll() is not None
 
     @property
     def complaint(self) -> str:
-        """The last lines that it wrote to its standard error, as one."""
+        """Return the last lines of its standard error, as one line."""
         if self.has_ended:
             self._reader.join(END_SECONDS)
         lines = bytes(self._tail).decode(errors="replace").splitlines()
@@ -80,7 +82,7 @@ class WayProgram:
 
     @property
     def is_refused(self) -> bool:
-        """Whether it has ended without a way as far as the server, on the jump host's account."""
+        """Return whether it ended before it reached the server, because of the jump host."""
         if not self.jump or not self.has_ended or not self._process.returncode:
             return False
         text = self.complaint
@@ -88,11 +90,11 @@ class WayProgram:
 
     @property
     def is_refused_for_good(self) -> bool:
-        """Whether the next try will end in the same way."""
+        """Return whether a retry would end in the same way."""
         return self.is_refused and bool(FOR_GOOD.search(self.complaint))
 
     def end(self) -> None:
-        """End it, and what it has started."""
+        """End it and its children."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

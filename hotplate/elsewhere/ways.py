@@ -1,4 +1,4 @@
-"""Ways to port 22 of a server in a cloud: straight, by a jump host, or as an ssh config says."""
+"""Connections to port 22 of a server in a cloud: direct, by a jump host, or by an ssh config."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 CONNECT_SECONDS = 10.0
 HANDED_SECONDS = 60.0
-"""How long a ProxyCommand may take until it hands a connection over."""
+"""Time limit for a ProxyCommand to hand a connection over."""
 
 SSH_PORT = 22
 KEPT = ("HOME", "PATH", "USER", "LOGNAME", "SSH_AUTH_SOCK", "LANG", "LC_ALL", "PYTHONPATH")
-"""What programs of ssh are given of the environment."""
+"""The environment variables passed to programs of ssh."""
 
 _NOT_ROOT = 'Please login as the user "'
-"""What cloud-init lets root's ``authorized_keys`` print (``disable_root_opts``)."""
+"""The message in root's ``authorized_keys`` by cloud-init (``disable_root_opts``)."""
 
 
 @dataclass(frozen=True)
 class WayOptions:
-    """How servers are reached, as the command line has it.
+    """The options for connections to servers, as on the command line.
 
     :param jump: a jump host for ssh, ``[USER@]HOST[:PORT]``, or several with commas between them;
         "" for none.
     :param config: a file for ``ssh -F``, which may name a ``ProxyJump``, a ``ProxyCommand``, a
         ``User`` and an ``IdentityFile`` for a server's address.
-    :param user: who logs in; "" for whom the config names, root, or whom cloud-init names then.
+    :param user: the user to log in as; "" for the config's, root, or the one that cloud-init names.
     :param environment: of this process.
     """
 
@@ -54,7 +54,7 @@ class WayOptions:
 class Ways:
     """Makes connections to servers; a context manager, which ends the programs that carry them.
 
-    :param options: how.
+    :param options: for the connections.
     :param key: of the session's key pair.
     :raises UsageError: when the ssh config cannot be read.
     """
@@ -78,13 +78,13 @@ class Ways:
     def log_in(self, address: str, deadline: Deadline) -> tuple[Ssh, bool]:
         """Log in to a server, and become root.
 
-        :param deadline: until when its ssh server is waited for.
-        :return: the connection, and whether the session's own key was taken.
+        :param deadline: how long to wait for its ssh server.
+        :return: the connection, and whether the session's own key was accepted.
         :raises DeadlineExceeded: when no ssh server answers in time.
-        :raises SubjectError: when it lets nobody in.
-        :raises HostError: when a jump host gives no way to it; says what ssh had to say of that.
+        :raises SubjectError: when it refuses the login.
+        :raises HostError: when a jump host refuses the connection; quotes ssh.
         """
-        # What was in the way of an earlier one is no reason now.
+        # The failure of an earlier program is no reason any more.
         self._programs = [each for each in self._programs if not each.has_ended]
         config = self._lookup(address)
         user = self._options.user or str(config.get("user", ROOT))
@@ -93,8 +93,8 @@ class Ways:
         if (named := _named_instead(way)) is None:
             return way, way.key is self._key
         if len(keys) > 1:
-            # Where the config has a key for root, that is the one to take.  Asked for once: a
-            # server that lets somebody in will not take another key later.
+            # A root key of the config is preferred. It is tried only once: a server that has let
+            # one user in will not accept another key later.
             once = Deadline(0, deadline.what)
             with contextlib.suppress(SubjectError, DeadlineExceeded):
                 other = self._attach(address, user, keys[1:], once)
@@ -108,8 +108,8 @@ class Ways:
     def connect(self, address: str) -> socket.socket:
         """Return a connection to a server's ssh.
 
-        :raises OSError: when there is none, for now.
-        :raises HostError: when a jump host has refused, and would again.
+        :raises OSError: when there is none at present.
+        :raises HostError: when a jump host has refused, and would refuse again.
         """
         if (last := self._last_ended()) is not None and last.is_refused_for_good:
             raise _refused(last, address)
@@ -140,7 +140,7 @@ class Ways:
         return way
 
     def _last_ended(self) -> WayProgram | None:
-        """Return the program that ended last, and forget those that ended before it."""
+        """Return the program that ended last, and drop those that ended before it."""
         ended = [each for each in self._programs if each.has_ended]
         self._programs = [each for each in self._programs if each not in ended[:-1]]
         return ended[-1] if ended else None
@@ -149,9 +149,9 @@ class Ways:
         return dict(self._config.lookup(address)) if self._config is not None else {}
 
     def _jump_command(self, jump: str, *, host: str, port: int) -> str:
-        """Return the program whose input and output lead to a server by way of jump hosts.
+        """Return the command whose input and output reach a server by jump hosts.
 
-        :param jump: them, with commas between, as ``ssh -J`` takes them.
+        :param jump: the jump hosts, separated by commas, as for ``ssh -J``.
         """
         *others, last = jump.split(",")
         words = [host_tools.find_tool("ssh"), "-o", "BatchMode=yes"]
@@ -165,10 +165,10 @@ class Ways:
     def _through(
         self, command: str, *, by_descriptor: bool = False, jump: str = ""
     ) -> socket.socket:
-        """Start a program that carries a connection, and return its end.
+        """Start a program that carries a connection, and return our end of it.
 
         :param by_descriptor: the program hands the connection over, and ends (ProxyUseFdpass).
-        :param jump: the jump hosts that it goes by.
+        :param jump: the jump hosts that it uses.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -186,7 +186,7 @@ class Ways:
 
 
 def check(options: WayOptions) -> None:
-    """Find what is wrong with the options before anything is made.
+    """Check the options before any resource is made.
 
     :raises UsageError: when the ssh config cannot be read.
     """
@@ -205,7 +205,7 @@ def _ssh_url(jump: str) -> str:
 
 
 def _refused(program: WayProgram, address: str) -> HostError:
-    """Return what a jump host's refusal is: nothing that the image could mend."""
+    """Return the error of a jump host's refusal, for which no image is to blame."""
     return HostError(
         f'the jump host "{program.jump}" gives no way to {address}: {one_line(program.complaint)}',
         hint=f"ssh -J {program.jump} {address}",
@@ -222,7 +222,7 @@ def _read(path: Path | None) -> paramiko.SSHConfig | None:
 
 
 def _identities(config: Mapping[str, object]) -> list[paramiko.PKey]:
-    """Return the keys that an ssh config names, as far as they can be read without asking."""
+    """Return the keys named in an ssh config that can be read without a passphrase."""
     named = config.get("identityfile")
     keys = []
     for path in named if isinstance(named, list) else ():
@@ -232,7 +232,7 @@ def _identities(config: Mapping[str, object]) -> list[paramiko.PKey]:
 
 
 def _named_instead(way: Ssh) -> str | None:
-    """Return whom cloud-init wants to log in instead of root, None when root is let in."""
+    """Return the user that cloud-init wants instead of root, None when root is accepted."""
     if way.user != ROOT:
         return None
     answer: CommandResult = way.run("true")

@@ -1,4 +1,4 @@
-"""The embedded cloud as somebody else's: served over HTTP, its guests played."""
+"""The embedded cloud as a remote one: served over HTTP, its guests played."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import tiny_disk
 
-# The helpers beside the tests are imported by name.
+# The helper modules beside the tests are imported by name.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "cloud"))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -35,7 +35,7 @@ from hotplate.testbed.testbed import Testbed
 
 
 class PlayedServer(PlayedMachine):
-    """A played guest whose console can be asked for."""
+    """A played guest with a readable console."""
 
     written: dict[str, list[str]] = {}
 
@@ -46,9 +46,9 @@ class PlayedServer(PlayedMachine):
 
 @dataclass
 class SomeCloud:
-    """A cloud, and a person with its ``clouds.yaml``.
+    """A cloud, and a user with its ``clouds.yaml``.
 
-    :param roles: how the guests behave, by the names of their servers.
+    :param roles: the behaviour of the guests, by the names of their servers.
     """
 
     testbed: Testbed
@@ -57,15 +57,15 @@ class SomeCloud:
     boots: int = 0
 
     def role(self, folder: str) -> Guest:
-        """How a guest behaves; the folder of a second server of a name has a number."""
+        """Return a guest's behaviour; the folder of a second server of a name ends in a number."""
         return self.roles.get(re.sub(r"-\d+$", "", folder), Guest())
 
     def reboot(self) -> None:
-        """A played guest has no button; it counts how often it was pressed."""
+        """Count the reboots: a played guest has no button."""
         self.boots += 1
 
     def keys(self) -> set[str]:
-        """The public keys that Nova gives to the guests."""
+        """Return the public keys that Nova gives to the guests."""
         servers = self.testbed.cloud.servers.all()
         lines = [line for each in servers for line in each.spec.public_keys.values()]
         return {line.split()[1] for line in lines}
@@ -79,7 +79,7 @@ class SomeCloud:
         }
 
     def start(self, *words: object, cloud: str = "hotplate") -> subprocess.Popen[str]:
-        """Begin ``hotplate test --os-cloud``."""
+        """Start ``hotplate test --os-cloud``."""
         return subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", "hotplate", "test", "--os-cloud", cloud),
@@ -95,7 +95,7 @@ class SomeCloud:
         )
 
     def run(self, *words: object, cloud: str = "hotplate") -> subprocess.CompletedProcess[str]:
-        """Run it to its end, here: what it imports is there already."""
+        """Run it to its end, in this process: its modules are already imported."""
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
@@ -108,14 +108,14 @@ class SomeCloud:
         return done
 
     def try_it(self, *words: object) -> subprocess.CompletedProcess[str]:
-        """Test the image of this folder."""
+        """Test the image in this folder."""
         return self.run("played.raw", "--patience", "20", *words)
 
     def verdict(self) -> dict[str, Any]:
         return json.loads((self.folder / "artifacts" / "last" / "verdict.json").read_text())
 
     def what_there_is(self) -> dict[str, list[str]]:
-        """All that is in the project, by its kind."""
+        """Return everything in the project, by its kind."""
         cloud = self.testbed.cloud
         with sdk.connect(load_envvars=False, **self.login()) as openstack:
             listed = {
@@ -167,7 +167,7 @@ def some_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SomeCloud]:
 
 @pytest.fixture
 def cloud(some_cloud: SomeCloud) -> Iterator[SomeCloud]:
-    """The module's cloud, in which a test leaves nothing."""
+    """The module's cloud; fails when a test leaves a resource in it."""
     before = some_cloud.what_there_is()
     some_cloud.roles.clear()
     yield some_cloud
@@ -175,6 +175,6 @@ def cloud(some_cloud: SomeCloud) -> Iterator[SomeCloud]:
 
 
 def _default_signals() -> None:
-    # Where the tests were started with & or nohup, SIGINT and SIGHUP are ignored.
+    # When the tests were started with & or nohup, SIGINT and SIGHUP are ignored.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

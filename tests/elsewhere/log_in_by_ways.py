@@ -1,7 +1,7 @@
-"""Run on a host of ``ssh_hosts.py``: logs in to a server, and prints as JSON what came of it.
+"""Log in to a server, on a host of ``ssh_hosts.py``, and print the result as JSON.
 
-Its word is a JSON object: ``key`` (file), ``address``, ``jump``, ``config`` (file), and ``until``
-(a part of what is said at last; it is tried until then, at most so often).
+The argument is a JSON object: ``key`` (file), ``address``, ``jump``, ``config`` (file), and
+``until`` (a part of the final message; the login is repeated up to a limit until it appears).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
     until = words.get("until", "")
     with Ways(options, key=key) as ways:
         for _ in range(TRIES if until else 1):
-            # Long where it is to succeed; short, and again, where it is to fail at its end.
+            # Long when it is to succeed; short, and repeated, when it is to fail at its end.
             came = attempt(ways, words["address"], Deadline(1.0 if until else 300.0, "ssh"))
             if until in came.get("message", ""):
                 break

@@ -1,7 +1,7 @@
 """Hosts with OpenSSH's own server, each in network, mount and process namespaces of its own.
 
-Nothing of this host's ssh is used: users, keys and settings are theirs, ``/run`` and ``/etc/ssh``
-are empty, and the home of who runs ``ssh`` is a folder of the test.
+They use no ssh files of this host: users, keys and settings are theirs, ``/run`` and ``/etc/ssh``
+are empty, and the home of the user of ``ssh`` is a folder of the test.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pytest
 SECONDS = 600
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 USERS = ("root", "jump", "shut", "stranger")
-"""All are user 0, who alone may read the folders of a test; each has rights of their own."""
+"""All are user 0, the only one that can read the folders of a test; each has different rights."""
 
 CONFIG = """\
 Port 22
@@ -43,8 +43,8 @@ Match User stranger
     AuthorizedKeysFile none
 """
 
-# The first process of a host reads from the test: when that goes, however it goes, the namespaces
-# end, and all that runs in them.
+# The first process of a host reads from the test: when the test ends, in whatever way, the
+# namespaces end with all their processes.
 BEGIN = """\
 set -eu
 mount -t tmpfs -o mode=755 none /run
@@ -88,7 +88,7 @@ class Host:
 
     @property
     def public_key(self) -> str:
-        """Of the server, type and key."""
+        """Return the server's public key, type and key."""
         return " ".join((self.folder / "host_key.pub").read_text().split()[:2])
 
     def let_in(self, *public_keys: str) -> None:
@@ -96,7 +96,7 @@ class Host:
 
     @property
     def log(self) -> str:
-        """What its server wrote."""
+        """Return the log of its server."""
         return (self.folder / "log").read_text()
 
 
@@ -109,7 +109,7 @@ class Lab:
         self._networks = itertools.count(1)
 
     def host(self, name: str, *, server: bool = True) -> Host:
-        """Start a host, with a server or without."""
+        """Start a host, with or without an ssh server."""
         folder = self._folder / name
         (folder / "home" / ".ssh").mkdir(parents=True, mode=0o700)
         make_key(folder / "host_key")
@@ -140,7 +140,7 @@ class Lab:
         return Host(name, folder, process)
 
     def connect(self, one: Host, other: Host) -> tuple[str, str]:
-        """Lay a cable between two hosts; returns their addresses on it."""
+        """Connect two hosts by a cable; return their addresses on it."""
         number = next(self._networks)
         link = f"net{number}"
         ends = [f"{link} netns {each.process.pid}" for each in (one, other)]
@@ -154,7 +154,7 @@ class Lab:
 
 @contextlib.contextmanager
 def lab(folder: Path) -> Iterator[Lab]:
-    """Have hosts for as long as the context lasts; skips where this host gives no namespaces."""
+    """Provide hosts while the context lasts; skip when this host has no namespaces."""
     if os.geteuid() != 0:
         pytest.skip("needs root for namespaces with users of their own")
     for program in ("sshd", "ssh", "ssh-keygen", "ip", "unshare", "nsenter"):
@@ -169,7 +169,7 @@ def lab(folder: Path) -> Iterator[Lab]:
 
 
 def make_key(path: Path) -> str:
-    """Make a key pair; returns the public key."""
+    """Make a key pair; return the public key."""
     words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", path.name, "-f", str(path)]
     subprocess.run(words, check=True, env={"PATH": PATH}, timeout=SECONDS)
     path.chmod(0o600)
@@ -177,14 +177,14 @@ def make_key(path: Path) -> str:
 
 
 def write(path: Path, *lines: str) -> Path:
-    """Write a file that ssh takes, whatever the umask is."""
+    """Write a file with permissions that ssh accepts, under any umask."""
     path.write_text("".join(f"{each}\n" for each in lines))
     path.chmod(0o600 if path.name != "passwd" else 0o644)
     return path
 
 
 def log_in(client: Host, words: Mapping[str, object]) -> dict[str, Any]:
-    """Log in from a host by hotplate's ways; returns what came of it, see ``log_in_by_ways.py``."""
+    """Log in from a host by hotplate's ways; return the result, see ``log_in_by_ways.py``."""
     program = Path(__file__).with_name("log_in_by_ways.py")
     done = client.run(
         *(sys.executable, "-P", program, json.dumps(dict(words), default=str)),

@@ -1,4 +1,4 @@
-"""An ssh server on loopback whose commands run here: what a guest's would be, for looking only."""
+"""An ssh server on loopback that runs a guest's commands on this host, for read-only checks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUDO = "sudo -n -- "
 
 
 class Session(paramiko.ServerInterface):
-    """Who logs in, and what is run."""
+    """The login and the command of one session."""
 
     def __init__(
         self, keys: Callable[[], set[str]], *, root: bool, instead: Callable[[str], str]
@@ -43,8 +43,8 @@ class Session(paramiko.ServerInterface):
 
     def _answer(self, channel: paramiko.Channel, command: str) -> None:
         with contextlib.suppress(OSError, EOFError):
-            # The client ends its input when it has the answer to "exec", which paramiko sends after
-            # this thread has begun; a channel that is closed before that was given no command.
+            # The client ends its input after the answer to "exec", which paramiko sends after this
+            # thread has begun; a channel closed before that had no command.
             while channel.recv(1 << 16):
                 pass
             if self._user == "root" and not self._root:
@@ -65,12 +65,12 @@ class Session(paramiko.ServerInterface):
 def ssh_server(
     keys: Callable[[], set[str]], *, root: bool, instead: Callable[[str], str] = str
 ) -> Iterator[int]:
-    """Serve on loopback; gives the port.
+    """Serve on loopback; yield the port.
 
-    :param instead: what is run in the place of a command.
+    :param instead: returns the command to run in place of a given one.
 
-    :param keys: the public keys that are let in, in base64.
-    :param root: let root in, and not only somebody else who has ``sudo``.
+    :param keys: the accepted public keys, in base64.
+    :param root: accept root, instead of only another user with ``sudo``.
     """
     host_key = paramiko.ECDSAKey.generate()
     transports: list[paramiko.Transport] = []
@@ -96,7 +96,7 @@ def ssh_server(
 
 
 def ssh_config(path: Path, port: int, *more: str) -> Path:
-    """Write a file for ``ssh -F`` by which every server is at that port of loopback."""
+    """Write a file for ``ssh -F`` in which every server is at that port of loopback."""
     lines = ["Host *", "HostName 127.0.0.1", f"Port {port}", *more]
     path.write_text("".join(f"{line}\n" for line in lines))
     return path

@@ -1,4 +1,4 @@
-"""The pytest plug-in with ``--os-cloud``: what works in a cloud, and what skips."""
+"""The pytest plug-in with ``--os-cloud``: supported methods, and skipped ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_hook_that_fails(booted_server):
 """
 
 
-def test_tests_of_a_server_in_a_cloud(cloud, tmp_path):
+def test_plugin_runs_tests_of_a_cloud_server(cloud, tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS)
 
     def instead(command: str) -> str:

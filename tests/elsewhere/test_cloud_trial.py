@@ -1,4 +1,4 @@
-"""``hotplate test --os-cloud``: the same verdict, and the project as it was."""
+"""``hotplate test --os-cloud``: the same verdict, and an unchanged project."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRET = "hush-4711"
 
 
 def begun(cloud: Any, *words: str) -> Any:
-    """A run whose hook is at work."""
+    """Start a run, and return it while its hook is running."""
     cloud.roles["web"] = HANGS
     process = cloud.start(
         *("played.raw", "-t", written(cloud.folder), "--patience", "60", "--limit", "90"), *words
@@ -39,7 +39,7 @@ def begun(cloud: Any, *words: str) -> Any:
     raise AssertionError("".join(seen) + process.stderr.read())
 
 
-def test_a_template_that_passes(cloud):
+def test_template_passes(cloud):
     cloud.roles["web"] = GOOD
     done = cloud.try_it(
         *("-t", written(cloud.folder), "-P", f"word={SECRET}", "--junit", "junit.xml")
@@ -65,7 +65,7 @@ def test_a_template_that_passes(cloud):
             assert SECRET.encode() not in path.read_bytes(), path
 
 
-def test_a_server_without_deployments_and_what_is_not_visible(cloud):
+def test_server_without_deployments_passes_with_invisible_stages(cloud):
     cloud.roles["web"] = Guest(network=False)
     template = copy.deepcopy(TEMPLATE)
     del template["resources"]["deployment"], template["outputs"]
@@ -82,14 +82,14 @@ def test_a_server_without_deployments_and_what_is_not_visible(cloud):
     assert stages["booted"]["seconds"] is not None
 
 
-def test_a_guest_that_does_not_boot(cloud):
+def test_guest_that_does_not_boot_fails(cloud):
     cloud.roles["web"] = Guest(boots=False)
     done = cloud.run("played.raw", "--patience", "3", "-t", written(cloud.folder))
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1].startswith("FAILED: not reached: booted: ")
 
 
-def test_a_hook_that_fails(cloud):
+def test_failing_hook_is_diagnosed(cloud):
     answer = {"deploy_status_code": 3, "deploy_stderr": "no luck", "deploy_stdout": ""}
     cloud.roles["web"] = Guest(answers={"deployment": answer})
     done = cloud.try_it("-t", written(cloud.folder))
@@ -102,7 +102,7 @@ def test_a_hook_that_fails(cloud):
     assert "no luck" in written_down.read_text()
 
 
-def test_an_output_that_is_not_as_expected(cloud):
+def test_unexpected_output_fails(cloud):
     cloud.roles["web"] = GOOD
     written(cloud.folder)
     expect = cloud.folder / "expect.yaml"
@@ -114,14 +114,14 @@ def test_an_output_that_is_not_as_expected(cloud):
     assert 'output "size" is "6"; expected "7"' in done.stdout.splitlines()[-1]
 
 
-def test_an_image_that_is_there(cloud):
+def test_existing_image_is_not_uploaded(cloud):
     cloud.roles["web"] = GOOD
     done = cloud.run("--os-image", "played", "-t", written(cloud.folder), "--patience", "20")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (cloud.verdict()["image"], "uploading" in done.stdout) == ("played", False)
 
 
-def test_nested_servers(cloud):
+def test_nested_servers_are_followed(cloud):
     cloud.roles["web"] = GOOD
     one = copy.deepcopy(TEMPLATE["resources"]["server"])
     one["properties"]["name"] = "one"
@@ -135,7 +135,7 @@ def test_nested_servers(cloud):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
-def test_a_run_that_is_interrupted(cloud, number):
+def test_interrupted_run_is_cleaned_up(cloud, number):
     with begun(cloud) as process:
         process.send_signal(number)
         out, err = process.communicate(timeout=120)
@@ -143,7 +143,7 @@ def test_a_run_that_is_interrupted(cloud, number):
     assert cloud.verdict()["outcome"] == "interrupted"
 
 
-def test_a_second_signal_does_not_keep_it_from_taking_everything_away(cloud):
+def test_second_signal_does_not_stop_the_clean_up(cloud):
     with begun(cloud) as process:
         process.send_signal(signal.SIGINT)
         for line in process.stdout:
@@ -154,8 +154,8 @@ def test_a_second_signal_does_not_keep_it_from_taking_everything_away(cloud):
     assert process.returncode == 130
 
 
-def test_a_deployment_is_served_later_than_its_event_comes(cloud, monkeypatch):
-    """Heat has an event of its creation before it makes it (resource.py, _action_recorder)."""
+def test_deployment_served_after_its_event_is_followed(cloud, monkeypatch):
+    """Heat adds the event of its creation before it creates it (resource.py, _action_recorder)."""
     metadata = software_deployments.SoftwareDeploymentManager.metadata
     until = []
 
@@ -174,7 +174,7 @@ def test_a_deployment_is_served_later_than_its_event_comes(cloud, monkeypatch):
     assert stages[-1] == "hook started", done.stdout
 
 
-def test_what_is_there_while_a_service_does_not_answer_is_not_lost(cloud, monkeypatch):
+def test_events_during_an_outage_are_not_lost(cloud, monkeypatch):
     metadata = software_deployments.SoftwareDeploymentManager.metadata
     until = []
 
@@ -192,10 +192,10 @@ def test_what_is_there_while_a_service_does_not_answer_is_not_lost(cloud, monkey
     assert reached >= {"hook started", "hook finished", "signal accepted"}
 
 
-def test_a_run_that_is_killed_and_what_it_left(cloud):
+def test_resources_of_a_killed_run_are_cleaned(cloud):
     before = cloud.what_there_is()
     heat = cloud.testbed.cloud.heat()
-    # Somebody else's, however much it looks like ours.
+    # Not one of ours, in spite of its name and tag.
     mine = heat.stacks.create(
         stack_name="hotplate-mine",
         tags="hotplate-test",
@@ -230,7 +230,7 @@ def test_a_run_that_is_killed_and_what_it_left(cloud):
         retry(lambda _: not cloud.what_there_is()["stacks"] or None, deadline, every=0.5)
 
 
-def test_what_is_kept_is_taken_away_by_clean(cloud):
+def test_clean_removes_kept_resources(cloud):
     cloud.roles["web"] = GOOD
     done = cloud.try_it("-t", written(cloud.folder), "--keep")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -240,7 +240,7 @@ def test_what_is_kept_is_taken_away_by_clean(cloud):
     assert cloud.run("--clean").returncode == 0
 
 
-def test_what_cannot_be_taken_away_is_named(cloud):
+def test_failed_removal_is_reported(cloud):
     cloud.roles["web"] = GOOD
     with cloud.testbed.cloud.fault(endpoint="nova", kind="status", status=500, method="DELETE"):
         done = cloud.try_it("-t", written(cloud.folder))
@@ -251,7 +251,7 @@ def test_what_cannot_be_taken_away_is_named(cloud):
     assert cloud.run("--clean").returncode == 0
 
 
-def test_several_cases_make_one_table(cloud):
+def test_cases_make_one_table(cloud):
     cloud.roles["web"] = GOOD
     written(cloud.folder).rename(cloud.folder / "other.yaml")
     done = cloud.try_it(

@@ -1,4 +1,4 @@
-"""How a run is known in a cloud, and on its host."""
+"""The marks of a run in a cloud, and on its host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hotplate.elsewhere.marks import Run
 
 
-def test_a_run_is_known_by_its_name_and_no_other():
+def test_run_is_found_by_its_own_name_only():
     run = Run.begin()
     assert Run.of(run.name) == run
     assert run.is_of_this_host
@@ -16,7 +16,7 @@ def test_a_run_is_known_by_its_name_and_no_other():
         assert Run.of(name) is None, name
 
 
-def test_a_run_goes_on_while_its_lock_is_held(tmp_path):
+def test_run_goes_on_while_its_lock_is_held(tmp_path):
     run = Run.begin()
     assert not run.goes_on(tmp_path)
     with run.going_on(tmp_path):
@@ -25,12 +25,12 @@ def test_a_run_goes_on_while_its_lock_is_held(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_of_another_host(monkeypatch):
+def test_run_of_another_host_is_not_of_this_host(monkeypatch):
     run = Run.begin()
     monkeypatch.setattr("socket.gethostname", lambda: "somewhere else")
     assert not run.is_of_this_host
 
 
 @pytest.mark.parametrize("name", ["", "hotplate-", "hotplate-20260102t030405z-0a1b2c-0123456g"])
-def test_no_name_of_a_run(name):
+def test_other_names_are_no_runs(name):
     assert Run.of(name) is None

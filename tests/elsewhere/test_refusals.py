@@ -1,4 +1,4 @@
-"""What a cloud says when it refuses: one sentence each, and whose fault it is."""
+"""A cloud's refusals: one sentence each, and the right outcome."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("words", WORDS)
-def test_what_services_say(words):
+def test_service_message_has_an_outcome(words):
     outcome, part = WORDS[words]
     error = refusal("ours", words)
     assert error is not None
@@ -62,14 +62,14 @@ def test_what_services_say(words):
     assert "ours" in error.message
 
 
-def test_what_says_nothing_of_that():
+def test_unknown_message_is_no_refusal():
     text = "deploy_status_code: Deployment exited with non-zero status code: 3"
     assert refusal("ours", text) is None
     assert all(each.hint for each in REFUSALS)
 
 
-def test_what_neutronclient_says(cloud):
-    """Heat asks for a network by the client's own look-up."""
+def test_message_of_neutronclient_is_recognised(cloud):
+    """Heat looks for a network by the client's own look-up."""
     from neutronclient.v2_0 import client
     from test_clients import owner_session
 
@@ -85,7 +85,7 @@ def last(text: str) -> str:
     return text.rstrip().splitlines()[-1]
 
 
-def test_a_cloud_that_is_not_known(cloud):
+def test_unknown_cloud_is_a_usage_error(cloud):
     done = cloud.run("played.raw", "-t", written(cloud.folder), cloud="nowhere")
     assert done.returncode == 2
     assert 'there is no cloud "nowhere" in clouds.yaml; it has hotplate' in done.stderr
@@ -93,7 +93,7 @@ def test_a_cloud_that_is_not_known(cloud):
 
 @pytest.fixture
 def second(cloud):
-    """Another cloud of ``clouds.yaml``, as a test makes it of the first."""
+    """Another cloud of ``clouds.yaml``, which a test makes of the first."""
     path = cloud.folder / "clouds.yaml"
     before = path.read_text()
 
@@ -107,7 +107,7 @@ def second(cloud):
     path.write_text(before)
 
 
-def test_credentials_that_are_refused(cloud, second):
+def test_refused_credentials_are_a_usage_error(cloud, second):
     second(password="wrong-4711")
     done = cloud.run("played.raw", "-t", written(cloud.folder), cloud="second")
     assert done.returncode == 2
@@ -115,41 +115,41 @@ def test_credentials_that_are_refused(cloud, second):
     assert "4711" not in done.stdout + done.stderr
 
 
-def test_a_cloud_that_cannot_be_reached(cloud, second):
+def test_unreachable_cloud_is_a_host_error(cloud, second):
     second(auth_url="http://127.0.0.1:9/v3")
     done = cloud.run("played.raw", "-t", written(cloud.folder), cloud="second")
     assert done.returncode == 3
     assert 'the cloud "second" cannot be reached at "http://127.0.0.1:9/v3"' in last(done.stdout)
 
 
-def test_an_image_that_is_refused(cloud):
+def test_refused_image_fails(cloud):
     with cloud.testbed.cloud.fault(endpoint="glance", kind="status", status=400, method="PUT"):
         done = cloud.try_it("-t", written(cloud.folder))
     assert done.returncode == 1
     assert 'Glance of the cloud "hotplate" refuses "' in last(done.stdout)
 
 
-def test_an_image_that_there_is_no_room_for(cloud, monkeypatch):
+def test_image_without_room_is_a_host_error(cloud, monkeypatch):
     monkeypatch.setattr(limits, "IMAGES_STORED", 1000)
     done = cloud.try_it("-t", written(cloud.folder))
     assert done.returncode == 3
     assert 'the cloud "hotplate" has no room for the image' in last(done.stdout)
 
 
-def test_an_image_that_is_not_there(cloud):
+def test_missing_image_is_a_usage_error(cloud):
     done = cloud.run("--os-image", "nothing", "-t", written(cloud.folder))
     assert done.returncode == 2
     assert 'the cloud "hotplate" has no image "nothing"' in done.stderr
 
 
-def test_a_right_that_is_missing(cloud):
+def test_missing_right_is_a_usage_error(cloud):
     with cloud.testbed.cloud.fault(endpoint="nova", kind="status", status=403, method="POST"):
         done = cloud.try_it("-t", written(cloud.folder))
     assert done.returncode == 2
     assert "has no right to a key pair" in done.stderr
 
 
-def test_a_quota_that_is_used_up(cloud):
+def test_used_up_quota_is_a_host_error(cloud):
     openstack = sdk.connect(load_envvars=False, **cloud.login())
     project = openstack.current_project_id
     openstack.network.update_quota(project, networks=0)
@@ -164,8 +164,8 @@ def test_a_quota_that_is_used_up(cloud):
     assert 'the quota of the project in the cloud "hotplate" is used up' in last(done.stdout)
 
 
-def test_a_flavor_that_is_missing(cloud, monkeypatch):
-    """The embedded Nova has every flavor; it is made to answer as others do."""
+def test_missing_flavor_fails(cloud, monkeypatch):
+    """The embedded Nova has every flavor; here it answers as other clouds do."""
     from heat.engine.clients.os.nova import NovaClientPlugin
 
     def missing(_self: object, name: str) -> str:
@@ -179,7 +179,7 @@ def test_a_flavor_that_is_missing(cloud, monkeypatch):
     assert expected in last(done.stdout)
 
 
-def test_a_template_that_heat_refuses(cloud):
+def test_template_refused_by_heat_fails(cloud):
     path = written(cloud.folder, resources={"more": {"type": "OS::Nowhere::Thing"}})
     done = cloud.try_it("-t", path)
     assert done.returncode == 1
@@ -195,6 +195,6 @@ def test_a_template_that_heat_refuses(cloud):
         (("--clean",), "--clean tests nothing"),
     ],
 )
-def test_words_that_make_no_sense_together(cloud, words, sentence):
+def test_conflicting_options_are_refused(cloud, words, sentence):
     done = cloud.run("played.raw", *words)
     assert (done.returncode, sentence in done.stderr) == (2, True), done.stderr

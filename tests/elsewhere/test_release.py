@@ -12,11 +12,11 @@ from hotplate.image import build, preflight
 pytestmark = pytest.mark.slow
 
 
-def test_an_image_of_a_release_is_uploaded(cloud, monkeypatch):
+def test_release_image_is_built_and_uploaded(cloud, monkeypatch):
     built = []
 
     def played(self: build.Build) -> build.BuildResult:
-        """Make the image of the played guests out of that of this folder."""
+        """Make the image from the played guests' image in this folder."""
         image = self.request.image
         built.append(self.request.release)
         image.parent.mkdir(parents=True)
@@ -25,7 +25,7 @@ def test_an_image_of_a_release_is_uploaded(cloud, monkeypatch):
         return build.BuildResult(image, image, image, 1.0, {})
 
     monkeypatch.setattr(build.Build, "run", played)
-    # What this host lacks is another test's, and no mirror is asked.
+    # Checks of this host are tested elsewhere, and no mirror is asked.
     monkeypatch.setattr(preflight.Preflight, "problems", preflight.Preflight.request_problems)
     cloud.roles["web"] = GOOD
     words = ("--release", "trixie", "-t", written(cloud.folder), "--patience", "60")

@@ -1,4 +1,4 @@
-"""``--ssh-jump`` with OpenSSH's own client and servers: by one jump host, by two, and by none."""
+"""``--ssh-jump`` with OpenSSH's own client and servers: with one jump host, two, and none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 
 @dataclass
 class Place:
-    """A client, two jump hosts and a server in a row; each sees its neighbours alone."""
+    """A client, two jump hosts and a server in a row; each sees only its neighbours."""
 
     client: Host
     first: Host
@@ -31,7 +31,7 @@ class Place:
     server: Host
     folder: Path
     beside_first: str
-    """The first jump host, as the client sees it; and so on."""
+    """The first jump host's address for the client, and so on."""
     beside_second: str
     beside_server: str
 
@@ -73,7 +73,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.fixture(scope="module")
 def near(place: Place) -> Place:
-    """The same, the second jump host being the server behind one."""
+    """The same, with the second jump host as the server behind one."""
     place.second.let_in(
         *(place.second.folder / "authorized_keys").read_text().splitlines(),
         (place.folder / "key.pub").read_text().strip(),
@@ -81,17 +81,17 @@ def near(place: Place) -> Place:
     return place
 
 
-def test_by_one_jump_host(near):
+def test_one_jump_host(near):
     came = near.log_in(address=near.beside_second, jump=f"jump@{near.beside_first}:2222")
     assert (came["user"], came["by_key_pair"], came["lines"][0]) == ("root", True, "hello")
-    # The server was asked by the jump host.
+    # The server was reached from the jump host.
     assert came["lines"][1].split()[2] == near.beside_second
     assert came["lines"][1].split()[0].rpartition(".")[0] == near.beside_second.rpartition(".")[0]
     assert "Accepted publickey for jump" in near.first.log
 
 
 @pytest.mark.parametrize("way", ["option", "config"])
-def test_by_two_jump_hosts(place, way):
+def test_two_jump_hosts(place, way):
     jumps = f"jump@{place.beside_first},jump@{place.beside_second}"
     if way == "option":
         came = place.log_in(jump=jumps)
@@ -102,8 +102,8 @@ def test_by_two_jump_hosts(place, way):
     assert came["lines"][1].split()[2] == place.beside_server
 
 
-def test_there_is_no_way_but_by_them(place):
-    """Or the others would prove nothing."""
+def test_server_is_unreachable_without_jump_hosts(place):
+    """Otherwise the other tests would prove nothing."""
     came = place.log_in(until="gave up")
     assert came["error"] == "DeadlineExceeded"
 
@@ -120,7 +120,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_a_jump_host_refuses_is_quoted_and_no_fault_of_the_image(place, case):
+def test_refusal_of_a_jump_host_is_quoted_as_a_host_error(place, case):
     jump, words = REFUSALS[case]
     jump = jump.format(first=place.beside_first, second=place.beside_second)
     came = place.log_in(jump=jump, until=words)
@@ -131,7 +131,7 @@ def test_what_a_jump_host_refuses_is_quoted_and_no_fault_of_the_image(place, cas
     assert came["hint"] == f"ssh -J {jump} {place.beside_server}"
 
 
-def test_a_jump_host_that_nobody_knows(place):
+def test_unknown_jump_host_key_is_a_host_error(place):
     before = place.known_hosts.read_text()
     write(place.known_hosts)
     try:
@@ -142,8 +142,8 @@ def test_a_jump_host_that_nobody_knows(place):
     assert "Host key verification failed" in came["message"]
 
 
-def test_a_server_that_does_not_answer_the_jump_host_is_the_servers(near):
-    """A guest without an ssh server; what the jump host saw of it is said."""
+def test_server_refusing_the_jump_host_is_no_host_error(near):
+    """A guest without an ssh server; the jump host's message about it is quoted."""
     config = write(near.folder / "other-port", "Host *", "Port 24")
     words = {"config": config, "address": near.beside_second, "jump": f"jump@{near.beside_first}"}
     came = near.log_in(**words, until="open failed: connect failed: Connection refused")
@@ -153,14 +153,14 @@ def test_a_server_that_does_not_answer_the_jump_host_is_the_servers(near):
 
 
 @pytest.mark.slow
-def test_a_run_that_a_jump_host_keeps_out_is_no_verdict_on_the_image(cloud, tmp_path):
-    """Its stack is there, and nobody can look into its server."""
+def test_run_refused_by_a_jump_host_is_a_host_error(cloud, tmp_path):
+    """Its stack exists, but its server cannot be checked."""
     cloud.roles["web"] = GOOD
     written(cloud.folder)
     expect = cloud.folder / "expect.yaml"
     wanted = {"template": "template.yaml", "expect": {"files": {"/etc/passwd": "present"}}}
     expect.write_text(yaml.safe_dump(wanted))
-    # It lets nobody in, and nobody knows its key: either is for good.
+    # It refuses all users, and its host key is unknown: both are final.
     with ssh_server(set, root=True) as port:
         jump = f"jump@127.0.0.1:{port}"
         done = cloud.try_it("-t", expect, "--ssh-jump", jump)
@@ -173,7 +173,7 @@ def test_a_run_that_a_jump_host_keeps_out_is_no_verdict_on_the_image(cloud, tmp_
 
 
 def ended(command: str, *, jump: str = "jump") -> WayProgram:
-    """A program that has ended."""
+    """Return a program that has ended."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         program = WayProgram(command, theirs, environment=ENVIRONMENT, jump=jump)
@@ -184,24 +184,24 @@ def ended(command: str, *, jump: str = "jump") -> WayProgram:
     return program
 
 
-def test_however_much_it_complains_the_end_is_kept():
+def test_end_of_long_messages_is_kept():
     program = ended("sh -c 'head -c 3000000 /dev/zero >&2; printf \"\\nthe end\\n\" >&2; exit 7'")
     assert program.complaint.endswith("; the end")
     assert len(program.complaint) <= COMPLAINT_BYTES
     assert program.is_refused and not program.is_refused_for_good
 
 
-def test_only_what_a_jump_host_says_is_a_jump_hosts():
+def test_refusal_needs_a_message_of_the_jump_host():
     says = "sh -c 'echo \"{}\" >&2; exit 255'"
     assert ended(says.format("me@host: Permission denied (publickey).")).is_refused_for_good
     refused = says.format("channel 0: open failed: connect failed: Connection refused")
     assert not ended(refused).is_refused
-    # A program of the user's own may say anything.
+    # A program of the user's own may write any message.
     assert not ended(says.format("Permission denied"), jump="").is_refused
     assert not ended("true").is_refused
 
 
-def test_what_it_has_started_ends_with_it(tmp_path):
+def test_children_of_a_program_end_with_it(tmp_path):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         command = f"sh -c 'sleep 1000 & echo $! > {tmp_path}/pid; echo begun; wait'"
@@ -217,5 +217,5 @@ def is_gone(pid: int) -> bool:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return True
-    # Whoever is its parent now may not have collected it yet.
+    # Its present parent may not have collected it yet.
     return stat.rpartition(")")[2].split()[0] in ("Z", "X")

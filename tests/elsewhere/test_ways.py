@@ -1,4 +1,4 @@
-"""Into the servers of a cloud by ssh: whom they let in, and by which way."""
+"""Logging in to the servers of a cloud by ssh: accepted keys and connections."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def soon() -> Deadline:
 
 
 @pytest.mark.parametrize("root", [True, False], ids=["root", "another user"])
-def test_who_is_let_in(tmp_path, root):
+def test_log_in_as_root_or_another_user(tmp_path, root):
     mine = key()
     with ssh_server(lambda: {mine.get_base64()}, root=root) as port:
         options = WayOptions(config=ssh_config(tmp_path / "config", port))
@@ -53,7 +53,7 @@ def test_who_is_let_in(tmp_path, root):
             way.close()
 
 
-def test_a_key_of_the_config_is_tried_too(tmp_path):
+def test_key_of_the_config_is_tried(tmp_path):
     other = new_key()
     (tmp_path / "id").write_text(other)
     good = paramiko.Ed25519Key.from_private_key(io.StringIO(other)).get_base64()
@@ -65,8 +65,8 @@ def test_a_key_of_the_config_is_tried_too(tmp_path):
             way.close()
 
 
-def test_a_key_of_the_config_that_root_does_not_take_holds_nobody_up(tmp_path):
-    """It was offered again and again, until the time was over."""
+def test_refused_key_of_the_config_does_not_delay_the_login(tmp_path):
+    """It used to be offered again and again, until the time was over."""
     mine = key()
     (tmp_path / "id").write_text(new_key())
     with ssh_server(lambda: {mine.get_base64()}, root=False) as port:
@@ -79,7 +79,7 @@ def test_a_key_of_the_config_that_root_does_not_take_holds_nobody_up(tmp_path):
             way.close()
 
 
-def test_a_server_that_lets_nobody_in(tmp_path):
+def test_server_that_refuses_all_keys_fails(tmp_path):
     with ssh_server(set, root=True) as port:
         options = WayOptions(config=ssh_config(tmp_path / "config", port), user="me")
         with Ways(options, key=key()) as ways, pytest.raises(SubjectError, match='"me"'):
@@ -87,7 +87,7 @@ def test_a_server_that_lets_nobody_in(tmp_path):
 
 
 @pytest.mark.parametrize("by_descriptor", [False, True], ids=["pipe", "ProxyUseFdpass"])
-def test_a_proxy_command(tmp_path, by_descriptor):
+def test_proxy_command_carries_the_connection(tmp_path, by_descriptor):
     mine = key()
     program = tmp_path / "proxy.py"
     program.write_text(HAND_OVER if by_descriptor else FORWARD)
@@ -104,15 +104,15 @@ def test_a_proxy_command(tmp_path, by_descriptor):
             way.close()
 
 
-def test_a_config_that_cannot_be_read(tmp_path):
+def test_unreadable_ssh_config_is_refused(tmp_path):
     (tmp_path / "config").write_bytes(b"Host *\n\xff\xfe\x00nonsense")
     with pytest.raises(UsageError, match="cannot be read"):
         Ways(WayOptions(config=tmp_path / "config"), key=key())
 
 
 @pytest.mark.slow
-def test_what_is_expected_of_a_guest(cloud, tmp_path):
-    """testinfra over ssh, by the key pair that Nova has."""
+def test_expectations_are_checked_over_ssh(cloud, tmp_path):
+    """testinfra over ssh, with the key pair in Nova."""
     cloud.roles["web"] = GOOD
     written(cloud.folder)
     expect = cloud.folder / "expect.yaml"
