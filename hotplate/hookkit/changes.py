@@ -1,8 +1,8 @@
-"""Which files of this host have changed, as far as looking twice can show it.
+"""Find changed files of this host, by looking before and after.
 
-Before and after, each file's inode and time of change (st_ctime, which no program can set back;
-inode(7)) are noted, from the top down, within bounds.  What another program changes meanwhile is
-among what is listed, and what lies deeper than the bounds allow is not.
+Each file's inode and time of change (st_ctime, which no program can set back; inode(7)) are noted,
+from the top down, within bounds. Changes by other programs are listed too; files deeper than the
+bounds allow are not.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from enum import StrEnum
 from pathlib import Path
 
 ROOTS = tuple(map(Path, ("/etc", "/usr/local", "/var/lib", "/root", "/opt", "/srv")))
-"""Where is looked unless something else is asked for."""
+"""The default directories to look below."""
 
 ENTRIES = 200_000
 SECONDS = 5.0
 """Bounds of one look."""
 
 LISTED = 200
-"""Changes that are listed at most."""
+"""The most changes listed."""
 
 Mark = tuple[int, ...]
 
 
 class ChangeKind(StrEnum):
-    """What has become of a file or a directory."""
+    """The kind of a file's change."""
 
     MADE = "made"
     CHANGED = "changed"
@@ -39,9 +39,9 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True)
 class FileChange:
-    """A file or directory that is not as it was.
+    """A changed file or directory.
 
-    :param path: that of a directory ends in a slash.
+    :param path: ends in a slash for a directory.
     """
 
     kind: ChangeKind
@@ -50,9 +50,9 @@ class FileChange:
 
 @dataclass
 class Look:
-    """What was there at one time.
+    """The state of files at one time.
 
-    :param directories: those that were read, and the marks of what is in each by its name.
+    :param directories: those that were read, each with the marks of its entries by name.
     :param whole: False when the bounds were reached before all was read.
     """
 
@@ -60,7 +60,7 @@ class Look:
     whole: bool = True
 
     def has(self, path: str) -> bool:
-        """Return True for what was there, read or not."""
+        """Return True for a path that existed, read or not."""
         folder, _, name = path.rpartition("/")
         return path in self.directories or name in self.directories.get(folder, ())
 
@@ -72,10 +72,10 @@ def look(
     entries: int = ENTRIES,
     seconds: float = SECONDS,
 ) -> Look:
-    """Note what is below some directories, those at the top first; mounts below them are left out.
+    """Note the files below some directories, the top ones first; mounts below them are skipped.
 
-    :param without: directories that are left out.
-    :param entries: how many files and directories are noted at most.
+    :param without: directories that are skipped.
+    :param entries: the most files and directories noted.
     :param seconds: how long it may take.
     """
     made = Look()
@@ -106,7 +106,7 @@ def _device(path: str) -> int | None:
 
 
 def _read(folder: str, device: int | None) -> tuple[dict[str, Mark], list[str]]:
-    """Return the marks of what is in a directory, and the directories among it."""
+    """Return the marks of a directory's entries, and its subdirectories."""
     marks: dict[str, Mark] = {}
     below: list[str] = []
     try:
@@ -118,7 +118,7 @@ def _read(folder: str, device: int | None) -> tuple[dict[str, Mark], list[str]]:
                     continue
                 mark: Mark = (status.st_ino, status.st_mode, status.st_uid, status.st_gid)
                 if stat.S_ISDIR(status.st_mode):
-                    # Its time changes with what is in it, which is listed by itself.
+                    # Its time changes with its entries, which are listed themselves.
                     if status.st_dev == device:
                         below.append(entry.path)
                 else:
@@ -130,9 +130,9 @@ def _read(folder: str, device: int | None) -> tuple[dict[str, Mark], list[str]]:
 
 
 def changes(before: Look, after: Look) -> list[FileChange]:
-    """Return what differs, by path.
+    """Return the differences, by path.
 
-    Of what only one of the two looks has read nothing is said, unless it was made in between.
+    A directory that only one of the looks read is skipped, unless it was made in between.
     """
     listed = []
     for folder, marks in after.directories.items():

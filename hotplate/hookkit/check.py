@@ -1,4 +1,4 @@
-"""Hold a hook to the contract, by running it as the runner would in each of its situations."""
+"""Check a hook against the contract, by running it as the runner would in each situation."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ from hotplate.paths import hooks_dir
 from hotplate.text import clean_line
 
 CHECK_ROOTS = (*ROOTS, Path("/tmp"), Path("/var/tmp"))  # noqa: S108  looked at, not used
-"""Where changed files are looked for unless something else is asked for."""
+"""The default directories in which to look for changed files."""
 
 LARGE = 1 << 16
-"""Bytes that a pipe holds (pipe(7)), of which an answer has to have more."""
+"""The capacity of a pipe in bytes (pipe(7)); a large answer must exceed it."""
 
 SHORTEST_LIMIT = 2.0
 LONGEST_LIMIT = 60.0
-"""Seconds that a hook is given before it is stopped, to try that."""
+"""The shortest and the longest time limit of a hook in the test of that limit, in seconds."""
 
 DYING = 5.0
-"""Seconds that a process has to be gone after the hook has ended."""
+"""Time for a process to end after the hook, in seconds."""
 
 NOT_FOUND = 127
 
 STRAYS = 10
-"""Files outside of its directories that are named at most."""
+"""The most files named outside of the hook's directories."""
 
 INPUTS: Mapping[str, object] = {
     "a_string": "plain",
@@ -74,23 +74,23 @@ INPUTS: Mapping[str, object] = {
     "an_empty_string": "",
 }
 UNICODE: Mapping[str, object] = {"a_text": "x 'y' \"z\" \\ $HOME\nü☃🍲"}
-"""Inputs that a config hands back as outputs of these names."""
+"""Inputs that a config returns as outputs of these names."""
 
 _PROGRAM_SETTING = re.compile(rb"\bHEAT_[A-Z0-9_]*_CMD\b")
 
 
 @dataclass(frozen=True)
 class CheckTask:
-    """What is held to the contract, and with what.
+    """A hook to check, and the means.
 
     :param hook: the hook's file.
     :param group: of its deployments.
     :param given: its configs.
-    :param environ: where its PATH and the settings of hooks are taken from.
+    :param environ: the source of PATH and of the hooks' settings.
     :param timeout: seconds that one run may take.
     :param roots: the directories below which changed files are looked for.
-    :param lines: the names of the lines that are tried beside ``answer``; none for all.
-    :param library: the directory of ``heat_config``, by which the hook is run.
+    :param lines: the names of the lines to try besides ``answer``; empty for all.
+    :param library: the directory of ``heat_config``, which runs the hook.
     """
 
     hook: Path
@@ -107,7 +107,7 @@ class CheckTask:
         return replace(self, hook=hook)
 
     def require_config(self) -> None:
-        """Check that there is a config without which nothing is tried.
+        """Check that the config exists that all tests need.
 
         :raises UsageError: when there is none.
         """
@@ -118,13 +118,13 @@ class CheckTask:
             )
 
     def wants(self, line: ContractLine) -> bool:
-        """Return True for a line that is asked for, and for the one without which none is tried."""
+        """Return True for a selected line, and for the one that all others need."""
         return not self.lines or line.name in (*self.lines, "answer")
 
 
 @dataclass
 class _Trial:
-    """One run: what it was given, and what came of it."""
+    """One run: its task and its report."""
 
     role: str
     task: HookTask
@@ -142,19 +142,19 @@ class _Trial:
         return str(self.done.answer[name])
 
     def problems(self) -> Iterator[ContractFault]:
-        """Yield what is wrong with how the hook behaved, whatever the tool did."""
+        """Yield the faults in the hook's own behaviour, not the tool's."""
         for each in self._findings():
             yield ContractFault(
                 self.shown(f"with the config {self.role}: {each}"), MENDS.get(each.kind, "")
             )
 
     def _findings(self) -> list[HookFinding]:
-        """Return what is wrong; an output that was not declared is dropped by the runner."""
+        """Return the findings, except undeclared outputs, which the runner drops."""
         listed = findings(self.task, self.done)
         return [each for each in listed if each.kind is not FindingKind.OUTPUT_UNDECLARED]
 
     def failed(self) -> Iterator[ContractFault]:
-        """Yield what is wrong with a run that should have succeeded."""
+        """Yield the faults of a run that should have succeeded."""
         yield from self.problems()
         if self.done.status and not self._findings():
             last = (self.text("deploy_stderr").strip().splitlines() or ["nothing"])[-1]
@@ -171,9 +171,9 @@ class _Trial:
 
 
 class ToolMissingError(HostError):
-    """The tool of a group is not there, so its hook cannot be tried.
+    """The tool of a group is missing, so its hook cannot be tried.
 
-    :param words: what the hook answered without it.
+    :param words: the hook's answer without it.
     """
 
     def __init__(self, tool: str, group: str, words: str) -> None:
@@ -190,7 +190,7 @@ class ToolMissingError(HostError):
 
 
 class NotTried(Exception):
-    """A line cannot be tried for this hook; says why."""
+    """A line cannot be tried for this hook; the message has the reason."""
 
 
 @dataclass
@@ -198,8 +198,8 @@ class _Checker:
     """Runs the hook; each line is one method that yields faults.
 
     :ivar trials: all runs so far.
-    :ivar disclosed: where inputs were seen that every user can read, during and after runs.
-    :ivar changed: what changed on this host while the hook ran for the first time.
+    :ivar disclosed: places where every user could read inputs, during and after runs.
+    :ivar changed: changes on this host during the first run of the hook.
     """
 
     task: CheckTask
@@ -209,7 +209,7 @@ class _Checker:
     changed: list[FileChange] = field(default_factory=list)
 
     def trial(self, role: str, *, inputs: Mapping[str, object] | None = None) -> _Trial:
-        """Return a run that is still to be done.
+        """Return a prepared run.
 
         :raises NotTried: without a config for it.
         """
@@ -242,7 +242,7 @@ class _Checker:
         return path
 
     def run(self, trial: _Trial) -> _Trial:
-        """Run the hook to its end, and look for what it has left."""
+        """Run the hook to its end, and look for inputs that it left."""
         with RunningHook(trial.task, self.scratch) as running:
             trial.report = running.report()
         self.trials.append(trial)
@@ -250,12 +250,12 @@ class _Checker:
         return trial
 
     def own_places(self) -> tuple[Path, ...]:
-        """Return the directories of the hook: scratch ones, and where images have them."""
+        """Return the directories of the hook: scratch ones, and its directory in images."""
         base = Path("/var/lib/heat-config") / f"heat-config-{self.task.group}"
         return self.scratch / "hook", self.scratch / "home", self.scratch / "made", base
 
     def look_for_inputs(self, trial: _Trial, changed: Sequence[FileChange] = ()) -> None:
-        """Note which files and command lines every user can read that hold the run's input."""
+        """Note world-readable files and command lines that contain the run's input."""
         tops = {each: each for each in self.own_places() if each != self.scratch / "made"}
         tops |= {Path(each.path): Path("/") for each in changed if not each.path.endswith("/")}
         for place, top in tops.items():
@@ -282,7 +282,7 @@ class _Checker:
         return clean_line(str(path))
 
     def answer(self) -> Iterator[ContractFault]:
-        """Try the config ok; nothing else is tried for a hook that fails here."""
+        """Try the config ok; when the hook fails here, no other line is tried."""
         trial = self.trial("ok")
         self.changed = self._changed_by(trial)
         tool = self.task.given.tool
@@ -295,7 +295,7 @@ class _Checker:
         return shutil.which(tool, path=self.task.environ.get("PATH", os.defpath)) is not None
 
     def _word(self, trial: _Trial, name: str) -> Iterator[ContractFault]:
-        """Yield a fault when what the tool printed is not in a text of the answer."""
+        """Yield a fault when the tool's output is missing in a text of the answer."""
         if self._has_word(trial) and not self._printed(trial, name):
             yield ContractFault(
                 f"what the tool printed, with the config {trial.role}, is not in {name}"
@@ -308,7 +308,7 @@ class _Checker:
         return self._has_word(trial) and trial.word in trial.text(name)
 
     def inputs(self) -> Iterator[ContractFault]:
-        """Try inputs of each type: are they taken, and, with a config for that, do they arrive."""
+        """Try inputs of each type, which must be accepted and, by a config for that, passed on."""
         yield from self._arrive(INPUTS)
 
     def unicode(self) -> Iterator[ContractFault]:
@@ -332,7 +332,7 @@ class _Checker:
                 )
 
     def large_output(self) -> Iterator[ContractFault]:
-        """Try a tool that prints much."""
+        """Try a tool with large output."""
         trial = self.run(self.trial("large"))
         yield from trial.failed()
         if not trial.done.status and len(trial.text("deploy_stdout")) <= LARGE:
@@ -432,7 +432,7 @@ class _Checker:
                         yield ContractFault(f"the output {name} of one deployment is lost")
 
     def time_limit(self) -> Iterator[ContractFault]:
-        """Have the runner stop the hook for taking too long."""
+        """Let the runner stop the hook at its time limit."""
         first = self.trials[0].done.seconds
         limit = min(LONGEST_LIMIT, max(SHORTEST_LIMIT, 2 * first))
         while True:
@@ -468,7 +468,7 @@ class _Checker:
         yield from self._left(trial, killed=took >= END_GRACE)
 
     def _left(self, trial: _Trial, *, killed: bool) -> Iterator[ContractFault]:
-        """Yield what a hook that was ended has left: processes, and files with an input."""
+        """Yield the processes, and the files with an input, that an ended hook left."""
         if killed:
             yield ContractFault(
                 f"it does not end on SIGTERM, and was killed after {END_GRACE:.0f} seconds",
@@ -484,7 +484,7 @@ class _Checker:
             yield ContractFault(f'the file "{name}" still holds an input')
 
     def log(self) -> Iterator[ContractFault]:
-        """Look through what all runs have logged and answered."""
+        """Look for the secret input in the logs and answers of all runs."""
         roles = dict.fromkeys(
             (each.role, name) for each in self.trials for name in _places_of(each)
         )
@@ -492,14 +492,14 @@ class _Checker:
             yield ContractFault(f"the input password is in {name}, with the config {role}")
 
     def private(self) -> Iterator[ContractFault]:
-        """Give what was noted on the way."""
+        """Yield the disclosures noted during the runs."""
         yield from self.disclosed.values()
 
     def outside(self) -> Iterator[ContractFault]:
-        """Tell what the config ok changes from what other programs do.
+        """Tell the changes of the config ok from those of other programs.
 
-        It is the hook's when something of the run is in it; or when it changes in each of three
-        runs, not between them, and no other program has it open.
+        A change is the hook's when it contains a mark of the run; or when the file changes in each
+        of three runs, not between them, and no other program has it open.
         """
         marks = [self.trials[0].word, self.trials[0].secret, self.trials[0].task.key]
         listed = {each.path: each for each in self.changed}
@@ -520,7 +520,7 @@ class _Checker:
         return look(self.task.roots, without=own)
 
     def _changed_by(self, trial: _Trial) -> list[FileChange]:
-        """Run a trial, and return what has changed on this host meanwhile."""
+        """Run a trial, and return the changes on this host meanwhile."""
         before = self._look()
         self.run(trial)
         listed = changes(before, self._look())
@@ -529,7 +529,7 @@ class _Checker:
 
 
 def _is_marked(path: str, marks: Sequence[str]) -> bool:
-    """Return True when a name or a file has something of a run in it."""
+    """Return True when a file or its name contains a mark of a run."""
     return any(
         mark in path or any(files_with(mark, [Path(path)] if path[-1] != "/" else []))
         for mark in marks
@@ -544,7 +544,7 @@ def _never_began(seconds: float) -> ContractFault:
 
 
 def _places_of(trial: _Trial) -> Iterator[str]:
-    """Yield where the secret input of a run was printed."""
+    """Yield the places in which the secret input of a run was printed."""
     if trial.secret in trial.done.log:
         yield "its log (its stderr)"
     for name, value in trial.done.answer.items():
@@ -553,7 +553,7 @@ def _places_of(trial: _Trial) -> Iterator[str]:
 
 
 class _Ready:
-    """A FIFO that a config writes to when its tool runs; a context manager."""
+    """A FIFO to which a config writes when its tool runs; a context manager."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -566,7 +566,7 @@ class _Ready:
         os.close(self._reader)
 
     def has_come(self, seconds: float) -> bool:
-        """Wait until something is written; return whether it was."""
+        """Wait until something is written; return True when it was."""
         poll = select.poll()
         poll.register(self._reader, select.POLLIN)
         end = time.monotonic() + seconds
@@ -579,7 +579,7 @@ class _Ready:
 
 
 def _same(value: object, answer: object) -> bool:
-    """Return True when an output is an input's value: as it is, as text, or as JSON text."""
+    """Return True when an output equals an input's value: as it is, as text, or as JSON text."""
     if answer == value:
         return True
     if not isinstance(answer, str):
@@ -594,13 +594,13 @@ def _same(value: object, answer: object) -> bool:
 
 
 TRIED_LAST = ("log", "private", "outside")
-"""The lines that are about all runs."""
+"""The lines that need all runs."""
 
 
 def check(
     task: CheckTask, *, on_line: Callable[[ContractLine], None] = lambda _: None
 ) -> list[LineResult]:
-    """Hold a hook to the contract; return a result for each of its lines, in their order.
+    """Check a hook against the contract; return a result for each of its lines, in order.
 
     :param on_line: called with each line before it is tried.
     :raises UsageError: without the hook, or without a config to try it with.
@@ -626,7 +626,7 @@ def check(
 def _result(checker: _Checker, line: ContractLine, usable: bool) -> LineResult:
     """Try one line.
 
-    :param usable: False when the hook does not even pass the first.
+    :param usable: False when the hook failed the first line.
     """
     reason = checker.task.given.not_tried.get(line.name, "")
     unusable = "" if usable else 'the hook fails "answer"'

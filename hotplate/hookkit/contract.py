@@ -1,7 +1,8 @@
-"""What hooks are held to, line by line, and what came of it.
+"""The contract of hooks, line by line, and the results of checking it.
 
-The contract is that of heat-agents' hooks, which :doc:`docs/hooks` documents, and beyond it what
-hotplate's own hooks keep to: one JSON object in, one JSON object out, and no input anywhere else.
+The contract is that of heat-agents' hooks, documented in :doc:`docs/hooks`, with additional rules
+that hotplate's own hooks follow: one JSON object in, one JSON object out, and no input anywhere
+else.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from hotplate.hookkit.findings import FindingKind
 
 @dataclass(frozen=True)
 class ContractLine:
-    """One thing that a hook is held to.
+    """One requirement of the contract.
 
     :param name: of the line, for ``--json`` and for a contract file's ``not-tried``.
-    :param sentence: what holds when the hook passes.
-    :param mend: what to do about a hook that fails, unless the reason has a mend of its own.
+    :param sentence: the statement that holds when the hook passes.
+    :param mend: the fix for a hook that fails, unless the fault has a fix of its own.
     """
 
     name: str
@@ -28,7 +29,7 @@ class ContractLine:
 
 
 class LineState(StrEnum):
-    """What became of a line."""
+    """The result of a line."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -36,16 +37,16 @@ class LineState(StrEnum):
 
 
 NOT_ASKED = "not asked for"
-"""Why a line was not tried, where others were named with ``--line``."""
+"""The reason of lines not tried because others were selected with ``--line``."""
 
 
 @dataclass(frozen=True)
 class ContractFault:
-    """Why a hook fails a line.
+    """The reason that a hook fails a line.
 
     :param reason: one sentence, without the value of an input.
-    :param mend: what to do about it; empty for that of the line.
-    :param exception: the one of :data:`EXCEPTIONS` by which it does not count; empty for none.
+    :param mend: the fix; empty for that of the line.
+    :param exception: the one of :data:`EXCEPTIONS` that excuses it; empty for none.
     """
 
     reason: str
@@ -55,11 +56,11 @@ class ContractFault:
 
 @dataclass(frozen=True)
 class LineResult:
-    """A line, and what became of it.
+    """A line and its result.
 
-    :param faults: why it failed.
-    :param reason: why it was not tried.
-    :param excepted: why something about it does not count, by the name of the exception.
+    :param faults: the reasons that it failed.
+    :param reason: the reason that it was not tried.
+    :param excepted: reasons of excused faults, by the name of the exception.
     """
 
     line: ContractLine
@@ -163,9 +164,9 @@ EXCEPTIONS = {
         "the tool does not end on SIGTERM, and is killed",
     ),
 }
-"""What a tool does that its hook cannot help: the lines that are about it, and a sentence.
+"""Faults of a tool that its hook cannot prevent: the lines concerned, and a sentence.
 
-A contract file that has a reason for one takes it out of what counts, and the table shows that.
+A fault with a reason in the contract file is excused, and the table shows that.
 """
 
 MENDS = {
@@ -178,4 +179,4 @@ MENDS = {
     FindingKind.OUTPUT_MISSING: "hand back each declared output under its name",
     FindingKind.TIMEOUT: "find what it waits for; --timeout SECONDS gives it longer",
 }
-"""What to do about a finding, where that is not what the line says."""
+"""The fixes for findings that differ from the line's own."""

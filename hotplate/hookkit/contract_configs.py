@@ -1,6 +1,6 @@
-"""What a hook is tried with: configs in its tool's language, and what else is to be known of it.
+"""The configs of a check, in the language of the hook's tool, and its other properties.
 
-Only the standard library is needed here: the same is done in a guest.
+Only the standard library is used, because guests run this too.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ ROLES = {
     "slow": "writes a line to the FIFO @ready@, then runs for ten minutes",
     "without-tool": "needs the tool; by default ok",
 }
-"""The configs that a hook is tried with, and what each has to do; only ``ok`` must be there."""
+"""The configs of a check, each with its requirement; only ``ok`` is mandatory."""
 
 
 @dataclass(frozen=True)
 class ContractFile:
-    """What a hook is tried with.
+    """The content of a contract file.
 
     :param configs: by the names of :data:`ROLES`; text, or a map for hooks that take one.
     :param tool: the program that the hook needs; empty when there is none.
     :param may_change: the directories that the tool itself changes.
-    :param options: those of each deployment.
+    :param options: the options of each deployment.
     :param not_tried: reasons by the names of lines for which the group can have no config.
-    :param exceptions: reasons by the names of what does not count, see
+    :param exceptions: reasons by the names of excused faults, see
         :data:`~hotplate.hookkit.contract.EXCEPTIONS`.
     :param path: the file; None when nothing was read.
     """
@@ -46,11 +46,11 @@ class ContractFile:
     path: Path | None = None
 
     def with_configs(self, given: Mapping[str, object]) -> ContractFile:
-        """Return the same with other configs in place of those of these names."""
+        """Return a copy with additional or replaced configs."""
         return replace(self, configs={**self.configs, **given})
 
     def to_json(self) -> dict[str, object]:
-        """Return it as JSON has it, for :meth:`from_json` on another host."""
+        """Return it as JSON, for :meth:`from_json` on another host."""
         return {
             "configs": dict(self.configs),
             "tool": self.tool,
@@ -62,11 +62,11 @@ class ContractFile:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ContractFile:
-        """Return what :meth:`to_json` has written."""
+        """Return the object that :meth:`to_json` wrote."""
         return cls(**{**document, "may_change": tuple(map(Path, document["may_change"]))})
 
     def with_tool(self, tool: str) -> ContractFile:
-        """Return the same for another program, unless none is given."""
+        """Return a copy for another program, or itself when none is given."""
         return replace(self, tool=tool) if tool else self
 
 
@@ -88,5 +88,5 @@ def filled_in(config: object, values: Mapping[str, str]) -> object:
 
 
 def has(config: object, name: str) -> bool:
-    """Return True when ``@name@`` stands in a config."""
+    """Return True when a config contains ``@name@``."""
     return f"@{name}@" in json.dumps(config, default=str)

@@ -1,4 +1,4 @@
-"""What a hook is tried with, read from a file beside it or from ours.
+"""Read a contract file, from beside the hook or from hotplate's own.
 
 A contract file is YAML; ``NAME.check.yaml`` lies beside the hook ``NAME.py``::
 
@@ -10,7 +10,7 @@ A contract file is YAML; ``NAME.check.yaml`` lies beside the hook ``NAME.py``::
     not-tried:
       binary-output: a manifest prints no bytes
 
-``docs/writing-hooks.rst`` says what each config has to do.
+``docs/writing-hooks.rst`` describes each config.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from hotplate.hookkit.contract_configs import ROLES, ContractFile
 
 SUFFIX = ".check.yaml"
 FILE_LIMIT = 1 << 20
-"""Bytes of a contract file, and of one config."""
+"""The size limit in bytes of a contract file, and of one config."""
 
 _BUILT_IN = Path(__file__).with_name("contracts")
 _KEYS = {"tool", "may-change", "options", "configs", "not-tried", "exceptions"}
 
 
 def contract_file(hook: Path, group: str) -> ContractFile:
-    """Return what lies beside a hook, else what we have for its group, else nothing.
+    """Return the contract file beside a hook, else hotplate's for its group, else an empty one.
 
     :raises UsageError: when the file cannot be used.
     """
@@ -45,7 +45,7 @@ def contract_file(hook: Path, group: str) -> ContractFile:
 
 
 def built_in() -> Iterator[tuple[str, ContractFile]]:
-    """Yield each group that we have a contract file for, and what is in that."""
+    """Yield each group with a contract file of hotplate's, and its content."""
     for path in sorted(_BUILT_IN.glob("*.yaml")):
         yield path.stem, read(path)
 
@@ -76,7 +76,7 @@ def read(path: Path) -> ContractFile:
 
 
 def _problem(content: Any) -> str:
-    """Return what is wrong with the content of a contract file; empty when nothing is."""
+    """Return the problem of a contract file's content; empty when there is none."""
     if not isinstance(content, dict):
         return f"is no map; expected one of the keys {', '.join(sorted(_KEYS))}"
     for given, expected, kind in (

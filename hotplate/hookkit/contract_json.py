@@ -1,4 +1,4 @@
-"""The results of a check as JSON, and read back from it."""
+"""Write the results of a check as JSON, and read them back."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from hotplate.hookkit.contract import EXCEPTIONS, LINES, ContractFault, LineResult, LineState
 
 TEXT_LIMIT = 4000
-"""Characters of one reason that are read back."""
+"""The most characters read back of one reason."""
 
 
 def lines_document(results: Sequence[LineResult]) -> list[dict[str, Any]]:
-    """Return a list of the lines of the contract, in its order."""
+    """Return the results as a list, in the order of the contract."""
     return [
         {
             "name": each.line.name,
@@ -30,10 +30,10 @@ def lines_document(results: Sequence[LineResult]) -> list[dict[str, Any]]:
 
 
 def read_lines(listed: object) -> list[LineResult]:
-    """Return the results that such a list holds.
+    """Return the results in such a list.
 
-    :param listed: may be from a guest, so nothing in it is trusted.
-    :raises ValueError: when it is no such list.
+    :param listed: may be from a guest, so it is not trusted.
+    :raises ValueError: when it is malformed.
     """
     if not isinstance(listed, list) or len(listed) != len(LINES):
         raise ValueError("it has not one result for each line of the contract")

@@ -1,4 +1,4 @@
-"""The result of a check as people read it, and as JSON."""
+"""The result of a check as text for people, and as JSON."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ WIDTH = 96
 def check_document(
     task: CheckTask, results: Sequence[LineResult], *, image: Path | None = None
 ) -> dict[str, Any]:
-    """Return all of it for ``--json``.
+    """Return the result for ``--json``.
 
-    :param image: that the hook is in.
+    :param image: the image of the hook.
     """
     return {
         "hook": str(task.hook),
@@ -33,9 +33,9 @@ def check_document(
 
 
 def check_text(task: CheckTask, results: Sequence[LineResult], *, image: Path | None = None) -> str:
-    """Return all of it for people: a table, and what to do about each line that failed.
+    """Return the result as text: a table, and the fix for each line that failed.
 
-    :param image: that the hook is in.
+    :param image: the image of the hook.
     """
     return "\n".join(_lines(task, results, image)) + "\n"
 

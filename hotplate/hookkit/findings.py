@@ -1,4 +1,4 @@
-"""What is wrong with how a hook behaved, each in one sentence, with the line that it is about."""
+"""The faults in a hook's behaviour, one sentence each, with the line concerned."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hotplate.hookkit.run import HookReport, HookTask
 from hotplate.text import clean_line, shortened
 
 OWN_NAMES = {"deploy_stdout", "deploy_stderr", "deploy_status_code"}
-"""What is in each answer, beside the declared outputs."""
+"""The keys of each answer, besides the declared outputs."""
 
 QUOTED = 200
-"""Characters that are quoted of a line."""
+"""The most characters quoted of a line."""
 
 SHORT = 4
-"""An input with fewer characters is left out of a quotation only where it stands as a word."""
+"""An input shorter than this is hidden in a quotation only where it is a whole word."""
 
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+)')
 _SHELL = re.compile(r"^(?P<file>[^:]+): (?:line )?(?P<line>\d+): ")
@@ -29,7 +29,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 
 
 class FindingKind(StrEnum):
-    """What a finding is about."""
+    """The kind of a finding."""
 
     NOT_EXECUTABLE = "not-executable"
     NO_INTERPRETER = "no-interpreter"
@@ -47,9 +47,9 @@ class FindingKind(StrEnum):
 
 @dataclass(frozen=True)
 class HookFinding:
-    """Something that the author of a hook has to mend.
+    """A fault that the author of a hook has to fix.
 
-    :param sentence: for people; has no value of an input.
+    :param sentence: for people; without the value of an input.
     :param place: the hook's file, or ``stdout``; empty when there is no line.
     :param line: from 1; 0 when there is none.
     """
@@ -65,7 +65,7 @@ class HookFinding:
 
 
 def findings(task: HookTask, report: HookReport) -> list[HookFinding]:
-    """Return what is wrong with how a hook behaved; a tool's failure is not, it has its status."""
+    """Return the faults in a hook's behaviour; a failed tool is none, as it has its status."""
     if not report.started:
         return [_not_started(task, report)]
     listed = [*_ended(task, report)]
@@ -116,12 +116,12 @@ def _first_line(hook: Path) -> str:
 
 
 def _line_ends(first: str) -> str:
-    """Return a clause about the line ends of a hook with this first line; empty where they fit."""
+    """Return a clause about wrong line ends, by a hook's first line; empty when right."""
     return "; its lines end with CR LF, where LF alone is expected" if first.endswith("\r") else ""
 
 
 def _ended(task: HookTask, report: HookReport) -> Iterator[HookFinding]:
-    """Yield what is wrong with how its process ended."""
+    """Yield the faults in the end of its process."""
     status = report.exit_status
     if status is None:
         yield HookFinding(
@@ -154,7 +154,7 @@ def _signal(number: int) -> str:
 
 
 def _last_words(task: HookTask, log: str) -> tuple[str, str, int]:
-    """Return the last line of what a hook wrote to stderr, and the line of the hook it is about."""
+    """Return the last line of a hook's stderr, and the line number in the hook that it names."""
     lines = [each for each in log.splitlines() if each.strip()]
     if not lines:
         return "", "", 0
@@ -171,7 +171,7 @@ def _last_words(task: HookTask, log: str) -> tuple[str, str, int]:
 
 
 def _about_stdout(task: HookTask, report: HookReport) -> Iterator[HookFinding]:
-    """Yield what is wrong with all of its stdout, by ``report.problem``."""
+    """Yield the faults of its whole stdout, by ``report.problem``."""
     quoted = _quoted(task, report.text)
     if report.problem == "silent" and not report.exit_status:
         yield HookFinding(
@@ -204,7 +204,7 @@ def _about_stdout(task: HookTask, report: HookReport) -> Iterator[HookFinding]:
 
 
 def _about_answer(task: HookTask, report: HookReport) -> Iterator[HookFinding]:
-    """Yield what is wrong with what is in its answer, an object."""
+    """Yield the faults in its answer, an object."""
     names = set(report.names or ())
     if "deploy_status_code" not in names:
         yield HookFinding(
@@ -245,7 +245,7 @@ def _quoted(task: HookTask, text: str) -> str:
 def _by_length(inputs: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     """Return names and values, the longest first: a short one may be a part of it.
 
-    Also as they stand in JSON, and in what Python shows of a text; and each line of one.
+    Includes their forms in JSON and in Python's representation, and each line of a text.
     """
     forms = {
         (name, form)

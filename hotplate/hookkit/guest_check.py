@@ -1,10 +1,10 @@
-"""Hold a hook to the contract inside a guest, and print the results as JSON.
+"""Check a hook against the contract inside a guest, and print the results as JSON.
 
-Called as root with the guest's own Python, from what
-:func:`hotplate.hookkit.image_check.bundle` has packed.  The first argument is a file with a request
-of :class:`hotplate.hookkit.image_check.ImageCheck`; one object is printed, which
-:func:`hotplate.hookkit.image_check.read_results` reads.  The hook is run by the runner's own code
-that the image has, with the agent's environment.
+Runs as root with the guest's own Python, from the archive of
+:func:`hotplate.hookkit.image_check.bundle`. The first argument is a file with a request of
+:class:`hotplate.hookkit.image_check.ImageCheck`; one object is printed, for
+:func:`hotplate.hookkit.image_check.read_results`. The hook is run by the image's own runner code,
+with the agent's environment.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from hotplate.hookkit.contract_json import lines_document
 from hotplate.hookkit.push import AGENT, HEAT_AGENTS, OURS
 
 TOP = Path(__file__).resolve().parents[2]
-"""Where it was unpacked."""
+"""The directory where it was unpacked."""
 
 LIBRARY = Path("/usr/libexec/heat-config/lib")
-"""Where an image has the runner's code; heat-agents' images have none."""
+"""The runner's code in an image; heat-agents' images have none."""
 
 
 def agent_environment() -> dict[str, str]:
-    """Return the environment of the agent's first process, else ours."""
+    """Return the environment of the agent's first process, or else our own."""
     for name in AGENT:
         try:
             first = Path(name).read_text().split()[0]
@@ -43,7 +43,7 @@ def agent_environment() -> dict[str, str]:
 
 
 def find_hook(name: str, environ: Mapping[str, str]) -> Path:
-    """Return the file of a hook, where the image's runner would take it from.
+    """Return the file of a hook, from the directories of the image's runner.
 
     :param name: of its group, or a path.
     :raises UsageError: without one.
@@ -63,7 +63,7 @@ def find_hook(name: str, environ: Mapping[str, str]) -> Path:
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Check a hook; return the results, or why there are none."""
+    """Check a hook; return the results, or the reason that there are none."""
     environ = agent_environment()
     has_own = (LIBRARY / "heat_config").is_dir()
     try:
@@ -88,6 +88,6 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read a request, check its hook, print what came of it."""
+    """Read a request, check its hook, and print the results."""
     os.umask(0o077)
     print(json.dumps(answer(json.loads(Path(sys.argv[1]).read_bytes()))))

@@ -1,4 +1,4 @@
-"""Run one hook with the runner's own code, and report as JSON what came of it.
+"""Run one hook with the runner's own code, and report the result as JSON.
 
 A program, run in a process of its own with ``HEAT_CONFIG_LIB`` naming the directory that holds
 ``heat_config``.  It reads on stdin an object with ``hook`` (a path), ``deployment``, ``timeout``
@@ -29,22 +29,22 @@ from heat_config.settings import Settings, seconds
 from heat_config.state import Record, Store
 
 AGENT_UMASK = 0o022
-"""That of the agent's unit, which hooks get; the runner's own is narrower."""
+"""The umask of the agent's unit, which hooks get; the runner's own is narrower."""
 
 LOG_LIMIT = 1 << 20
-"""Bytes of the hook's stderr in the report."""
+"""The most bytes of the hook's stderr in the report."""
 
 NOTE_SECONDS = 1.0
-"""How long a process that was forked may take to note its id."""
+"""Time for a forked process to note its id."""
 
 CANDIDATES = 50
-"""Lines that begin with a brace and are tried as the begin of an answer."""
+"""The most lines beginning with a brace that are tried as the start of an answer."""
 
 
 class HookRun:
     """One deployment, and the hook that runs it.
 
-    :param request: what stands on stdin, see the module.
+    :param request: the object on stdin, see the module.
     """
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -103,7 +103,7 @@ class HookRun:
         self._opened = True
         try:
             return dict(self._execution.run(self._path, self._item.element))
-        except OSError as error:  # which the runner in a guest tries again
+        except OSError as error:  # the runner in a guest retries these
             return dict(result.failure(f"The hook cannot be started now: {error.strerror}."))
         finally:
             self._execution.close()
@@ -112,7 +112,7 @@ class HookRun:
         return str(self._store.path(self._record.key, suffix))
 
     def _note(self) -> bytes:
-        """Return the note of the hook's process; one that was just forked may not be there yet."""
+        """Return the note of the hook's process, which may be late when it was just forked."""
         end = time.monotonic() + NOTE_SECONDS
         while True:
             note: bytes = files.read_bounded(self._path_of(".pid"), 256) or b""
@@ -121,7 +121,7 @@ class HookRun:
             time.sleep(0.02)
 
     def _end(self) -> bool:
-        """End what the hook has left running in its process group; return whether there was any."""
+        """End the hook's remaining process group; return whether there was any."""
         pid = self._note().partition(b" ")[0]
         if not pid.isdigit() or not process.kill_group(int(pid), 0):
             return False
@@ -130,11 +130,11 @@ class HookRun:
 
 
 def reading(data: bytes) -> dict[str, Any]:
-    """Return what there is to say about a hook's stdout.
+    """Return an analysis of a hook's stdout.
 
     :return: ``names``: the keys of the answer, None without one. ``problem``: empty; ``silent``,
         ``large``, ``not-object``, ``not-json`` or ``text-beside-json``. ``line``, ``text``: the
-        line of stdout that it is about, from 1, and what stands there.
+        line of stdout concerned, from 1, and its text.
     """
     nothing: dict[str, Any] = {"names": None, "problem": "", "line": 0, "text": ""}
     if len(data) > result.ANSWER_LIMIT:
@@ -161,9 +161,9 @@ def reading(data: bytes) -> dict[str, Any]:
 
 
 def stray_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a hook's stdout that stand beside an answer, with their numbers.
+    """Yield the lines of a hook's stdout besides its answer, with their numbers.
 
-    Nothing where there is no answer in it.
+    Yield none when there is no answer in it.
     """
     decoder = json.JSONDecoder()
     starts = [at for at in _line_starts(text) if text.startswith("{", at)]
@@ -192,7 +192,7 @@ def _line_starts(text: str) -> Iterator[int]:
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the end
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the clean-up
     sys.exit(128 + signal.SIGTERM)
 
 

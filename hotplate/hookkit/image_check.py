@@ -1,8 +1,8 @@
-"""Hold a hook that is in an image to the contract, in a guest that runs the image.
+"""Check a hook in an image against the contract, in a guest that runs the image.
 
-The check itself is :mod:`hotplate.hookkit.guest_check`, which is packed with what it needs, sent
-into the guest and run there: in the image's file system, with its tools, its Python and the
-environment of its agent.  How it gets there is the caller's.
+The check itself is :mod:`hotplate.hookkit.guest_check`, which is packed with its modules, sent to
+the guest and run there: in the image's file system, with its tools, its Python and the environment
+of its agent. The caller transports it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _HOOKKIT = (
     *("__init__", "changes", "check", "contract", "contract_configs", "contract_json", "findings"),
     *("guest_check", "guest_runner", "push", "run", "traces"),
 )
-"""The modules that the check is made of; none needs more than Python's standard library."""
+"""The modules of the check; all need only Python's standard library."""
 
 OLDEST = (3, 11)
-"""The oldest Python that they run with; the image's runner itself takes an older one."""
+"""The oldest Python that they support; the image's own runner supports older ones."""
 
 NO_PYTHON = 70
 """Exit status of :data:`COMMAND` when the guest has no such Python."""
@@ -48,19 +48,21 @@ main()' {{place}}.json
 """
 
 PLACE = "/run/hotplate-check"
-"""Where it is in the guest: not on a disk, so that it is no changed file and never comes back."""
+"""Its directory in the guest: not on a disk, so that it is no changed file and is gone after a
+reboot.
+"""
 
 
 @dataclass(frozen=True)
 class ImageCheck:
-    """What is held to the contract inside an image, and with what.
+    """The request to check a hook inside an image.
 
     :param hook: the name of a group, or the path of a file in the image.
     :param group: of its deployments.
     :param given: its configs.
     :param timeout: seconds that one run may take.
-    :param roots: the directories of the image below which changed files are looked for.
-    :param lines: the names of the lines that are tried beside ``answer``; none for all.
+    :param roots: the directories of the image below which to look for changed files.
+    :param lines: the names of the lines to try besides ``answer``; empty for all.
     """
 
     hook: str
@@ -71,7 +73,7 @@ class ImageCheck:
     lines: Sequence[str] = ()
 
     def request(self) -> bytes:
-        """Return it as the program in the guest reads it."""
+        """Return it in the format of the program in the guest."""
         return json.dumps(
             {
                 "hook": self.hook,
@@ -85,7 +87,7 @@ class ImageCheck:
 
 
 def bundle() -> bytes:
-    """Return the program for the guest and all that it needs, as a tar archive, compressed."""
+    """Return the program for the guest with its modules, as a compressed tar archive."""
     package = Path(__file__).resolve().parents[1]
     library = hooks_dir() / "heat_config"
     modules = [*_GROUND, *(f"hookkit/{name}" for name in _HOOKKIT)]
@@ -105,9 +107,9 @@ def read_results(status: int, output: bytes, errors: bytes) -> tuple[str, list[L
     """Return the hook's path in the image, and a result for each line of the contract.
 
     :param status: the exit status of :data:`COMMAND`.
-    :param output: and ``errors``: what it wrote; a guest's, so nothing in it is trusted.
-    :raises HotplateError: when there are no results; whose fault it is says the guest, which may
-        blame the command line or itself.
+    :param output: and ``errors``: its output; from a guest, so not trusted.
+    :raises HotplateError: when there are no results; the guest decides whose fault it is, but may
+        only blame the command line or itself.
     """
     if status == NO_PYTHON:
         version = ".".join(map(str, OLDEST))
@@ -130,7 +132,7 @@ def read_results(status: int, output: bytes, errors: bytes) -> tuple[str, list[L
 
 
 def _refusal(answer: dict[str, Any]) -> HotplateError:
-    """Return the error that the check had in the guest; what a host lacks the image lacks."""
+    """Return the guest's error; a tool missing on that host is one missing in the image."""
     outcome = Outcome.USAGE if answer.get("outcome") == Outcome.USAGE else Outcome.FAILED
     message, hint = (str(answer.get(name, ""))[:2000] for name in ("message", "hint"))
     return error_of(outcome, message, hint=hint)

@@ -13,10 +13,10 @@ from hotplate.hookkit.contract_file import SUFFIX
 from hotplate.paths import elements_dir
 
 SHELL = "sh"
-"""The tool of a hook for which none is named."""
+"""The default tool of a hook."""
 
 RESERVED = {"bin", "lib", "component"}
-"""Names that mean something else: lines of ``heat-config-hooks``, and Heat's own group."""
+"""Names with another meaning: lines of ``heat-config-hooks``, and Heat's own group."""
 
 _SKELETON = Path(__file__).with_name("skeleton")
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -25,7 +25,7 @@ _PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]+")
 
 
 class HookLanguage(StrEnum):
-    """What a new hook is written in; the value is the suffix of its file."""
+    """The language of a new hook; the value is the suffix of its file."""
 
     PYTHON = "py"
     SHELL = "sh"
@@ -33,11 +33,11 @@ class HookLanguage(StrEnum):
 
 @dataclass(frozen=True)
 class NewHook:
-    """What is to be written.
+    """A hook to write.
 
     :param name: of the group: ``a-z``, digits and ``-``, 40 characters at most.
     :param tool: the program that it runs; empty for a shell that runs the config.
-    :param package: the distribution's package that the tool is in; empty when none is needed.
+    :param package: the distribution's package of the tool; empty when none is needed.
     """
 
     name: str
@@ -47,19 +47,19 @@ class NewHook:
 
     @property
     def stem(self) -> str:
-        """The name as files have it that Python may import."""
+        """Return the name for files, so that Python can import it."""
         return self.name.replace("-", "_")
 
     @property
     def file(self) -> str:
-        """The file of the hook, below ``hooks``."""
+        """Return the file of the hook, below ``hooks``."""
         return f"{self.stem}.{self.language.value}"
 
 
 def check_new(hook: NewHook) -> None:
-    """Check what would be written.
+    """Check the hook's names.
 
-    :raises UsageError: names what cannot be.
+    :raises UsageError: names the bad one.
     """
     if not _NAME.fullmatch(hook.name) or len(hook.name) > 40:
         raise UsageError(
@@ -79,7 +79,7 @@ def check_new(hook: NewHook) -> None:
 def write_new(hook: NewHook, directory: Path) -> list[Path]:
     """Write all files below a directory; return their paths, relative to it.
 
-    :raises UsageError: when one of them is there already, or the hook cannot be.
+    :raises UsageError: when one of them exists, or a name is bad.
     """
     check_new(hook)
     files = dict(_files(hook))

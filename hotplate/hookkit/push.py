@@ -1,7 +1,7 @@
-"""Put a hook into a running guest, where the guest's runner takes it from.
+"""Put a hook into the directory of a running guest's runner.
 
-What runs in the guest is :func:`push_command`, a line for its shell that reads the hook on stdin;
-:func:`pushed` reads what it printed.  How the line gets there is the caller's.
+The guest's shell runs :func:`push_command`, a line that reads the hook on stdin; :func:`pushed`
+reads its output. The caller transports the line.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from hotplate.hookkit.run import HookTask, check_task
 from hotplate.text import clean_line
 
 SIZE_LIMIT = 16 << 20
-"""Bytes of a hook."""
+"""The size limit of a hook in bytes."""
 
 OURS = "/usr/libexec/heat-config/hooks"
 HEAT_AGENTS = "/var/lib/heat-config/hooks"
-"""Where heat-agents' runner looks; ours looks there too, after its own place."""
+"""heat-agents' directory of hooks; our runner uses it too, after its own."""
 
 AGENT = (
     "/sys/fs/cgroup/system.slice/os-collect-config.service/cgroup.procs",
     "/sys/fs/cgroup/systemd/system.slice/os-collect-config.service/cgroup.procs",
 )
-"""Where the agent's processes are listed (cgroups(7), version 2 and 1): its environment is the
+"""The lists of the agent's processes (cgroups(7), version 2 and 1): its environment is the
 runner's, and systemctl takes a second to answer in an emulated guest."""
 
 NO_RUNNER = 70
@@ -65,17 +65,17 @@ for each in {programs}; do
     command -v "$each" >/dev/null || echo "lacks $each"
 done
 """
-"""Written beside its place and renamed: a hook that runs meanwhile is not cut."""
+"""Written beside its place and renamed, so that a running hook is not truncated."""
 
 _ENV = re.compile(r"/(?:usr/)?bin/env(?:\s+-\S+)*\s+([^\s=-][^\s=]*)")
 
 
 @dataclass(frozen=True)
 class HookFile:
-    """A hook that is to be pushed.
+    """A hook to push.
 
-    :param group: of the deployments that it is for; its name in the guest.
-    :param data: all of it.
+    :param group: the group of its deployments; its name in the guest.
+    :param data: the whole file.
     """
 
     group: str
@@ -83,12 +83,12 @@ class HookFile:
 
     @property
     def sha256(self) -> str:
-        """Its checksum, which is compared in the guest."""
+        """Return its checksum, which is compared in the guest."""
         return hashlib.sha256(self.data).hexdigest()
 
     @property
     def interpreter(self) -> str:
-        """The program that its first line names; empty when none is named.
+        """Return the program named in its first line; empty when there is none.
 
         >>> HookFile("a", b"#!/usr/bin/python3 -IS").interpreter
         '/usr/bin/python3'
@@ -104,12 +104,12 @@ class HookFile:
 
 @dataclass(frozen=True)
 class Pushed:
-    """A hook that is in the guest, and is the one that its runner takes.
+    """A hook in the guest, the one that its runner uses.
 
     :param path: in the guest.
-    :param how: ``new``, ``changed``, or ``same`` when the guest had this one.
-    :param over: hooks of the same group in the guest that this one wins over.
-    :param lacks: the hook's interpreter, when the guest does not have it.
+    :param how: ``new``, ``changed``, or ``same`` when the guest had the same one.
+    :param over: hooks of the same group in the guest that this one overrides.
+    :param lacks: the hook's interpreter, when it is missing in the guest.
     """
 
     path: str
@@ -123,7 +123,7 @@ class Pushed:
 
     @property
     def notes(self) -> list[str]:
-        """What else there is to say, in sentences."""
+        """Return additional notes, in sentences."""
         return [f"it runs, and not {each}, which is there too" for each in self.over] + [
             f'the guest has no "{each}", which the hook is to be run by' for each in self.lacks
         ]
@@ -133,7 +133,7 @@ def hook_file(path: Path, group: str = "") -> HookFile:
     """Read a hook.
 
     :param group: by default the file's name without its suffix, with ``-`` for ``_``.
-    :raises UsageError: when it cannot be one.
+    :raises UsageError: when it cannot be a hook.
     """
     task = HookTask(path, "", group=group)
     check_task(task)
@@ -159,7 +159,7 @@ def push_command(
 ) -> str:
     """Return the line for the guest's shell, as root, that reads the hook on stdin.
 
-    :param places: where runners look for hooks, in their order.
+    :param places: the runners' directories of hooks, in order.
     :param agents: files that begin with the id of the agent's process.
     """
     return _LINE.format(
@@ -176,11 +176,11 @@ def push_command(
 
 
 def pushed(hook: HookFile, status: int, output: bytes) -> Pushed:
-    """Return what became of a push.
+    """Return the result of a push.
 
     :param status: the exit status of the line.
-    :param output: what it printed; a guest's, so nothing in it is trusted.
-    :raises ImageError: when the guest did not take the hook.
+    :param output: its output; from a guest, so not trusted.
+    :raises ImageError: when the guest refused the hook.
     """
     lines = [clean_line(each) for each in output.decode("utf-8", "replace").splitlines()]
     facts = [each.partition(" ")[::2] for each in lines if " " in each]

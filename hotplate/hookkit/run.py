@@ -1,4 +1,4 @@
-"""Run a hook on this host as the runner in a guest would, and keep what came of it."""
+"""Run a hook on this host as the runner in a guest would, and return a report."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from hotplate.hookkit.changes import ROOTS, FileChange, changes, look
 from hotplate.paths import hooks_dir
 
 GRACE = 20.0
-"""Seconds that the runner has to end a hook that took too long, and to report that."""
+"""Time for the runner to end a hook that took too long, and to report that, in seconds."""
 
 END_GRACE = 10.0
-"""Seconds from SIGTERM to SIGKILL, for a hook that is interrupted; the runner's ``kill_after``."""
+"""Seconds from SIGTERM to SIGKILL for an interrupted hook; the runner's ``kill_after``."""
 
 HOOK_LIMIT = 4 << 20
-"""Bytes at the start of a hook in which the names of its settings are looked for."""
+"""The bytes at the start of a hook that are searched for the names of its settings."""
 
 _DIRECTORY_SETTING = re.compile(rb"\b(?:HEAT|SALT)_[A-Z0-9_]*_(?:WORKING|OUTPUTS|[A-Z]*DIR)\b")
 _GROUP = re.compile(r"[0-9A-Za-z_-]+")
@@ -35,21 +35,21 @@ _GROUP = re.compile(r"[0-9A-Za-z_-]+")
 
 @dataclass(frozen=True)
 class HookTask:
-    """What a hook is run with.
+    """A hook and its deployment.
 
     :param hook: the hook's file.
-    :param config: what the template has as its config, of any type that JSON has.
+    :param config: the config as in a template, of any JSON type.
     :param group: that of the deployment; by default the name of the file without its suffix, with
         ``-`` for ``_``, as elements name them.
-    :param inputs: by name; the type of each is that of Heat's which has such values.
+    :param inputs: by name; the type of each is Heat's type for such a value.
     :param outputs: the declared outputs.
     :param options: of the config, by name.
     :param action: Heat's.
     :param key: the deployment's id; by default a new one each time.
-    :param timeout: seconds that the hook may take, unless its option ``timeout`` says otherwise.
-    :param environ: where its PATH and the settings of hooks are taken from.
-    :param roots: the directories below which changed files are looked for.
-    :param library: the directory of ``heat_config``, by which the hook is run.
+    :param timeout: seconds that the hook may take, unless its option ``timeout`` differs.
+    :param environ: the source of PATH and of the hooks' settings.
+    :param roots: the directories below which to look for changed files.
+    :param library: the directory of ``heat_config``, which runs the hook.
     """
 
     hook: Path
@@ -67,29 +67,29 @@ class HookTask:
 
     @property
     def group_name(self) -> str:
-        """The group, as given or by the name of the file."""
+        """Return the group, as given or by the name of the file."""
         return self.group or self.hook.stem.replace("_", "-")
 
 
 @dataclass(frozen=True)
 class HookReport:
-    """What a hook did.
+    """The result of a hook's run.
 
-    :param answer: what Heat would get: ``deploy_stdout``, ``deploy_stderr``,
+    :param answer: as Heat would get it: ``deploy_stdout``, ``deploy_stderr``,
         ``deploy_status_code`` and the declared outputs.
-    :param names: the keys of the answer as the hook gave it; None when it gave none.
-    :param problem: what is wrong with its stdout, see
-        :func:`hotplate.hookkit.guest_runner.reading`; empty when nothing is.
-    :param line: the line of its stdout that this is about, from 1.
+    :param names: the keys of the hook's own answer; None when it gave none.
+    :param problem: the fault of its stdout, see
+        :func:`hotplate.hookkit.guest_runner.reading`; empty when there is none.
+    :param line: the line of its stdout concerned, from 1.
     :param text: that line.
     :param started: False when it could not be started.
     :param exit_status: the hook's own, 128 + n when signal n ended it; None when it did not run or
         was stopped because it took too long.
     :param left_running: True when something in its process group outlived it.
-    :param log: what it wrote to stderr.
+    :param log: its stderr.
     :param seconds: how long it took.
-    :param changed: what has changed on the host beside the hook's own directories.
-    :param whole: False when not all of the roots could be looked through for that.
+    :param changed: changes on the host outside the hook's own directories.
+    :param whole: False when not all of the roots could be searched for changes.
     """
 
     answer: Mapping[str, Any]
@@ -107,15 +107,15 @@ class HookReport:
 
     @property
     def status(self) -> int:
-        """The status by which Heat knows whether the deployment has failed."""
+        """Return the status by which Heat decides whether the deployment failed."""
         return int(self.answer["deploy_status_code"])
 
 
 def run_hook(task: HookTask) -> HookReport:
     """Run a hook to its end.
 
-    :raises UsageError: when its file is not there, or its group cannot be one.
-    :raises SubjectError: when it could not be ended by the runner in time.
+    :raises UsageError: when its file does not exist, or its group cannot be one.
+    :raises SubjectError: when the runner could not end it in time.
     """
     check_task(task)
     with scratch_directory() as scratch:
@@ -128,9 +128,9 @@ def run_hook(task: HookTask) -> HookReport:
 
 
 def check_task(task: HookTask) -> None:
-    """Check what is wrong before a hook is run.
+    """Check a task before its hook is run.
 
-    :raises UsageError: when its file is not there, or its group cannot be one.
+    :raises UsageError: when its file does not exist, or its group cannot be one.
     """
     if not task.hook.is_file():
         raise UsageError(f'the hook "{task.hook}" does not exist or is not a file')
@@ -143,9 +143,9 @@ def check_task(task: HookTask) -> None:
 
 @contextlib.contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """Make a directory for runs of a hook, and remove it; others cannot look into it."""
+    """Make a private directory for runs of a hook, and remove it at the end."""
     with tempfile.TemporaryDirectory(prefix="hotplate-hook-", ignore_cleanup_errors=True) as name:
-        # mkdtemp follows TMPDIR as it is given; what a hook is given is absolute.
+        # mkdtemp may return a relative path from TMPDIR; hooks get absolute ones.
         scratch = Path(name).resolve()
         for each in ("home", "hook"):
             (scratch / each).mkdir(mode=0o700)
@@ -153,7 +153,7 @@ def scratch_directory() -> Iterator[Path]:
 
 
 def heat_type(value: object) -> str:
-    """Return the type of an input that has such values (heat/engine/software_config_io.py).
+    """Return the type of an input with such a value (heat/engine/software_config_io.py).
 
     >>> heat_type(True), heat_type(7), heat_type([1]), heat_type({}), heat_type(None)
     ('Boolean', 'Number', 'CommaDelimitedList', 'Json', 'String')
@@ -163,9 +163,9 @@ def heat_type(value: object) -> str:
 
 
 def deployment(task: HookTask) -> dict[str, Any]:
-    """Return the deployment as Heat's metadata would have it.
+    """Return the deployment in the format of Heat's metadata.
 
-    Inputs that Heat derives are there too, but for those of a signal: nobody waits for one.
+    Inputs that Heat derives are included, except those of a signal, for which nobody waits.
     """
     derived = {
         "deploy_server_id": str(uuid.uuid4()),
@@ -193,11 +193,11 @@ def deployment(task: HookTask) -> dict[str, Any]:
 
 
 def environment(task: HookTask, scratch: Path) -> dict[str, str]:
-    """Return the environment of the runner, and by that of the hook.
+    """Return the environment of the runner, and so of the hook.
 
-    The settings of hooks (``HEAT_*``, ``SALT_*``) are those of the task.  Each setting of a
-    directory that the hook's text names, and those that are usual for its group, point below a
-    scratch directory unless the task has them.
+    The settings of hooks (``HEAT_*``, ``SALT_*``) are those of the task. Each directory setting
+    named in the hook's text, and those usual for its group, point below a scratch directory unless
+    the task sets them.
     """
     with task.hook.open("rb") as stream:
         text = stream.read(HOOK_LIMIT)
@@ -219,7 +219,7 @@ def environment(task: HookTask, scratch: Path) -> dict[str, str]:
 
 
 class RunningHook:
-    """A hook that the runner runs; a context manager, at whose end nothing of it runs any more.
+    """A hook run by the runner; a context manager, at whose end all its processes have ended.
 
     :param scratch: a :func:`scratch_directory`; several runs may share one.
     """
@@ -241,7 +241,7 @@ class RunningHook:
 
     def __enter__(self) -> Self:
         self._errors = self._stack.enter_context(tempfile.TemporaryFile())
-        # In memory: inputs are in it.
+        # In memory, because it contains inputs.
         request = self._stack.enter_context(os.fdopen(os.memfd_create("request"), "w+b"))
         request.write(self._request)
         request.seek(0)
@@ -251,7 +251,8 @@ class RunningHook:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=self._environment,
-            # An interruption at the terminal is for us, who end the hook and what it started.
+            # A terminal's interrupt goes to this process only, which ends the hook and its
+            # children.
             start_new_session=True,
         )
         self._stack.callback(self._close)
@@ -261,9 +262,9 @@ class RunningHook:
         self._stack.close()
 
     def report(self) -> HookReport:
-        """Wait for the end of the run, and return what came of it.
+        """Wait for the end of the run, and return the report.
 
-        :raises SubjectError: when it could not be ended by the runner in time.
+        :raises SubjectError: when the runner could not end it in time.
         """
         timeout = self._task.timeout + GRACE if self._task.timeout else None
         try:
@@ -283,9 +284,9 @@ class RunningHook:
         return HookReport(**facts)
 
     def interrupt(self) -> float:
-        """Have the runner end the hook, as in a guest that is shut down: by SIGTERM.
+        """Let the runner end the hook by SIGTERM, as in a guest that is shut down.
 
-        :return: how long that took, in seconds; :data:`END_GRACE` when the hook had to be killed.
+        :return: the time taken, in seconds; :data:`END_GRACE` when the hook had to be killed.
         """
         begin = time.monotonic()
         self._end()
@@ -297,7 +298,7 @@ class RunningHook:
             self._child.stdout.close()
 
     def _end(self) -> None:
-        """End the runner, which ends its hook first; do not be interrupted in that."""
+        """End the runner, which ends its hook first; ignore interrupts meanwhile."""
         if self._child.poll() is not None:
             return
         self._child.terminate()
@@ -316,7 +317,7 @@ class RunningHook:
 
 
 def _last_line(errors: Any) -> str:
-    """Return the end of what the runner itself wrote; the type of an error, not its message."""
+    """Return the end of the runner's own output; the type of an error, not its message."""
     errors.seek(0)
     lines = errors.read(1 << 20).decode("utf-8", "replace").strip().splitlines() or [""]
     return str(lines[-1].partition(":")[0])

@@ -1,8 +1,8 @@
-"""Wait until a file is saved, by the kernel's word for changes in its directory.
+"""Wait until a file is saved, by the kernel's notice of changes in its directory.
 
-``F_NOTIFY`` (fcntl(2), "File and directory change notification") is in Python's standard library,
-which inotify(7) is not.  It says that something in the directory has changed; whether it was the
-file, and to what, is read off the file.
+Python's standard library has ``F_NOTIFY`` (fcntl(2), "File and directory change notification"),
+but not inotify(7). It reports that something in the directory has changed; the file is read to
+find whether it has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Self
 from hotplate.errors import HostError, UsageError
 
 SETTLED = 0.1
-"""Seconds without a change after which a file is whole: editors write in several steps."""
+"""Seconds without a change after which a save is complete: editors write in several steps."""
 
 _CHANGES = (
     fcntl.DN_MODIFY | fcntl.DN_CREATE | fcntl.DN_RENAME | fcntl.DN_ATTRIB | fcntl.DN_MULTISHOT
@@ -29,9 +29,10 @@ _SIGNAL = signal.SIGIO
 
 
 class Saves:
-    """Tells when a file gets other contents; a context manager, for the main thread.
+    """Reports when a file gets other contents; a context manager, for the main thread.
 
-    The directory is watched from the start, so that no save is lost while the last one is used.
+    The directory is watched from the start, so that no save is lost while the last one is
+    processed.
 
     ::
 
@@ -43,7 +44,7 @@ class Saves:
     :param path: the file; an editor may replace it.
     :ivar contents: of the file, as of the start or the last :meth:`wait`.
     :raises UsageError: when it cannot be read.
-    :raises HostError: when the kernel gives no word.
+    :raises HostError: when the kernel gives no notice.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,10 +57,10 @@ class Saves:
             self._woken, waker = (owned.enter_context(each) for each in socket.socketpair())
             self._woken.setblocking(False)
             waker.setblocking(False)
-            # Whichever thread the signal comes to: this writes a byte, and select() sees it.
+            # The signal may reach any thread: it writes a byte, which wakes select().
             waking = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
             owned.callback(signal.set_wakeup_fd, waking)
-            # The default for it is to end the program.
+            # Its default action is to end the program.
             before = signal.signal(_SIGNAL, lambda *_: None)
             owned.callback(signal.signal, _SIGNAL, before)
             self._watch(owned)
@@ -79,14 +80,14 @@ class Saves:
             try:
                 contents = self._read()
             except UsageError:
-                # Between removal and replacement, or somebody is at it: there is more to come.
+                # Between removal and replacement, or during a change: another notice will follow.
                 continue
             if contents != self.contents:
                 self.contents = contents
                 return contents
 
     def _is_woken(self, seconds: float | None) -> bool:
-        """Wait for a signal; return whether one came in time."""
+        """Wait for a signal; return True when one came in time."""
         ready, _, _ = select.select([self._woken], [], [], seconds)
         with contextlib.suppress(BlockingIOError):
             while self._woken.recv(4096):

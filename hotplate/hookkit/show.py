@@ -1,4 +1,4 @@
-"""A hook's run as people read it, and as JSON."""
+"""A hook's run as text for people, and as JSON."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hotplate.hookkit.run import HookReport, HookTask
 from hotplate.text import clean, clean_line, shortened
 
 SHOWN = 16_000
-"""Characters of one text that are shown to people; JSON has what Heat would get."""
+"""The most characters of one text shown to people; JSON has the whole text as Heat gets it."""
 
 FILES_SHOWN = 40
-"""Changed files that are shown to people; on a busy host most are other programs'."""
+"""The most changed files shown to people; on a busy host most are other programs'."""
 
 
 def as_document(
     task: HookTask, report: HookReport, listed: Sequence[HookFinding]
 ) -> dict[str, Any]:
-    """Return all of it for ``--json``."""
+    """Return the run for ``--json``."""
     return {
         "hook": str(task.hook),
         "group": task.group_name,
@@ -51,7 +51,7 @@ def as_document(
 
 
 def as_text(task: HookTask, report: HookReport, listed: Sequence[HookFinding]) -> str:
-    """Return all of it for people."""
+    """Return the run as text for people."""
     return "\n".join(_lines(task, report, listed)) + "\n"
 
 
@@ -72,7 +72,7 @@ def _lines(task: HookTask, report: HookReport, listed: Sequence[HookFinding]) ->
 
 
 def answer_lines(answer: Mapping[str, object]) -> Iterator[str]:
-    """Yield what a hook has answered: its two texts, and its outputs."""
+    """Yield a hook's answer: its two texts, and its outputs."""
     for name in ("deploy_stdout", "deploy_stderr"):
         yield from _block(name, str(answer.get(name) or ""))
     for name in sorted(answer.keys() - OWN_NAMES):

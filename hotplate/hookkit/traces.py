@@ -1,7 +1,7 @@
-"""What a run of a hook has left on this host: files and command lines with a text, and processes.
+"""Traces of a hook's run on this host: files and command lines with a text, and processes.
 
-A process is the hook's when the scratch directory of its run is in its environment (proc(5)); the
-runner puts it there as ``HEAT_CONFIG_CAPTURE``.
+A process is the hook's when its environment contains the scratch directory of its run (proc(5));
+the runner sets that as ``HEAT_CONFIG_CAPTURE``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 FILE_LIMIT = 64 << 20
-"""Bytes of a file that are looked through."""
+"""The most bytes searched in a file."""
 
 FILES = 20_000
-"""Files that are looked through at most."""
+"""The most files searched."""
 
 
 def files_with(text: str, places: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files below some directories, or among some files, that a text is in."""
+    """Yield the files below some directories, or among some files, that contain a text."""
     wanted = text.encode()
     left = FILES
     for place in places:
@@ -46,7 +46,7 @@ def _files(place: Path) -> Iterator[Path]:
 
 
 def _holds(path: Path, wanted: bytes) -> bool:
-    """Return True when a regular file has some bytes in it; links and FIFOs are not followed."""
+    """Return True when a regular file contains some bytes; links and FIFOs are not followed."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -63,7 +63,7 @@ def _holds(path: Path, wanted: bytes) -> bool:
 
 
 def open_to_all(path: Path, top: Path) -> bool:
-    """Return True when each user can read a file, as far as what is below a directory decides."""
+    """Return True when every user can read a file, by the modes below a directory."""
     try:
         if not path.lstat().st_mode & stat.S_IROTH:
             return False
@@ -79,7 +79,7 @@ def open_to_all(path: Path, top: Path) -> bool:
 
 
 def command_lines_with(text: str, scratch: Path) -> list[str]:
-    """Return the programs of a run that have a text among their arguments."""
+    """Return the programs of a run with a text in their arguments."""
     wanted = text.encode()
     programs = []
     for pid in processes(scratch):
@@ -90,7 +90,7 @@ def command_lines_with(text: str, scratch: Path) -> list[str]:
 
 
 def processes(scratch: Path) -> list[int]:
-    """Return the ids of processes that run for a scratch directory."""
+    """Return the ids of a scratch directory's processes."""
     mark = b"HEAT_CONFIG_CAPTURE=" + os.fsencode(scratch) + b"/"
     return [
         int(each.name)
@@ -100,7 +100,7 @@ def processes(scratch: Path) -> list[int]:
 
 
 def held_open(paths: set[str], scratch: Path) -> set[str]:
-    """Return those files that a process which does not run for a scratch directory has open."""
+    """Return those files that are open in a process of no run of the scratch directory."""
     own = set(processes(scratch)) if paths else set()
     held = set()
     for each in Path("/proc").iterdir() if paths else ():
@@ -120,7 +120,7 @@ def _read_process(pid: int, name: str) -> bytes:
 
 
 def stay_behind(scratch: Path, seconds: float) -> list[str]:
-    """Return the programs that still run for a scratch directory after some time, and end them."""
+    """End a scratch directory's processes that still run after some time; return their names."""
     end = time.monotonic() + seconds
     stayed = []
     for pid in processes(scratch):

@@ -1,12 +1,12 @@
-"""hotplate.hookkit.changes: what two looks at the same files show, within bounds."""
+"""hotplate.hookkit.changes: the differences of two looks, within bounds."""
 
 import os
 
 from hotplate.hookkit.changes import ChangeKind, FileChange, changes, look
 
 
-def test_a_time_that_was_set_back_hides_nothing(tmp_path):
-    """utimensat(2) sets the time of modification; that of change is the kernel's."""
+def test_change_is_found_in_spite_of_a_reset_time(tmp_path):
+    """utimensat(2) sets the time of modification; the time of change is the kernel's."""
     file = tmp_path / "file"
     file.write_text("a")
     status = file.stat()
@@ -16,7 +16,7 @@ def test_a_time_that_was_set_back_hides_nothing(tmp_path):
     assert changes(before, look([tmp_path])) == [FileChange(ChangeKind.CHANGED, str(file))]
 
 
-def test_what_is_beyond_the_bounds_is_not_called_a_change(tmp_path):
+def test_file_beyond_the_bounds_is_no_change(tmp_path):
     for number in range(5):
         (tmp_path / f"{number}").mkdir()
         (tmp_path / f"{number}" / "file").write_text("")
@@ -26,11 +26,11 @@ def test_what_is_beyond_the_bounds_is_not_called_a_change(tmp_path):
     assert changes(before, after) == changes(after, before) == []
 
 
-def test_time_is_bounded(tmp_path):
+def test_look_is_limited_in_time(tmp_path):
     assert not look([tmp_path], seconds=-1).whole
 
 
-def test_directories_that_are_left_out_or_not_there(tmp_path):
+def test_skipped_and_missing_directories_are_ignored(tmp_path):
     own = tmp_path / "own"
     own.mkdir()
     before = look([tmp_path, tmp_path / "absent"], without=[own])

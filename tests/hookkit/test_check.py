@@ -1,4 +1,4 @@
-"""``hotplate hook check``: a hook that keeps to the contract, and one that breaks each line."""
+"""``hotplate hook check``: a hook that keeps the contract, and one that breaks each line."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ BAD = {
     ),
     "interruption": (RUN, RUN + ", start_new_session=True", '"sleep" still runs'),
 }
-"""By the line, and what else is tried: what of GOOD is replaced, and words of the reason."""
+"""By the line, with a suffix for variants: the replaced part of GOOD, and words of the reason."""
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def make(tmp_path):
 
 @pytest.fixture
 def check(tmp_path, capsys):
-    """Type ``hotplate hook check --json``; return the exit status and the lines by name."""
+    """Run ``hotplate hook check --json``; return the exit status and the lines by name."""
 
     def run(hook, *words):
         typed = ["hook", "check", str(hook), "--json", *words]
@@ -160,24 +160,24 @@ def check(tmp_path, capsys):
     return run
 
 
-def test_a_hook_that_keeps_to_the_contract(make, check):
+def test_good_hook_passes_all_lines(make, check):
     status, lines = check(make(GOOD))
     assert {each["name"]: each["faults"] for each in lines.values() if each["faults"]} == {}
     assert (status, {each["state"] for each in lines.values()}) == (0, {"passed"})
 
 
-def test_each_line_is_broken_by_a_bad_hook():
+def test_each_line_has_a_bad_hook():
     assert {case.split()[0] for case in BAD} == set(LINE_NAMES)
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_hook_fails_its_own_line(make, check, case):
+def test_bad_hook_fails_its_own_line(make, check, case):
     old, new, words = BAD[case]
     assert old in GOOD
     text = GOOD.replace(old, new)
     if case == "at-once":
         text = text.replace("\nsecret = name", WAITING)
-        # The other one may have removed it.
+        # The other run may have removed it.
         text = text.replace("os.remove(secret)", 'subprocess.run(["rm", "-f", secret])')
     if case == "interruption":
         text = text.replace(HANDLER, "")
@@ -191,7 +191,7 @@ def test_a_bad_hook_fails_its_own_line(make, check, case):
     assert all(each["mend"] for each in lines[line]["faults"])
 
 
-def test_a_hook_that_does_not_answer_is_tried_no_further(make, check):
+def test_hook_without_an_answer_is_not_tried_further(make, check):
     hook = make(GOOD)
     hook.chmod(0o644)
     status, lines = check(hook)
@@ -201,7 +201,7 @@ def test_a_hook_that_does_not_answer_is_tried_no_further(make, check):
     assert lines["again"]["reason"] == 'the hook fails "answer"'
 
 
-def test_what_cannot_be_tried_is_never_called_passed(make, check):
+def test_line_that_cannot_be_tried_is_not_passed(make, check):
     hook = make(GOOD)
     contract = hook.with_name("mine.check.yaml")
     contract.write_text("configs: {ok: echo @word@}\nnot-tried: {large-output: a reason}\n")
@@ -215,7 +215,7 @@ def test_what_cannot_be_tried_is_never_called_passed(make, check):
     assert "--config fails=FILE" in reasons["failure"]
 
 
-def test_what_people_read(make, capsys, tmp_path):
+def test_text_result_of_a_check(make, capsys, tmp_path):
     hook = make(GOOD.replace("print(json", 'print("working")\nprint(json'))
     assert main(["hook", "check", str(hook), "--changes-in", str(tmp_path / "elsewhere")]) == 1
     out = capsys.readouterr().out
@@ -227,7 +227,7 @@ def test_what_people_read(make, capsys, tmp_path):
     assert max(map(len, out.splitlines())) <= 100
 
 
-def test_lines_that_were_not_asked_for_are_counted_only(make, capsys, tmp_path):
+def test_unselected_lines_are_only_counted(make, capsys, tmp_path):
     words = ["--changes-in", str(tmp_path), "--line", "answer"]
     assert main(["hook", "check", str(make(GOOD)), *words]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -236,7 +236,7 @@ def test_lines_that_were_not_asked_for_are_counted_only(make, capsys, tmp_path):
     assert not any(each.startswith("not tried") for each in lines)
 
 
-def test_a_config_of_the_command_line(make, check, tmp_path):
+def test_config_option_replaces_a_config(make, check, tmp_path):
     hook = make(GOOD)
     bad = tmp_path / "bad.sh"
     bad.write_text("exit 1\n")
@@ -253,7 +253,7 @@ def except_for(hook, **exceptions):
     path.write_text(yaml.safe_dump({**content, "exceptions": names}))
 
 
-def test_a_tool_may_say_on_stdout_why_it_fails_when_it_is_said_why(make, check, tmp_path, capsys):
+def test_tool_errors_on_stdout_are_excused_with_a_reason(make, check, tmp_path, capsys):
     bad = tmp_path / "bad.sh"
     bad.write_text("echo @word@\nexit 1\n")
     hook, words = make(GOOD), ["--line=failure", f"--config=fails={bad}"]
@@ -268,8 +268,8 @@ def test_a_tool_may_say_on_stdout_why_it_fails_when_it_is_said_why(make, check, 
     assert "except: that is how it is\n" in capsys.readouterr().out
 
 
-def test_an_exception_takes_out_one_thing_only(make, check):
-    """A program that outlives the hook does not count; the input that the hook has left does."""
+def test_exception_excuses_only_its_own_fault(make, check):
+    """A program that outlives the hook is excused; an input that the hook left is not."""
     text = GOOD.replace(RUN, RUN + ", start_new_session=True").replace(HANDLER, "")
     hook = make(text)
     except_for(hook, own_session="it is made so")
@@ -281,13 +281,13 @@ def test_an_exception_takes_out_one_thing_only(make, check):
     assert lines["failure"]["excepted"] == {}
 
 
-def test_each_exception_is_one_that_a_line_can_have():
+def test_each_exception_belongs_to_a_line():
     source = (ROOT / "hotplate" / "hookkit" / "check.py").read_text()
     assert {name for name in EXCEPTIONS if f'exception="{name}"' in source} == set(EXCEPTIONS)
     assert {line for lines, _ in EXCEPTIONS.values() for line in lines} <= set(LINE_NAMES)
 
 
-def test_a_config_that_never_says_that_it_runs_is_named(make, check, tmp_path):
+def test_config_that_does_not_signal_its_start_is_named(make, check, tmp_path):
     slow = tmp_path / "slow.sh"
     slow.write_text("sleep 600\n")
     words = ["--line=interruption", f"--config=slow={slow}", "--timeout=15"]
@@ -325,7 +325,7 @@ def test_wrong_usage(make, capsys, words, content, sentence):
     assert sentence in captured.err
 
 
-def test_a_tool_that_is_not_here_is_the_hosts_lack(make, capsys, tmp_path):
+def test_missing_tool_is_a_host_error(make, capsys, tmp_path):
     hook = make(GOOD.replace('["sh", name', '["no-such-tool", name').replace('b"sh is', 'b"it is'))
     typed = ["hook", "check", str(hook), "--tool", "no-such-tool"]
     assert main([*typed, "--changes-in", str(tmp_path / "elsewhere")]) == 3
@@ -334,7 +334,7 @@ def test_a_tool_that_is_not_here_is_the_hosts_lack(make, capsys, tmp_path):
     )
 
 
-def test_an_interruption_ends_the_hook_and_leaves_nothing(make, tmp_path, monkeypatch):
+def test_interruption_ends_the_hook_and_leaves_no_file(make, tmp_path, monkeypatch):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     ready = tmp_path / "began"
@@ -361,18 +361,18 @@ def test_an_interruption_ends_the_hook_and_leaves_nothing(make, tmp_path, monkey
 
 
 @pytest.mark.parametrize("path", sorted(CONTRACTS.iterdir()), ids=lambda path: path.stem)
-def test_our_own_contract_files_can_be_read(path):
+def test_built_in_contract_files_are_readable(path):
     given = contract_file(Path("/no/such/hook.py"), path.stem)
     assert given.path == path
     assert "ok" in given.configs
     assert (ROOT / "elements" / f"heat-config-{path.stem}").is_dir()
-    # Each config is there, or it is said why not.
+    # Each config exists, or there is a reason that it does not.
     lines = {"fails": "failure", "large": "large-output", "binary": "binary-output"}
     lines |= {"slow": "time-limit"}
     for role, line in lines.items():
         assert (role in given.configs) != (line in given.not_tried), role
 
 
-def test_a_config_is_filled_in_wherever_a_name_stands():
+def test_config_is_filled_in_at_each_name():
     assert filled_in({"a@word@": ["@dir@", 1]}, {"word": "W", "dir": "D"}) == {"aW": ["D", 1]}
     assert set(ROLES) >= {"ok", "fails"}

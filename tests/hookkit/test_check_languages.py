@@ -80,7 +80,7 @@ print $json->encode(\%answer), "\n";
 WAITING = r"""open(my $count, '>>', "$work/count"); syswrite $count, 'x'; close $count;
 for (1 .. 600) { last if -s "$work/count" != 2; select undef, undef, undef, 0.1 }
 """
-"""The first of two that run side by side waits until the second has come as far."""
+"""The first of two parallel runs waits until the second has got as far."""
 
 BAD_PERL = {
     "answer": ("print $json", "print qq(working\\n);\nprint $json", "text beside the JSON"),
@@ -110,7 +110,7 @@ BAD_PERL = {
         "still runs",
     ),
 }
-"""By the line: what of it is replaced, and words of the reason."""
+"""By the line: the replaced part, and words of the reason."""
 
 BAD_SHELL = {
     "answer": ("if [", "echo working\nif [", "text beside the JSON"),
@@ -125,12 +125,14 @@ BAD_SHELL = {
     "outside": ("program=", "touch @elsewhere@/state\nprogram=", "/state"),
     "interruption": ("exec", "exec setsid -w", "still runs"),
 }
-"""By the line, and what else is tried: the same for what ``hotplate hook new --lang sh`` writes."""
+"""By the line, with a suffix for variants: the same for the hook of ``hotplate hook new --lang
+sh``.
+"""
 
 
 @pytest.fixture
 def check(tmp_path, capsys):
-    """Hold a hook's text to lines of the contract; return the exit status and what came of them."""
+    """Check a hook's text against lines of the contract; return the exit status and the results."""
     (tmp_path / "elsewhere").mkdir()
 
     def run(hook, text, *lines):
@@ -151,7 +153,7 @@ def check(tmp_path, capsys):
 
 @pytest.fixture
 def shell(tmp_path, capsys, monkeypatch) -> str:
-    """The text of a new hook in shell."""
+    """Return the text of a new hook in shell."""
     (tmp_path / "repository").mkdir()
     monkeypatch.chdir(tmp_path / "repository")
     assert main(["hook", "new", "mine", "--lang", "sh"]) == 0
@@ -172,12 +174,12 @@ def require_json_in_perl():
         pytest.skip("Perl has no JSON::PP on this host")
 
 
-def test_each_line_is_broken_in_another_language_too():
+def test_each_line_has_a_bad_hook_in_perl():
     assert set(BAD_PERL) == set(LINE_NAMES)
     assert {name for case in BAD_SHELL for name in case.split()} <= set(LINE_NAMES)
 
 
-def test_a_good_hook_in_perl(check, tmp_path):
+def test_good_hook_in_perl_passes(check, tmp_path):
     require_json_in_perl()
     status, lines = check(tmp_path / "hooks" / "mine.pl", PERL)
     assert {each["name"]: each["faults"] for each in lines if each["faults"]} == {}
@@ -185,7 +187,7 @@ def test_a_good_hook_in_perl(check, tmp_path):
 
 
 @pytest.mark.parametrize("line", BAD_PERL)
-def test_a_bad_hook_in_perl_fails_its_own_line(check, tmp_path, line):
+def test_bad_hook_in_perl_fails_its_own_line(check, tmp_path, line):
     require_json_in_perl()
     old, new, words = BAD_PERL[line]
     assert old in PERL
@@ -198,10 +200,10 @@ def test_a_bad_hook_in_perl_fails_its_own_line(check, tmp_path, line):
 
 
 @pytest.mark.parametrize("case", BAD_SHELL)
-def test_a_bad_hook_in_shell_fails_its_own_line(check, shell, tmp_path, case):
+def test_bad_hook_in_shell_fails_its_own_line(check, shell, tmp_path, case):
     old, new, words = BAD_SHELL[case]
     assert old in shell
-    # What answers is in the first part, the rest is the hook's own.
+    # The first part answers, the rest is the hook's own.
     head, middle, rest = shell.partition("set -eu")
     if case == "answer":
         head = head.replace(old, new)

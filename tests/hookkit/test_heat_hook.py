@@ -49,17 +49,17 @@ PRINTED = {
     "--lines input map": "key=[1]\nother=text",
     "--lines input text": INPUTS["text"],
     "input true": "true",
-    "input null": "None",  # its type is String, of which heat-agents make text
+    "input null": "None",  # its type is String, and heat-agents makes text of it
     "option kind": "b",
     "config": "echo $HOME",
     "action": "UPDATE",
     "id": "an-id",
     "group": "mine",
 }
-"""The words after "get", and what is printed for them."""
+"""The words after "get", and the expected output."""
 
 
-def test_each_value_can_be_read(deploy):
+def test_get_prints_each_value(deploy):
     text = "".join(f"get {words}; echo '--- {words}'\n" for words in PRINTED)
     answer = deploy(text, "echo $HOME", options={"kind": "b"}, action="UPDATE", key="an-id")
     assert (answer.status, answer.stderr) == (0, "")
@@ -68,7 +68,7 @@ def test_each_value_can_be_read(deploy):
     )
 
 
-def test_the_program_has_inputs_config_and_outputs_at_hand(deploy):
+def test_program_gets_inputs_config_and_outputs(deploy):
     text = (
         'printf "%s" "$text" > "$heat_outputs_path.copy"; cat "$heat_config_file"\n'
         'ls -l "$heat_config_file" | cut -c1-10; cat; exit 7\n'
@@ -78,13 +78,13 @@ def test_the_program_has_inputs_config_and_outputs_at_hand(deploy):
     assert answer.outputs == {"copy": INPUTS["text"]}
 
 
-def test_an_input_that_is_not_there(deploy):
+def test_missing_input_is_reported_by_the_status(deploy):
     answer = deploy("get input absent; echo $?; get option absent; echo $?\n")
     assert (answer.stdout, answer.stderr) == ("1\n1\n", "")
 
 
 def call(*words, given="", **environ):
-    """Run the program by itself; return its exit status, stdout and stderr."""
+    """Run the program directly; return its exit status, stdout and stderr."""
     environ = {"PATH": os.environ["PATH"], "HEAT_CONFIG_LIB": str(HELPER.parent), **environ}
     done = subprocess.run(
         [HELPER, *words], input=given, env=environ, capture_output=True, text=True, timeout=60
@@ -99,25 +99,25 @@ def test_wrong_usage(words):
     assert err.startswith("heat-hook: wrong usage")
 
 
-def test_it_says_where_a_deployment_comes_from():
+def test_missing_deployment_is_explained():
     status, _, err = call("get", "config")
     assert (status, "there is no deployment here" in err) == (2, True)
     assert "heat-hook get" in call("--help")[1]
 
 
 @pytest.mark.parametrize("given", ["", "[]", '{"id": "../x"}'])
-def test_what_is_no_deployment_is_answered(given):
+def test_invalid_deployment_is_answered(given):
     status, out, _ = call("run", "true", given=given)
     assert (status, json.loads(out)["deploy_status_code"]) == (0, 1)
 
 
-def test_a_group_names_no_other_directory(hook_deployment):
+def test_group_with_a_path_is_refused(hook_deployment):
     given = json.dumps({**hook_deployment(), "group": "../mine"})
     answer = json.loads(call("run", "true", given=given)[1])
     assert "not a name of letters" in answer["deploy_stderr"]
 
 
-def test_nothing_of_the_deployment_is_left(deploy, run_hook, tmp_path):
+def test_deployment_leaves_no_files(deploy, run_hook, tmp_path):
     deploy("true\n", key="an-id")
     work = Path(run_hook.environment(tmp_path / "mine.sh")["HEAT_MINE_WORKING"])
     assert [path.name for path in work.iterdir()] == ["an-id"]

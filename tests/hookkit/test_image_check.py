@@ -1,4 +1,4 @@
-"""A hook in an image is held to the contract by a program for the guest, which is run here."""
+"""The guest program that checks a hook in an image, run on this host."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ANSWER = {
 
 @pytest.fixture
 def check(tmp_path):
-    """Do in a place of our own what is done in a guest; return what that gives."""
+    """Run the steps of a guest in a directory of the test; return the results."""
 
     def run(text, *lines, tool="", name="", path="/usr/bin:/bin"):
         hook = tmp_path / "a-hook"
@@ -64,8 +64,8 @@ def refused(run) -> HotplateError:
     return caught.value
 
 
-def test_the_program_needs_nothing_but_python(check, tmp_path):
-    """It runs with the Python of the distribution, which has no other package of ours."""
+def test_program_needs_only_python(check, tmp_path):
+    """It runs with the distribution's Python, which lacks our other packages."""
     path, results = check(HOOK, "again")
     assert path == str(tmp_path / "a-hook")
     states = {each.line.name: each.state for each in results}
@@ -73,7 +73,7 @@ def test_the_program_needs_nothing_but_python(check, tmp_path):
     assert states["inputs"] is LineState.NOT_TRIED
 
 
-def test_a_bad_hook_fails_its_line_there_too(check):
+def test_bad_hook_fails_its_line_in_a_guest(check):
     _, results = check(HOOK, "failure")
     (line,) = [each for each in results if each.state is LineState.FAILED]
     assert line.line.name == "failure"
@@ -81,20 +81,20 @@ def test_a_bad_hook_fails_its_line_there_too(check):
     assert line.faults[0].mend
 
 
-def test_a_group_without_a_hook(check):
+def test_missing_hook_of_a_group_is_a_usage_error(check):
     error = refused(lambda: check(HOOK, name="no-such-group"))
     assert 'the image has no hook for the group "no-such-group"' in error.message
     assert error.outcome is Outcome.USAGE
 
 
-def test_a_tool_that_the_image_lacks_is_the_images_lack(check):
+def test_missing_tool_is_a_fault_of_the_image(check):
     text = HOOK.replace('"deploy_status_code": 0', '"deploy_status_code": 127')
     error = refused(lambda: check(text, tool="no-such-tool"))
     assert 'the tool "no-such-tool" of the group a-hook is not in the image' in error.message
     assert error.outcome is Outcome.FAILED
 
 
-def test_an_image_without_python(check, tmp_path):
+def test_image_without_python_fails(check, tmp_path):
     error = refused(lambda: check(HOOK, path=str(tmp_path)))
     assert "the image has no Python 3.11 or later" in error.message
     assert error.outcome is Outcome.FAILED
@@ -118,20 +118,20 @@ def test_an_image_without_python(check, tmp_path):
         },
     ],
 )
-def test_what_is_no_answer_is_no_result(answer):
+def test_malformed_answer_is_no_result(answer):
     output = json.dumps(answer).encode()
     error = refused(lambda: image_check.read_results(0, output, b"a\nthe end\n"))
     assert "gave no results, status 0: the end" in error.message
     assert error.outcome is Outcome.FAILED
 
 
-def test_a_whole_answer_is_read():
+def test_complete_answer_is_read():
     path, results = image_check.read_results(0, json.dumps(ANSWER).encode(), b"")
     assert path == "/a"
     assert {each.state for each in results} == {LineState.PASSED}
 
 
-def test_a_guest_cannot_blame_the_host():
+def test_guest_cannot_blame_the_host():
     output = b'{"outcome": "host error", "message": "no space"}'
     assert refused(lambda: image_check.read_results(0, output, b"")).outcome is Outcome.FAILED
 
@@ -150,7 +150,7 @@ def test_wrong_usage(capsys, monkeypatch, tmp_path, words, sentence):
     assert sentence in capsys.readouterr().err
 
 
-def test_the_pythons_that_it_takes_are_those_of_the_package():
+def test_oldest_python_is_that_of_the_package():
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert f'requires-python = ">={".".join(map(str, image_check.OLDEST))}"' in text
     assert sys.version_info >= image_check.OLDEST

@@ -1,4 +1,4 @@
-"""``hotplate hook new`` in an empty directory: all that it writes passes as it is."""
+"""``hotplate hook new`` in an empty directory: its files pass all checks unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def repository(tmp_path, monkeypatch):
 
 
 def run(*words, directory, **environ):
-    """Run a program; return its exit status and all that it printed."""
+    """Run a program; return its exit status and its output."""
     done = subprocess.run(
         list(map(str, words)),
         cwd=directory,
@@ -49,9 +49,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_its_contract_test_passes_as_it_is(repository, capsys, case):
+def test_new_contract_test_passes_unchanged(repository, capsys, case):
     assert main(["hook", "new", "my-tool", *CASES[case]]) == 0
-    # Only what is below a folder of ours is looked at: others change their files meanwhile.
+    # Only a folder of the test is searched: other programs change their files meanwhile.
     test = repository / "tests" / "test_my_tool_contract.py"
     words = f'"check", "--changes-in", "{repository / "elements"}"'
     test.write_text(test.read_text().replace('"check"', words))
@@ -62,7 +62,7 @@ def test_its_contract_test_passes_as_it_is(repository, capsys, case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_it_writes_is_without_a_finding(repository, capsys, case):
+def test_new_files_have_no_lint_findings(repository, capsys, case):
     assert main(["hook", "new", "my-tool", *CASES[case]]) == 0
     suffix = "sh" if case.startswith("sh") else "py"
     lines = capsys.readouterr().out.splitlines()
@@ -83,7 +83,7 @@ def test_what_it_writes_is_without_a_finding(repository, capsys, case):
     assert left == []
 
 
-def test_its_boot_test_is_one_of_the_plug_in(repository):
+def test_new_boot_test_uses_the_plugin(repository):
     """It is collected, and skipped without an image."""
     write_new(NewHook("my-tool"), repository)
     pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
@@ -92,7 +92,7 @@ def test_its_boot_test_is_one_of_the_plug_in(repository):
     assert (status, "1 skipped" in text) == (0, True), text
 
 
-def test_the_line_to_build_is_one_that_a_build_accepts(repository):
+def test_printed_build_command_is_accepted(repository):
     write_new(NewHook("my-tool", package="make"), repository)
     words = ["--element-path", "elements", "--group", "my-tool", "-o", "my-tool.qcow2"]
     hotplate = [sys.executable, "-m", "hotplate", "build", "--dry-run"]
@@ -101,7 +101,7 @@ def test_the_line_to_build_is_one_that_a_build_accepts(repository):
     assert "heat-config-my-tool" in text
 
 
-def test_nothing_is_overwritten(repository, capsys):
+def test_existing_files_are_not_overwritten(repository, capsys):
     element = repository / "elements" / "heat-config-mine"
     element.mkdir(parents=True)
     assert main(["hook", "new", "mine"]) == 2
@@ -130,14 +130,14 @@ def test_nothing_is_overwritten(repository, capsys):
         ("mine", {"package": "a b"}, '"a b" is not the name of a package'),
     ],
 )
-def test_what_cannot_be_is_refused(tmp_path, name, more, sentence):
+def test_invalid_names_are_refused(tmp_path, name, more, sentence):
     with pytest.raises(UsageError) as raised:
         write_new(NewHook(name, **more), tmp_path)
     assert sentence in str(raised.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_package_is_installed_in_the_image(tmp_path):
+def test_package_is_installed_in_the_image(tmp_path):
     write_new(NewHook("mine", "make", "make", HookLanguage.SHELL), tmp_path)
     element = tmp_path / "elements" / "heat-config-mine"
     assert (element / "package-installs.yaml").read_text() == "make:\n"

@@ -1,4 +1,4 @@
-"""``hotplate hook push``: its line for the guest, run here; and the command beside a session."""
+"""``hotplate hook push``: its line for the guest, run here, and the command beside a session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOOK = b"#!/bin/sh\necho hello\n"
 
 @pytest.fixture
 def places(tmp_path):
-    """The two directories of runners, as a guest has them."""
+    """The two runners' directories, as in a guest."""
     paths = [tmp_path / "ours", tmp_path / "heat-agents"]
     for each in paths:
         each.mkdir()
@@ -32,7 +32,7 @@ def places(tmp_path):
 
 @pytest.fixture
 def push(places, tmp_path):
-    """Run the line as the guest's shell would; return what came of it."""
+    """Run the line as the guest's shell would; return the result."""
 
     def run(hook, data=None, *, agent=0):
         procs = tmp_path / "cgroup.procs"
@@ -49,7 +49,7 @@ def push(places, tmp_path):
     return run
 
 
-def test_what_is_pushed_is_what_runs(push, places):
+def test_pushed_hook_is_the_one_that_runs(push, places):
     hook = HookFile("mine", HOOK)
     assert str(push(hook)) == f"{places[0]}/mine"
     assert (places[0] / "mine").read_bytes() == HOOK
@@ -61,19 +61,19 @@ def test_what_is_pushed_is_what_runs(push, places):
     assert sorted(each.name for each in places[0].iterdir()) == ["mine"]
 
 
-def test_a_hook_that_does_not_run_any_more_is_named(push, places):
+def test_overridden_hook_is_named(push, places):
     (places[1] / "mine").write_text("old")
     done = push(HookFile("mine", HOOK))
     assert done.notes == [f"it runs, and not {places[1]}/mine, which is there too"]
 
 
-def test_with_the_runner_of_heat_agents_it_goes_where_that_looks(push, places):
+def test_hook_goes_to_the_directory_of_heat_agents(push, places):
     places[0].rmdir()
     assert push(HookFile("mine", HOOK)).path == f"{places[1]}/mine"
 
 
-def test_the_setting_of_the_agent_comes_first(push, places, tmp_path):
-    """HEAT_CONFIG_HOOKS, as the runner has it."""
+def test_setting_of_the_agent_comes_first(push, places, tmp_path):
+    """HEAT_CONFIG_HOOKS, as in the runner's environment."""
     first = tmp_path / "first"
     first.mkdir()
     (places[0] / "mine").write_text("old")
@@ -87,12 +87,12 @@ def test_the_setting_of_the_agent_comes_first(push, places, tmp_path):
     assert (done.path, done.over) == (f"{first}/mine", (f"{places[0]}/mine",))
 
 
-def test_an_interpreter_that_the_guest_lacks_is_named(push):
+def test_missing_interpreter_is_named(push):
     done = push(HookFile("mine", b"#!/usr/bin/env no-such-program\n"))
     assert done.notes == ['the guest has no "no-such-program", which the hook is to be run by']
 
 
-def test_a_hook_that_did_not_arrive_whole_replaces_nothing(push, places):
+def test_truncated_hook_replaces_nothing(push, places):
     push(HookFile("mine", HOOK))
     with pytest.raises(ImageError, match='"mine" did not arrive whole'):
         push(HookFile("mine", HOOK + b"rest"), HOOK)
@@ -100,7 +100,7 @@ def test_a_hook_that_did_not_arrive_whole_replaces_nothing(push, places):
     assert len(list(places[0].iterdir())) == 1
 
 
-def test_what_a_guest_does_not_take_is_said(push, places):
+def test_refusal_of_a_guest_is_reported(push, places):
     (places[0] / "mine").mkdir()
     with pytest.raises(ImageError, match="a directory is where"):
         push(HookFile("mine", HOOK))
@@ -113,7 +113,7 @@ def test_what_a_guest_does_not_take_is_said(push, places):
         pushed(HookFile("mine", HOOK), 5, b"odd\x1b[31m\n")
 
 
-def test_what_cannot_be_a_hook_is_refused(tmp_path):
+def test_invalid_hook_file_is_refused(tmp_path):
     path = tmp_path / "my_tool.py"
     with pytest.raises(UsageError, match="does not exist"):
         hook_file(path)
@@ -127,7 +127,7 @@ def test_what_cannot_be_a_hook_is_refused(tmp_path):
 
 
 class PlayedSession:
-    """Answers as ``hotplate up`` does: runs lines in places of the test's, and completes."""
+    """Answers as ``hotplate up`` does: runs lines in directories of the test, and completes."""
 
     def __init__(self, directory: SessionDirectory, places: list[Path]) -> None:
         self.directory = directory
@@ -151,7 +151,7 @@ class PlayedSession:
         return done.returncode, [in_memory(done.stdout), in_memory(done.stderr)]
 
     def beside(self, use):
-        """Let a session be there while something is done in another thread; return its result."""
+        """Run a session while a function runs in another thread; return its result."""
         results = []
         with self.directory.claim():
             self.directory.write(ABOUT, "{}\n")
@@ -183,7 +183,7 @@ def hook(tmp_path):
 
 
 def typed(session, *words):
-    """The command line, as a person types it beside a session."""
+    """Return the command line that a user types beside a session."""
     where = ["--directory", str(session.directory.path)]
     return [sys.executable, "-m", "hotplate", "hook", "push", *map(str, words), *where]
 
@@ -195,7 +195,7 @@ def run(session, *words):
     return session.beside(use)
 
 
-def test_push_and_deploy(session, hook, places, tmp_path):
+def test_hook_is_pushed_and_deployed(session, hook, places, tmp_path):
     config = tmp_path / "config"
     config.write_text("a config\n")
     words = ["--config", config, "--input", "a=b", "--option", "c=d", "--output", "made"]
@@ -219,7 +219,7 @@ def test_push_and_deploy(session, hook, places, tmp_path):
     ]
 
 
-def test_a_deployment_that_fails(session, hook, tmp_path):
+def test_failed_deployment_is_reported(session, hook, tmp_path):
     session.status, session.outputs = "FAILED", {}
     done = run(session, hook, "--config", os.devnull)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""``hotplate hook run``: what Heat would get of a hook, and each way in which one can misbehave."""
+"""``hotplate hook run``: the answer as Heat would get it, and each kind of misbehaviour."""
 
 import io
 import json
@@ -30,7 +30,7 @@ ANSWER = '{"deploy_stdout": "", "deploy_stderr": "", "deploy_status_code": 0}'
 
 @pytest.fixture
 def make_hook(tmp_path):
-    """Write a hook, executable; ``make_hook(text, name="good.sh")``."""
+    """Write an executable hook; ``make_hook(text, name="good.sh")``."""
 
     def make(text, name="a-hook", mode=0o755):
         path = tmp_path / name
@@ -43,7 +43,7 @@ def make_hook(tmp_path):
 
 @pytest.fixture
 def run_verb(tmp_path, monkeypatch, capsys):
-    """Type ``hotplate hook run``; return the exit status, its stdout and its stderr."""
+    """Run ``hotplate hook run``; return the exit status, its stdout and its stderr."""
     looked = tmp_path / "looked-below"
     looked.mkdir()
 
@@ -73,7 +73,7 @@ def kinds(report):
     return [each["kind"] for each in report["findings"]]
 
 
-def test_our_hook_for_scripts(report_of):
+def test_script_hook_answers(report_of):
     config = 'echo "hello $who"\necho "$who" > $heat_outputs_path.greeted\necho oops >&2\n'
     status, report = report_of(SCRIPT, "--input", "who=me", "--output", "greeted", config=config)
     assert (status, report["findings"], report["complete"]) == (0, [], True)
@@ -85,13 +85,13 @@ def test_our_hook_for_scripts(report_of):
     }
 
 
-def test_a_failed_tool_is_no_finding_but_fails_the_deployment(report_of):
+def test_failed_tool_is_no_finding_but_fails_the_deployment(report_of):
     status, report = report_of(SCRIPT, config="exit 3\n")
     assert (status, report["findings"], report["complete"]) == (1, [], False)
     assert report["answer"]["deploy_status_code"] == 3
 
 
-def test_the_hook_of_the_page(report_of, tmp_path):
+def test_documented_hook_runs(report_of, tmp_path):
     made = tmp_path / "looked-below" / "made"
     if not Path("/usr/bin/systemd-tmpfiles").exists():
         pytest.skip('"systemd-tmpfiles" is not on this host')
@@ -100,8 +100,8 @@ def test_the_hook_of_the_page(report_of, tmp_path):
     assert report["changed"] == [{"kind": "made", "path": f"{made}/"}]
 
 
-def test_a_hook_in_shell_is_called_as_in_a_guest(report_of, make_hook):
-    """No argument, umask 022 whatever ours is, the root as directory, its own scratch directory."""
+def test_shell_hook_is_called_as_in_a_guest(report_of, make_hook):
+    """No argument, umask 022 regardless of ours, "/" as directory, its own scratch directory."""
     before = os.umask(0o077)
     try:
         status, report = report_of(make_hook(GOOD, "good.sh"), "--output", "said")
@@ -112,7 +112,7 @@ def test_a_hook_in_shell_is_called_as_in_a_guest(report_of, make_hook):
     assert (report["answer"]["said"], report["log"]) == ("yes", "working\n")
 
 
-def test_a_hook_gets_the_deployment_as_heat_gives_it(report_of, make_hook):
+def test_hook_gets_the_deployment_as_from_heat(report_of, make_hook):
     text = f"""#!{sys.executable}
 import json, sys
 given = json.load(sys.stdin)
@@ -168,11 +168,11 @@ BAD = {
         '"other"',
     ),
 }
-"""Each way to misbehave: the hook, the line that is named (0: none), and words of the sentence."""
+"""Each misbehaviour: the hook, the named line (0: none), and words of the sentence."""
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_each_way_to_misbehave_is_named(report_of, make_hook, case):
+def test_each_misbehaviour_is_named(report_of, make_hook, case):
     text, line, words = BAD[case]
     kind = case.split()[0]
     hook = make_hook(text, mode=0o644 if kind == "not-executable" else 0o755)
@@ -187,13 +187,13 @@ def test_each_way_to_misbehave_is_named(report_of, make_hook, case):
     assert finding["place"] == ("stdout" if at_stdout else str(hook) if line else "")
 
 
-def test_text_that_is_no_json_becomes_stdout_as_in_a_guest(report_of, make_hook):
-    """The deployment is COMPLETE, which is why it has to be said."""
+def test_plain_text_becomes_stdout_as_in_a_guest(report_of, make_hook):
+    """The deployment is COMPLETE in spite of it, so a finding is needed."""
     _, report = report_of(make_hook("#!/bin/sh\necho text\n"))
     assert (report["complete"], report["answer"]["deploy_stdout"]) == (True, "text\n")
 
 
-def test_no_value_of_an_input_is_in_what_is_quoted(report_of, make_hook):
+def test_quotations_hide_input_values(report_of, make_hook):
     text = PYTHON + (
         "import json, sys\n"
         "inputs = {e['name']: e['value'] for e in json.load(sys.stdin)['inputs']}\n"
@@ -227,7 +227,7 @@ def test_changed_files_are_listed(report_of, make_hook, tmp_path):
     assert (status, report["looked_at_all"]) == (0, True)
 
 
-def test_what_people_read(run_verb, make_hook):
+def test_text_result_of_a_run(run_verb, make_hook):
     text = f"#!/bin/sh\nprintf '\\033[31mstray\\n'\necho '{ANSWER}'\n(sleep 60 &)\n"
     status, out, _ = run_verb(make_hook(text, "some_hook.sh"))
     assert status == 1
@@ -264,18 +264,18 @@ def test_wrong_usage(run_verb, words, sentence):
     assert "hunter2" not in err
 
 
-def test_a_hook_that_is_not_there(run_verb, tmp_path):
+def test_missing_hook_is_a_usage_error(run_verb, tmp_path):
     status, _, err = run_verb(tmp_path / "absent")
     assert status == 2
     assert "does not exist" in err
 
 
-def test_an_option_timeout_counts_as_in_a_guest(report_of, make_hook):
+def test_timeout_option_counts_as_in_a_guest(report_of, make_hook):
     hook = make_hook("#!/bin/sh\nsleep 60\n")
     assert kinds(report_of(hook, "--option", "timeout=0.3")[1]) == ["timeout"]
 
 
-def test_an_interruption_ends_the_hook(make_hook, tmp_path):
+def test_interruption_ends_the_hook(make_hook, tmp_path):
     pid_file = tmp_path / "pid"
     hook = make_hook(
         f"#!/bin/sh\necho $$ > {pid_file}.part\nmv {pid_file}.part {pid_file}\nsleep 60\n"
@@ -295,7 +295,7 @@ def test_an_interruption_ends_the_hook(make_hook, tmp_path):
         child.wait()
     assert (child.returncode, out) == (128 + signal.SIGINT, b"")
     assert b"ended by SIGINT" in err
-    # What is orphaned is there until process 1 has collected it.
+    # An orphan exists until process 1 has collected it.
     end = time.monotonic() + 30
     with pytest.raises(ProcessLookupError):
         while time.monotonic() < end:

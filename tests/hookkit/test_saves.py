@@ -1,4 +1,4 @@
-"""A file that is saved in the ways of editors, and one that is not."""
+"""A file saved in the ways of editors, and one that is not saved."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def in_pieces(path):
 
 
 @pytest.mark.parametrize("save", [in_place, by_renaming, by_removing, in_pieces])
-def test_a_save_is_seen(path, save):
+def test_save_is_noticed(path, save):
     with Saves(path) as saves:
         assert saves.contents == b"one"
         save(path)
         assert saves.wait() == b"two"
 
 
-def test_what_is_no_save_is_not_one(path, tmp_path):
-    """Another file, the same contents once more: the next real save ends the wait."""
+def test_other_changes_are_no_save(path, tmp_path):
+    """Changes of another file, or the same contents again, do not end the wait."""
     seen = []
 
     def others():
@@ -66,7 +66,7 @@ def test_what_is_no_save_is_not_one(path, tmp_path):
     assert seen == ["others", "save"]
 
 
-def test_a_save_while_the_last_one_is_used_is_not_lost(path):
+def test_save_during_processing_is_not_lost(path):
     with Saves(path) as saves:
         path.write_text("two")
         assert saves.wait() == b"two"
@@ -74,7 +74,7 @@ def test_a_save_while_the_last_one_is_used_is_not_lost(path):
         assert saves.wait() == b"three"
 
 
-def test_the_signal_is_as_before_afterwards(path):
+def test_signal_handler_is_restored(path):
     before = signal.getsignal(signal.SIGIO), signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(before[1])
     with Saves(path):
@@ -84,7 +84,7 @@ def test_the_signal_is_as_before_afterwards(path):
     assert before == after
 
 
-def test_a_signal_ends_the_wait(path):
+def test_signal_ends_the_wait(path):
     def ended(_number, _frame):
         raise InterruptedError
 
@@ -97,7 +97,7 @@ def test_a_signal_ends_the_wait(path):
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_what_cannot_be_watched_is_named(tmp_path):
+def test_unwatchable_file_is_named(tmp_path):
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         Saves(tmp_path / "none").__enter__()
     with pytest.raises(HostError, match="cannot be watched: No such file"):

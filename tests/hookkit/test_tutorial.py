@@ -1,4 +1,4 @@
-"""docs/tutorial-hook.rst: what of it needs no guest, as it stands there."""
+"""docs/tutorial-hook.rst: the steps that need no guest, as printed."""
 
 import os
 import sys
@@ -7,14 +7,14 @@ from pathlib import Path
 from tutorial_page import Command, File, play, steps
 
 
-def test_the_hook_of_the_tutorial_is_made_and_runs(tmp_path):
+def test_tutorial_hook_is_made_and_runs(tmp_path):
     listed = [each for each in steps("tutorial-hook") if each.section in ("Make it", "Run it here")]
     assert len([each for each in listed if isinstance(each, Command)]) == 5
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     play(listed, tmp_path, {**os.environ, "PATH": path})
 
 
-def test_a_page_is_files_and_commands():
+def test_tutorial_page_is_parsed_into_files_and_commands():
     listed = steps("tutorial-hook")
     files = {each.name: each.text for each in listed if isinstance(each, File)}
     assert files.keys() == {"greet.awk", "broken.awk", "hooks/awk.check.yaml"}
