@@ -1,5 +1,5 @@
-"""What cases need to run on workers of a Dask cluster, apart from the cases themselves.
+"""The means to run cases on workers of a Dask cluster, apart from the cases themselves.
 
-Addresses of schedulers, what a worker can do and a case needs, images by their content, and the
-folder of a run on its way back.  Dask's scheduler is all the coordination there is.
+Addresses of schedulers, abilities of workers and needs of cases, images by their content, and the
+returned folder of a run. Dask's scheduler does all coordination.
 """

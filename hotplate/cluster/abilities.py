@@ -1,8 +1,8 @@
-"""What a worker can do and what a case needs, as resources of Dask.
+"""The abilities of a worker and the needs of a case, as resources of Dask.
 
-Dask counts resources: a task that needs some goes to a worker that declared as much, and only so
-many at a time as there is for.  ``MEMORY`` (MiB) and ``CORES`` are used up; what a host can or
-cannot do (``KVM``, ``ARCH-aarch64``, ``UEFI-x86_64``) is declared in plenty.
+Dask counts resources: a task runs on a worker that has declared its needs, and only as many at a
+time as fit. ``MEMORY`` (MiB) and ``CORES`` are used up; other abilities of a host (``KVM``,
+``ARCH-aarch64``, ``UEFI-x86_64``) are declared in plenty.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CORES = "CORES"
 KVM = "KVM"
 
 PLENTY = 1000.0
-"""As much as is declared of what is not used up; more than a worker has threads."""
+"""The declared amount of resources that are not used up; more than a worker has threads."""
 
 Resources = Mapping[str, float]
 
@@ -30,7 +30,7 @@ def uefi(name: str) -> str:
 
 
 def missing(needs: Resources, workers: Iterable[Resources]) -> str:
-    """Return what no worker has of what a case needs, in words; "" where one has all of it.
+    """Return the needs of a case that no worker meets, in words; "" when one meets all.
 
     >>> missing({"CORES": 1, "KVM": 1}, [{"CORES": 2}, {"CORES": 4}])
     'none of the 2 workers has KVM'

@@ -1,4 +1,4 @@
-"""The folder of a run as one piece of data, for its way from a worker to the command."""
+"""The folder of a run as one piece of data, to return it from a worker."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import tarfile
 from pathlib import Path
 
 MOST_BYTES = 512 * 1024 * 1024
-"""As much of a folder comes back, in bytes before it is compressed; what is largest stays out."""
+"""The largest size of a returned folder, in bytes before compression; its largest files are left
+out.
+"""
 
 LEFT_OUT = "left-out.txt"
-"""In the folder: which files did not come back, one a line."""
+"""The file with the names of the files left out, one a line."""
 
 
 def pack(folder: Path, *, most: int = MOST_BYTES) -> bytes:
     """Return all files of a folder, compressed.
 
-    :param most: bytes; files that are too large for that, the largest first, are only named.
+    :param most: bytes; beyond that the largest files are only named.
     """
     files = sorted(
         (each for each in folder.rglob("*") if each.is_file() and not each.is_symlink()),
@@ -40,12 +42,12 @@ def pack(folder: Path, *, most: int = MOST_BYTES) -> bytes:
 
 
 def unpack(data: bytes, folder: Path) -> None:
-    """Write the files of :func:`pack` into a folder that is there.
+    """Write the files of :func:`pack` into an existing folder.
 
-    What would lie outside of it, or is no plain file, is refused (PEP 706).
+    Paths outside the folder, and other than plain files, are refused (PEP 706).
 
     :raises OSError: when they cannot be written.
-    :raises tarfile.TarError: when it is not what a worker packed.
+    :raises tarfile.TarError: when it is no archive of :func:`pack`.
     """
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
         archive.extractall(folder, filter="data")

@@ -1,4 +1,4 @@
-"""An image as it goes to a worker: its files, each by its content."""
+"""An image to send to a worker: its files, each by its content."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SetFile:
     """One file.
 
     :param name: relative to the folder of the image.
-    :param size: bytes; -1 where that is not known yet.
-    :param sha256: in hexadecimal; "" where nobody has said it.
+    :param size: bytes; -1 when not known yet.
+    :param sha256: in hexadecimal; "" when unknown.
     """
 
     name: str
@@ -29,10 +29,10 @@ class SetFile:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """The files that belong to an image, the image itself first.
+    """The files of an image, the image itself first.
 
-    :param url: where the image is fetched from; "" for a file of the host that submits.
-    :param version: what is known of the file behind a URL whose SHA-256 is not.
+    :param url: the source of the image; "" for a file of the submitting host.
+    :param version: the server's description of a file behind a URL without SHA-256.
     """
 
     files: tuple[SetFile, ...]
@@ -41,17 +41,17 @@ class ImageSet:
 
     @property
     def name(self) -> str:
-        """The name of the image's file."""
+        """Return the name of the image's file."""
         return self.files[0].name
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of the image itself; "" where nobody has said it."""
+        """Return the SHA-256 of the image itself; "" when unknown."""
         return self.files[0].sha256
 
     @property
     def key(self) -> str:
-        """What tells it from every other one: names and contents, or its URL."""
+        """Return its unique key, made of names and contents, or of its URL."""
         text = "".join(f"{each.name}\0{each.sha256}\n" for each in self.files)
         if not self.sha256:
             text += f"{self.url}\n{self.version}"
@@ -61,7 +61,7 @@ class ImageSet:
 def of_url(url: str) -> ImageSet:
     """Return the image behind a URL that fsspec can open.
 
-    :param url: with the SHA-256 of the file behind a ``#sha256=``, as pip has it, where that is
+    :param url: with the file's SHA-256 as ``#sha256=``, as in pip, when it is
         known; the image is then the same wherever it is.
     :raises UsageError: when it names no file.
     """
@@ -76,12 +76,12 @@ def of_url(url: str) -> ImageSet:
 
 
 def of_file(path: Path, *, allow_backing: bool, checksums: Path | None = None) -> ImageSet:
-    """Return the files of an image: what lies behind it, its kernel and initrd, its manifest.
+    """Return the files of an image: its backing files, kernel, initrd and manifest.
 
-    One that cannot be booted is as good as its file: what is wrong with it is said where it runs.
+    An unbootable image is only its file: the host that runs it reports the problem.
 
     :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
-    :raises UsageError: when a file of it lies elsewhere, so that it does not go with it.
+    :raises UsageError: when one of its files is in another folder, and so cannot be sent along.
     """
     folder = path.parent
     files = [path]

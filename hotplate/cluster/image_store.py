@@ -1,4 +1,4 @@
-"""Images that came from elsewhere, in the cache of a worker: each once, by its content."""
+"""Fetched images in the cache of a worker: each once, by its content."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from hotplate.errors import HostError
 from hotplate.image.checksum import hash_file
 
 FOLDER = "images"
-"""In the cache."""
+"""The folder in the cache."""
 
 PART = ".part"
-"""The suffix of one that is on its way; the next try goes on where the last one ended."""
+"""The suffix of an unfinished image; the next attempt resumes it."""
 
 LIMIT_GIB = 20.0
-"""What all of them together may take, unless something else is said."""
+"""The default limit of all of them together."""
 
 GIB = 1 << 30
 
 Fetch = Callable[[SetFile, Path], None]
-"""Appends what is missing of a file to what is there of it."""
+"""Appends the missing part of a file to the existing one."""
 
 
 class ImageStore:
-    """The folder ``images`` of the cache: a folder for each image, used by its owners together.
+    """The folder ``images`` of the cache: a folder for each image, shared by its users.
 
     :param cache: the cache directory.
-    :param limit: bytes that all images may take; the ones that were used longest ago go first, and
-        none that is in use.
+    :param limit: bytes of all images; the least recently used go first, but none that
+        is in use.
     """
 
     def __init__(self, cache: Path, *, limit: int = int(LIMIT_GIB * GIB)) -> None:
@@ -42,16 +42,16 @@ class ImageStore:
 
     @contextlib.contextmanager
     def use(self, wanted: ImageSet, fetch: Fetch) -> Iterator[Path]:
-        """Have an image on this host for as long as the context lasts; yields its file.
+        """Keep an image on this host while the context lasts; yield its file.
 
-        Only one of those who want the same brings it; the others wait.
+        Only one of several users fetches it; the others wait.
 
-        :param fetch: brings a file, see :data:`Fetch`.
-        :raises HostError: when it cannot be kept, or is not what it should be.
+        :param fetch: fetches a file, see :data:`Fetch`.
+        :raises HostError: when it cannot be kept, or has the wrong content.
         """
         folder = self._root / wanted.key
         with contextlib.ExitStack() as held:
-            # Between its arrival and our lock another may have made room for an image of its own.
+            # Another process may have removed it to make room, between its arrival and our lock.
             for _ in range(3):
                 self._bring(wanted, folder, fetch)
                 try:
@@ -73,7 +73,7 @@ class ImageStore:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             while not folder.is_dir():
                 with contextlib.suppress(FileNotFoundError), locks.exclusive(part, make=True):
-                    # Somebody who waited for us finds it whole.
+                    # A process that waited for our lock finds the image complete.
                     if folder.is_dir():
                         part.rmdir()
                         return
@@ -90,7 +90,7 @@ class ImageStore:
     def _bring_file(self, wanted: ImageSet, file: SetFile, part: Path, fetch: Fetch) -> None:
         target = part / file.name
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # What an earlier try left may be damaged: then all of it is fetched, once.
+        # The part of an earlier attempt may be damaged: then the whole file is fetched, once.
         for _ in range(2):
             target.touch(mode=0o600)
             if file.size < 0 or target.stat().st_size < file.size:
@@ -104,7 +104,7 @@ class ImageStore:
         )
 
     def _make_room(self, new: Path) -> None:
-        """Remove what was used longest ago until there is room for one more."""
+        """Remove the least recently used images until there is room for one more."""
         others = [each for each in self._root.iterdir() if each.is_dir() and each != new]
         room = self._limit - _size(new) - sum(map(_size, others))
         for each in sorted(others, key=lambda folder: folder.stat().st_mtime):
@@ -118,7 +118,7 @@ class ImageStore:
 
 
 def _size(folder: Path) -> int:
-    """Bytes on the disk; what vanishes meanwhile is 0."""
+    """Return the bytes on the disk; a file that vanishes meanwhile counts as 0."""
     total = 0
     for each in folder.rglob("*"):
         with contextlib.suppress(OSError):

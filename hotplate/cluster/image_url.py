@@ -1,4 +1,4 @@
-"""Images by URL, as fsspec opens them: https, s3, swift, file and whatever else is installed."""
+"""Images by URL, opened by fsspec: https, s3, swift, file and other installed protocols."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from hotplate.cluster.scheduler import EXTRA
 from hotplate.errors import HostError, HotplateError, UsageError
 
 BLOCK = 8 * 1024 * 1024
-"""Bytes that are read at a time."""
+"""The block size of reads, in bytes."""
 
 
 def fetch(wanted: ImageSet, target: Path, *, check: Callable[[], None] = lambda: None) -> None:
-    """Append to a file what is missing of it; one that is longer than it should be begins anew.
+    """Append the missing part to a file; a file longer than the source is fetched anew.
 
-    :param check: called before each block; what it raises ends this.
-    :raises UsageError: when fsspec, or what it needs for such URLs, is not installed.
-    :raises HostError: when the URL cannot be read, or what came is too short.
+    :param check: called before each block; its exception ends the fetch.
+    :raises UsageError: when fsspec, or its package for such URLs, is not installed.
+    :raises HostError: when the URL cannot be read, or the data is too short.
     """
     with _sentences(wanted.url):
         _fetch(wanted, target, check)
@@ -32,7 +32,7 @@ def fetch(wanted: ImageSet, target: Path, *, check: Callable[[], None] = lambda:
 
 @contextlib.contextmanager
 def _sentences(url: str) -> Iterator[None]:
-    """Put into a sentence what goes wrong; each kind of URL has errors of its own."""
+    """Turn an error into a sentence; each kind of URL has errors of its own."""
     try:
         yield
     except HotplateError:
@@ -43,9 +43,9 @@ def _sentences(url: str) -> Iterator[None]:
 
 
 def _open(url: str) -> tuple[Any, str]:
-    """Return the file system that a URL is of, and the path on it.
+    """Return the file system of a URL, and the path on it.
 
-    :raises UsageError: when fsspec, or what it needs for such URLs, is not installed.
+    :raises UsageError: when fsspec, or its package for such URLs, is not installed.
     """
     if importlib.util.find_spec("fsspec") is None:
         raise UsageError(f'the image "{url}" needs the package "fsspec"', hint=EXTRA)
@@ -59,9 +59,9 @@ def _open(url: str) -> tuple[Any, str]:
 
 
 def versioned(image: ImageSet) -> ImageSet:
-    """Return an image with what its server says of it now, where its SHA-256 is not known.
+    """Return an image with its server's present description, when its SHA-256 is not known.
 
-    So what has changed is fetched anew: by its ETag or time, as far as there is one, and its size.
+    A changed file is thereby fetched anew: by its ETag or time, when there is one, and its size.
 
     :raises UsageError: and HostError, as for :func:`fetch`.
     """
@@ -78,7 +78,7 @@ def _fetch(wanted: ImageSet, target: Path, check: Callable[[], None]) -> None:
     size = files.info(path).get("size")
     begun = target.stat().st_size
     if not wanted.sha256 or (size is not None and begun > size):
-        # Nothing says that what is there is a part of what the URL has now.
+        # Nothing proves that the existing part belongs to the URL's present content.
         begun = 0
     with target.open("r+b") as sink:
         for data in _blocks(files, path, begun, sink):
@@ -90,9 +90,9 @@ def _fetch(wanted: ImageSet, target: Path, check: Callable[[], None]) -> None:
 
 
 def _blocks(files: Any, path: str, offset: int, sink: BinaryIO) -> Iterator[bytes]:
-    """Yield what comes from the offset on, or, from a server without ranges, from the start.
+    """Yield the data from the offset on, or, for a server without ranges, from the start.
 
-    :param sink: is cut off there first.
+    :param sink: is truncated there first.
     """
     first = _block_at(files, path, offset) if offset else None
     if first is not None:
@@ -112,7 +112,7 @@ def _blocks(files: Any, path: str, offset: int, sink: BinaryIO) -> Iterator[byte
 
 
 def _block_at(files: Any, path: str, offset: int) -> bytes | None:
-    """Return what is at an offset; None from a server that has no ranges."""
+    """Return the data at an offset; None for a server without ranges."""
     try:
         with files.open(path, "rb") as source:
             source.seek(offset)
@@ -124,5 +124,5 @@ def _block_at(files: Any, path: str, offset: int) -> bytes | None:
 def fetch_with(
     wanted: ImageSet, *, check: Callable[[], None] = lambda: None
 ) -> Callable[[SetFile, Path], None]:
-    """Return what :meth:`~hotplate.cluster.image_store.ImageStore.use` takes to fetch a URL."""
+    """Return a URL's ``fetch`` for :meth:`~hotplate.cluster.image_store.ImageStore.use`."""
     return lambda _file, target: fetch(wanted, target, check=check)

@@ -1,8 +1,8 @@
-"""Dask's messages as plain data: a pickle that comes from a cluster runs nothing on this host.
+"""Dask's messages as plain data: a pickle from a cluster runs no code on this host.
 
-Whoever reaches a scheduler can be a worker, and a pickle is a program.  Dask's client unpickles in
-four places, whatever its ``deserializers`` are (distributed 2026.8): parts of each message, types,
-exceptions, and warnings of workers.
+Anyone who reaches a scheduler can be a worker, and a pickle is a program. Dask's client unpickles
+in four places, regardless of its ``deserializers`` (distributed 2026.8): parts of each message,
+types, exceptions, and warnings of workers.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from collections.abc import Iterator
 from typing import Any
 
 NAMES = frozenset({"bool", "bytearray", "bytes", "float", "int", "str", "tuple"})
-"""Of ``builtins``: Dask says by its type what a value is."""
+"""The permitted names of ``builtins``: Dask sends a value's type."""
 
 _TBLIB = "tblib.pickling_support"
-"""By this module Dask pickles exceptions, with their tracebacks."""
+"""The module by which Dask pickles exceptions, with their tracebacks."""
 
 DESERIALIZERS = ("msgpack", "error")
-"""For Dask's client: the families of what it asks workers for."""
+"""For Dask's client: the serialisation families that it requests from workers."""
 
 
 class Refused(TypeError):
-    """A pickle is of something else than plain data; Dask expects TypeErrors of some."""
+    """A pickle is not plain data; Dask expects TypeErrors for some."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -38,16 +38,16 @@ class _Unpickler(pickle.Unpickler):
 
 
 def loads(data: bytes, *, buffers: Any = ()) -> Any:
-    """Return what a pickle holds.
+    """Return the content of a pickle.
 
-    :raises Refused: when that is more than plain data.
+    :raises Refused: when it is more than plain data.
     """
     return _Unpickler(io.BytesIO(data), buffers=buffers).load()
 
 
 @contextlib.contextmanager
 def only_plain_data() -> Iterator[None]:
-    """Have Dask unpickle plain data only, in this process, for as long as the context lasts."""
+    """Make Dask unpickle plain data only, in this process, while the context lasts."""
     from distributed import client, protocol
 
     ours = types.ModuleType("pickle")
@@ -63,7 +63,7 @@ def only_plain_data() -> Iterator[None]:
 
 
 def exception_in(data: bytes) -> str:
-    """Return the name of the exception in a pickle, and its first argument; it is not made.
+    """Return the name of the exception in a pickle, and its first argument, without creating it.
 
     >>> exception_in(pickle.dumps(ValueError("no such thing")))
     'ValueError: no such thing'

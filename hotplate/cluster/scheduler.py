@@ -1,4 +1,4 @@
-"""The address of a Dask scheduler, as ``--on`` and ``hotplate worker`` take it."""
+"""The address of a Dask scheduler, as in ``--on`` and ``hotplate worker``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import warnings
 from hotplate.errors import UsageError
 
 CONNECT_SECONDS = 10.0
-"""For one try to reach a scheduler."""
+"""The time limit of one attempt to reach a scheduler."""
 
 EXTRA = "pip install 'hotplate[dask]'"
 
@@ -19,11 +19,11 @@ _ADDRESS = re.compile(r"(dask|tcp|tls)://([^/\s]+):(\d{1,5})/?")
 
 
 def address_of(text: str) -> str:
-    """Return the address of a scheduler as Dask takes it.
+    """Return the address of a scheduler in Dask's form.
 
-    :param text: ``tcp://HOST:PORT`` or ``tls://HOST:PORT``, as a scheduler prints it; with
-        ``dask://`` it is ``tls`` where Dask's configuration has a certificate for clients.
-    :raises UsageError: when it is not of that form, or the extra is not installed.
+    :param text: ``tcp://HOST:PORT`` or ``tls://HOST:PORT``, as a scheduler prints it;
+        ``dask://`` means ``tls`` when Dask's configuration has a certificate for clients.
+    :raises UsageError: when it is malformed, or the extra is not installed.
 
     >>> address_of("tcp://10.0.0.1:8786")
     'tcp://10.0.0.1:8786'
@@ -42,16 +42,16 @@ def address_of(text: str) -> str:
 
 
 def require_extra() -> None:
-    """Look for what the extra installs, without loading it.
+    """Check that the extra is installed, without importing it.
 
-    :raises UsageError: when it is not there.
+    :raises UsageError: when it is not.
     """
     if importlib.util.find_spec("distributed") is None:
         raise UsageError('the package "distributed" (Dask) is not installed', hint=EXTRA)
 
 
 def warning(address: str) -> str:
-    """Return what is to be said of a connection that is not encrypted; "" for one that is."""
+    """Return the warning about an unencrypted connection; "" for an encrypted one."""
     if address.startswith("tls://"):
         return ""
     return (
@@ -62,10 +62,10 @@ def warning(address: str) -> str:
 
 
 def own_address(address: str) -> str:
-    """Return this host's address on the way to a scheduler, as a worker is told to listen on it.
+    """Return this host's address towards a scheduler, for a worker to listen on.
 
     :param address: of the scheduler, see :func:`address_of`.
-    :raises OSError: when nobody answers there.
+    :raises OSError: when the scheduler does not answer.
     """
     host, _, port = address.partition("://")[2].rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as reached:
@@ -74,9 +74,9 @@ def own_address(address: str) -> str:
 
 
 def hush() -> None:
-    """Keep Dask's own log off the terminal: what matters of it is said in sentences.
+    """Keep Dask's own log off the terminal: important events are reported in sentences.
 
-    Versions of hotplate have to be the same, and no other package's.
+    Only the versions of hotplate have to be equal, not those of other packages.
     """
     from distributed.versions import VersionMismatchWarning
 
@@ -86,8 +86,8 @@ def hush() -> None:
 
 
 def _has_certificate() -> bool:
-    """Whether Dask's configuration (``distributed.comm.tls``) has a client's certificate."""
+    """Return True when Dask is configured (``distributed.comm.tls``) with a client certificate."""
     import dask.config
-    import distributed  # noqa: F401 - it brings the configuration
+    import distributed  # noqa: F401 - it loads the configuration
 
     return bool(dask.config.get("distributed.comm.tls.client.cert", None))

@@ -1,7 +1,8 @@
-"""Fetches images from object stores, and prints what came of it, a line of JSON for each.
+"""Fetch images from object stores, and print the results, a line of JSON for each.
 
-Run by a Python that has fsspec and what the URLs need: ``object_store_client.py CACHE``. Each line
-of its standard input is a JSON object: ``url``, and ``part``, a file with what an earlier try left.
+Run by a Python with fsspec and the packages for the URLs: ``object_store_client.py CACHE``. Each
+line of standard input is a JSON object: ``url``, and ``part``, a file with the part of an earlier
+attempt.
 """
 
 from __future__ import annotations

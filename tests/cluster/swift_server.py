@@ -1,6 +1,6 @@
 """OpenStack's Swift as one process on loopback: proxy with tempauth, its S3, and TLS.
 
-Run by a Python that has the package ``swift``: ``swift_server.py FOLDER CERT KEY``. Prints its port
+Run by a Python with the package ``swift``: ``swift_server.py FOLDER CERT KEY``. Prints its port
 and serves until its standard input ends.
 """
 
@@ -66,7 +66,7 @@ user_test_tester = testing .admin
 
 
 class Memory:
-    """What Swift asks of memcached, in this process."""
+    """A replacement for memcached in this process, for Swift."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Any] = {}
@@ -75,7 +75,7 @@ class Memory:
         return self._kept.get(key)
 
     def set(self, key: str, value: Any, **_: object) -> None:
-        # As JSON makes of it, which has no tuples.
+        # JSON has no tuples, and would return a list.
         self._kept[key] = list(value) if isinstance(value, tuple) else value
 
     def incr(self, key: str, delta: int = 1, **_: object) -> int:
@@ -113,7 +113,7 @@ def main() -> None:
 
     utils.set_swift_dir(str(folder))
     for kind in KINDS:
-        # One device, which has all of the partitions.
+        # One device with all partitions.
         device = {"id": 0, "zone": 1, "region": 1, "weight": 1.0, "meta": "", "device": "disk"}
         place = {"ip": HOST, "port": ports[kind]}
         place |= {"replication_ip": HOST, "replication_port": ports[kind]}

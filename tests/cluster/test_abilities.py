@@ -1,4 +1,4 @@
-"""What workers declare, and what cases need."""
+"""The resources of workers, and the needs of cases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hotplate.cluster.abilities import arch, missing, uefi
 NEEDS = {"CORES": 1.0, "MEMORY": 1624.0, arch("aarch64"): 1.0, uefi("aarch64"): 1.0}
 
 
-def test_what_is_missing_is_that_of_the_worker_that_comes_nearest():
+def test_missing_names_the_lacks_of_the_best_worker():
     poor = {"CORES": 1.0}
     near = {"CORES": 1.0, "MEMORY": 9000.0, arch("aarch64"): 1000.0}
     assert missing(NEEDS, [poor, near]) == "none of the 2 workers has UEFI-aarch64"

@@ -1,4 +1,4 @@
-"""The folder of a run on its way back."""
+"""The returned folder of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hotplate.cluster import folder_archive
 
 
-def test_a_folder_comes_back_as_it_was(tmp_path):
+def test_folder_is_returned_unchanged(tmp_path):
     there, here = tmp_path / "there", tmp_path / "here"
     (there / "servers" / "web").mkdir(parents=True)
     (there / "servers" / "web" / "console.log").write_bytes(b"booted\n")
@@ -27,7 +27,7 @@ def test_a_folder_comes_back_as_it_was(tmp_path):
     assert (here / "verdict.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_too_large_is_named(tmp_path):
+def test_file_too_large_is_named(tmp_path):
     (tmp_path / "small").write_bytes(b"1" * 10)
     (tmp_path / "large").write_bytes(b"1" * 100)
     data = folder_archive.pack(tmp_path, most=50)
@@ -38,7 +38,7 @@ def test_what_is_too_large_is_named(tmp_path):
     assert (here / "left-out.txt").read_text() == "large: 100 bytes\n"
 
 
-def test_nothing_lands_outside(tmp_path):
+def test_path_outside_the_folder_is_refused(tmp_path):
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w:gz") as archive:
         archive.addfile(tarfile.TarInfo("../out"))

@@ -1,4 +1,4 @@
-"""Images by their content in the cache: once, whole, checked, and within their limit."""
+"""Images by their content in the cache: once, complete, verified, and within their limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTENT = b"0123456789"
 
 
 class Host:
-    """Has an image, and gives what is missing of it."""
+    """A host with an image, which returns missing parts of it."""
 
     def __init__(self, folder: Path, name: str = "web.raw", content: bytes = CONTENT) -> None:
         self.path = folder / name
@@ -44,7 +44,7 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path / "host")
 
 
-def test_an_image_comes_once(tmp_path, host):
+def test_image_is_fetched_once(tmp_path, host):
     store = ImageStore(tmp_path / "cache")
     for _ in range(2):
         with store.use(host.image, host.fetch) as file:
@@ -53,7 +53,7 @@ def test_an_image_comes_once(tmp_path, host):
     assert host.given == [0]
 
 
-def test_those_who_want_it_at_the_same_time_wait_for_one(tmp_path, host):
+def test_concurrent_users_wait_for_one_fetch(tmp_path, host):
     store = ImageStore(tmp_path / "cache")
     began, goes_on = threading.Event(), threading.Event()
 
@@ -79,8 +79,10 @@ def test_those_who_want_it_at_the_same_time_wait_for_one(tmp_path, host):
     assert host.given == [0]
 
 
-def test_many_that_want_the_same_at_once_all_have_it(tmp_path):
-    """Each who waited makes the folder anew to see that it need not, and another looks at it."""
+def test_many_concurrent_users_all_get_the_image(tmp_path):
+    """Each waiter makes the folder anew, just to find the image complete, and another may see that
+    folder.
+    """
     store, together = ImageStore(tmp_path / "cache"), threading.Barrier(8)
     images = [ImageSet((SetFile("web.raw", -1, ""),), f"https://host/{n}") for n in range(100)]
     problems: list[Exception] = []
@@ -102,7 +104,7 @@ def test_many_that_want_the_same_at_once_all_have_it(tmp_path):
     assert problems == []
 
 
-def test_what_broke_off_goes_on(tmp_path, host):
+def test_interrupted_fetch_is_resumed(tmp_path, host):
     store = ImageStore(tmp_path / "cache")
 
     def breaks_off(file: SetFile, target: Path) -> None:
@@ -116,14 +118,14 @@ def test_what_broke_off_goes_on(tmp_path, host):
     assert host.given == [4]
 
 
-def test_what_is_damaged_comes_once_more(tmp_path, host):
+def test_damaged_image_is_fetched_again(tmp_path, host):
     host.spoils = 1
     with ImageStore(tmp_path / "cache").use(host.image, host.fetch) as file:
         assert file.read_bytes() == CONTENT
     assert host.given == [0, 0]
 
 
-def test_what_is_damaged_again_is_refused(tmp_path, host):
+def test_image_damaged_twice_is_refused(tmp_path, host):
     host.spoils = 2
     store = ImageStore(tmp_path / "cache")
     wrong = pytest.raises(HostError, match="is not what was asked for")
@@ -132,7 +134,7 @@ def test_what_is_damaged_again_is_refused(tmp_path, host):
     assert not [each for each in (tmp_path / "cache" / "images").glob("*/*") if each.is_file()]
 
 
-def test_the_one_used_longest_ago_makes_room(tmp_path):
+def test_least_recently_used_image_is_removed(tmp_path):
     folder = tmp_path / "host"
     folder.mkdir()
     block = 64 * 1024
@@ -147,14 +149,14 @@ def test_the_one_used_longest_ago_makes_room(tmp_path):
     with store.use(hosts[2].image, hosts[2].fetch):
         pass
     assert {each.name for each in there.iterdir()} == {each.image.key for each in hosts[1:3]}
-    # One that is in use stays, whatever the limit says.
+    # An image in use stays, in spite of the limit.
     os.utime(there / hosts[1].image.key, (1, 1))
     with locks.shared(there / hosts[1].image.key), store.use(hosts[3].image, hosts[3].fetch):
         names = {each.name for each in there.iterdir()}
     assert names == {hosts[1].image.key, hosts[3].image.key}
 
 
-def test_what_belongs_to_an_image_goes_with_it(tmp_path):
+def test_files_of_an_image_go_with_it(tmp_path):
     (tmp_path / "part.raw").write_bytes(bytes(1080) + b"\x53\xef" + bytes(40_000))
     for suffix in ("vmlinuz", "initrd", "raw.manifest.json"):
         (tmp_path / f"part.{suffix}").write_text("{}")
@@ -165,7 +167,7 @@ def test_what_belongs_to_an_image_goes_with_it(tmp_path):
     assert {"part.vmlinuz", "part.initrd"} <= {*names}
 
 
-def test_what_lies_elsewhere_does_not_go_with_it(tmp_path):
+def test_backing_file_in_another_folder_is_refused(tmp_path):
     import subprocess
 
     for name in ("base", "top"):
@@ -179,7 +181,7 @@ def test_what_lies_elsewhere_does_not_go_with_it(tmp_path):
         image_set.of_file(top, allow_backing=True)
 
 
-def test_the_same_content_has_the_same_key(tmp_path):
+def test_equal_contents_have_equal_keys(tmp_path):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "web.raw").write_bytes(CONTENT)

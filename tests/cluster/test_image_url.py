@@ -1,4 +1,4 @@
-"""Images by URL, from a real server of files."""
+"""Images by URL, from a real file server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """A server without ranges, in whose folder there is an image."""
+    """A server without ranges, with an image in its folder."""
     folder = tmp_path / "served"
     folder.mkdir()
     (folder / "web.raw").write_bytes(CONTENT)
@@ -39,14 +39,14 @@ def server(tmp_path: Path) -> Iterator[str]:
     serves.server_close()
 
 
-def test_an_image_comes_over_http(server, tmp_path):
+def test_image_is_fetched_over_http(server, tmp_path):
     image = image_set.of_url(f"{server}/web.raw#sha256={DIGEST}")
     with ImageStore(tmp_path / "cache").use(image, image_url.fetch_with(image)) as file:
         assert (file.name, file.read_bytes()) == ("web.raw", CONTENT)
 
 
 @pytest.mark.parametrize("way", ["http", "file"])
-def test_what_broke_off_is_made_whole(server, tmp_path, way):
+def test_partial_file_is_completed(server, tmp_path, way):
     url = f"{server}/web.raw" if way == "http" else f"file://{tmp_path}/served/web.raw"
     target = tmp_path / "part"
     target.write_bytes(CONTENT[:1000])
@@ -54,7 +54,7 @@ def test_what_broke_off_is_made_whole(server, tmp_path, way):
     assert target.read_bytes() == CONTENT
 
 
-def test_another_content_is_refused(server, tmp_path):
+def test_content_with_another_hash_is_refused(server, tmp_path):
     image = image_set.of_url(f"{server}/web.raw#sha256={'0' * 64}")
     store = ImageStore(tmp_path / "cache")
     wrong = pytest.raises(HostError, match="its SHA-256 is not 000")
@@ -62,7 +62,7 @@ def test_another_content_is_refused(server, tmp_path):
         pass
 
 
-def test_what_is_not_there_is_a_sentence(server, tmp_path):
+def test_missing_image_error_is_one_sentence(server, tmp_path):
     target = tmp_path / "part"
     target.touch()
     with pytest.raises(HostError, match=r'the image "http://.*/gone.raw" cannot be fetched: '):
@@ -74,6 +74,6 @@ def test_what_is_not_there_is_a_sentence(server, tmp_path):
 @pytest.mark.parametrize(
     "url", ["https://host/", "https://host/web.raw#sha256=12", "s3://b/w#md5=1"]
 )
-def test_what_names_no_image_is_refused(url):
+def test_url_without_an_image_is_refused(url):
     with pytest.raises(UsageError, match="names no image"):
         image_set.of_url(url)

@@ -1,7 +1,7 @@
 """Images by ``s3://`` and ``swift://`` from OpenStack's Swift itself, over TLS.
 
-Swift, s3fs and swiftspec are in a virtual environment of their own, which is kept in the cache:
-they and the project want different versions of what both need.
+Swift, s3fs and swiftspec are in a virtual environment of their own, kept in the cache, because
+they and the project need different versions of common packages.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ OTHER = CONTENT[::-1]
 """Of the same size."""
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 BLOCKS = 3
-"""In which all of it comes, see ``image_url.BLOCK``."""
+"""The number of blocks of the whole, see ``image_url.BLOCK``."""
 
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    """A Python that has Swift and the clients; made when it is not in the cache."""
+    """A Python with Swift and the clients; made when it is not in the cache."""
     key = hashlib.sha256(repr((NEEDS, sys.version)).encode()).hexdigest()[:12]
     folder = cache_dir() / "tools" / f"swift-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def python() -> Path:
 class Stores:
     """Swift, and a client that fetches from it.
 
-    :param login: Swift's own token and where its account is.
+    :param login: Swift's own token and the URL of its account.
     """
 
     folder: Path
@@ -89,7 +89,7 @@ class Stores:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a person has set for their stores."""
+        """Return a user's settings for these stores."""
         cert = str(self.folder / "cert.pem")
         return {
             "PATH": "/usr/bin:/bin",
@@ -109,7 +109,7 @@ ACCOUNT = "AUTH_test/images"
 
 
 class Client:
-    """One process that fetches, as a worker does for long, with a cache of its own."""
+    """One process that fetches, like a long-running worker, with a cache of its own."""
 
     def __init__(self, stores: Stores, cache: Path) -> None:
         self._process = subprocess.Popen(
@@ -195,7 +195,7 @@ both = pytest.mark.parametrize("way", ["s3", "swift"])
 
 
 @both
-def test_an_image_comes_whole_and_is_kept(stores, client, way):
+def test_image_is_fetched_whole_and_kept(stores, client, way):
     url = f"{stores.url(way)}#sha256={DIGEST}"
     first = client.fetch(url)
     assert (first["sha256"], first["blocks"]) == (DIGEST, BLOCKS)
@@ -206,29 +206,29 @@ def test_an_image_comes_whole_and_is_kept(stores, client, way):
 @pytest.mark.parametrize(
     ("there", "blocks"),
     [
-        # What was there is not fetched again: two more of 8 MiB.
+        # The existing part is not fetched again: two more blocks of 8 MiB.
         (CONTENT[: 9 * MIB], 2),
-        # The rest, and then all of it, for its hash is wrong.
+        # The rest, and then the whole, because its hash is wrong.
         (bytes(9 * MIB), 2 + BLOCKS),
         (CONTENT + b"more", BLOCKS),
     ],
     ids=["resumed", "damaged", "too long"],
 )
-def test_what_is_there_of_it(stores, client, tmp_path, way, there, blocks):
+def test_existing_part_is_resumed_or_replaced(stores, client, tmp_path, way, there, blocks):
     (tmp_path / "part").write_bytes(there)
     came = client.fetch(f"{stores.url(way)}#sha256={DIGEST}", part=tmp_path / "part")
     assert (came["sha256"], came["blocks"]) == (DIGEST, blocks)
 
 
 @both
-def test_another_hash_is_refused(stores, client, way):
+def test_image_with_another_hash_is_refused(stores, client, way):
     came = client.fetch(f"{stores.url(way)}#sha256={'0' * 64}")
     assert came["error"] == "HostError"
     assert "is not what was asked for: its SHA-256 is not 000" in came["message"]
 
 
 @both
-def test_what_is_not_there_is_a_sentence(stores, client, way):
+def test_missing_object_error_is_one_sentence(stores, client, way):
     url = stores.url(way, "gone.raw")
     for each in (url, f"{url}#sha256={DIGEST}"):
         came = client.fetch(each)
@@ -237,8 +237,8 @@ def test_what_is_not_there_is_a_sentence(stores, client, way):
 
 
 @both
-def test_what_was_replaced_is_fetched_anew(stores, client, way):
-    """By a worker that has it, though nobody says a hash: by its ETag."""
+def test_replaced_image_is_fetched_anew(stores, client, way):
+    """By a worker that has the old one, without a hash: by its ETag."""
     name = f"{way}.raw"
     stores.put(CONTENT, name)
     first = client.fetch(stores.url(way, name))

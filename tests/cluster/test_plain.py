@@ -1,4 +1,4 @@
-"""What Dask may unpickle, and what it may not."""
+"""Pickles that Dask may load, and those that it may not."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_plain_data_is_loaded(value):
     ids=lambda reduced: reduced[0].__name__,
 )
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_anything_else_is_refused(reduced, protocol):
+def test_other_pickles_are_refused(reduced, protocol):
     data = pickle.dumps(Trap(reduced), protocol)
     with pytest.raises(plain.Refused, match="came from the cluster"):
         plain.loads(data)
@@ -54,13 +54,13 @@ def test_anything_else_is_refused(reduced, protocol):
                 loads(data)
 
 
-def test_what_dask_makes_of_bytes_is_read_meanwhile_and_all_of_it_afterwards():
+def test_bytes_are_readable_meanwhile_and_all_data_afterwards():
     with plain.only_plain_data():
         assert deserialize(*serialize(b"a piece")) == b"a piece"
     assert deserialize(*serialize(ValueError("x"))).args == ("x",)
 
 
-def test_an_exception_is_named_and_not_made():
+def test_exception_is_named_but_not_created():
     """Dask puts the bytes into an Exception of its own when it cannot load them."""
     sent = error_message(ValueError("no such thing"))
     with plain.only_plain_data():
@@ -70,5 +70,5 @@ def test_an_exception_is_named_and_not_made():
     assert plain.exception_in(pickle.dumps(KilledWorker("key", None, 3))) == "KilledWorker: key"
 
 
-def test_something_else_than_a_pickle_has_no_exception():
+def test_data_without_a_pickle_has_no_exception():
     assert plain.exception_in(b"\xff\xff") == ""

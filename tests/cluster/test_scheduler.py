@@ -1,4 +1,4 @@
-"""Addresses of schedulers, and what is said of connections."""
+"""Addresses of schedulers, and warnings about connections."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from hotplate.errors import UsageError
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "tls"])
-def test_an_address_is_as_dask_prints_it(scheme):
+def test_address_is_kept_as_dask_prints_it(scheme):
     assert scheduler.address_of(f"{scheme}://host:8786") == f"{scheme}://host:8786"
 
 
-def test_the_scheme_of_dask_is_that_of_its_configuration():
+def test_dask_scheme_follows_the_configuration():
     assert scheduler.address_of("dask://host:8786") == "tcp://host:8786"
     with dask.config.set({"distributed.comm.tls.client.cert": "cert.pem"}):
         assert scheduler.address_of("dask://host:8786/") == "tls://host:8786"
 
 
 @pytest.mark.parametrize("text", ["host:8786", "http://host:80", "tcp://host", "tcp://host:99999"])
-def test_what_is_no_address_is_refused(text):
+def test_malformed_address_is_refused(text):
     with pytest.raises(UsageError, match="is no address of a Dask scheduler"):
         scheduler.address_of(text)
 
 
-def test_who_has_not_the_extra_is_told(monkeypatch):
+def test_missing_extra_is_reported(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UsageError) as caught:
         scheduler.address_of("tcp://host:8786")
@@ -38,13 +38,13 @@ def test_who_has_not_the_extra_is_told(monkeypatch):
     assert caught.value.hint == "pip install 'hotplate[dask]'"
 
 
-def test_only_what_is_not_encrypted_is_warned_of():
+def test_only_unencrypted_connection_is_warned_of():
     assert "is not encrypted" in scheduler.warning("tcp://host:8786")
     assert scheduler.warning("tls://host:8786") == ""
 
 
-def test_the_versions_of_others_are_no_warning():
-    """Dask's client compares those of numpy and the like with the scheduler's and the workers'."""
+def test_version_mismatch_of_other_packages_is_no_warning():
+    """Dask's client compares its versions of numpy and others with those in the cluster."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         scheduler.hush()
