@@ -1,4 +1,4 @@
-"""The ``hotplate`` command: one module a verb.
+"""The ``hotplate`` command: one module for each verb.
 
 A verb module exports ``add_arguments(parser)`` and ``run(args) -> int``.
 ``VERBS`` names them; a module is imported only for the verb that was typed, so that
@@ -50,7 +50,7 @@ VERBS = {
 }
 
 EVERY = "every verb"
-"""Stands for all verbs, and can be none."""
+"""Stands for all verbs, and cannot be the name of one."""
 
 EPILOG = "exit status:\n" + "".join(
     f"  {status}      {meaning}\n" for status, meaning in EXIT_STATUSES.items()
@@ -86,14 +86,14 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Return the parser with the arguments of all verbs, for what describes them."""
+    """Return the parser with the arguments of all verbs, for documentation."""
     return _parser([EVERY])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb; returns the exit status.
+    """Run a verb; return the exit status.
 
-    :param argv: the words after ``hotplate``; by default those that were typed.
+    :param argv: the words after ``hotplate``; by default those of the command line.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if "_ARGCOMPLETE" in os.environ:
@@ -106,16 +106,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             return status
         why = f"the standard output cannot be written: {output.problem.strerror}"
         print(f"hotplate {args.verb}: {why}", file=sys.stderr)
-        # The result of a test is that of the image, whoever could read of it.
+        # The result of a test is the image's, even when it could not be printed.
         return status if args.verb == "test" else status or Outcome.HOST.exit_status
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
-    """Read the words; an option that is not there is named by the verb that lacks it."""
+    """Parse the words; an unknown option is reported for the verb that lacks it."""
     parser = _parser(words)
     args, unknown = parser.parse_known_args(words)
     if unknown:
-        # By itself argparse shows the usage of "hotplate", which names no option.
+        # argparse itself shows the usage of "hotplate", which has no options.
         parser = _innermost(parser, args)
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{_nearest(parser, unknown)}")
     return args
@@ -133,7 +133,7 @@ def _innermost(
 
 
 def _nearest(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
-    """Return the option that was presumably meant, in words; "" when none is like it."""
+    """Return the option that was probably meant, in words; "" when none is similar."""
     import difflib
 
     names = [name for each in parser._actions for name in each.option_strings]
@@ -143,7 +143,7 @@ def _nearest(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
 
 
 def _complete() -> None:
-    """Answer a shell that asks what may follow; see argcomplete's documentation."""
+    """Answer a shell's request for completions; see argcomplete's documentation."""
     from hotplate.cli.completion import complete, typed_words
 
     line, point = os.environ.get("COMP_LINE", ""), os.environ.get("COMP_POINT", "0")
@@ -151,7 +151,7 @@ def _complete() -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Run a verb, and say what went wrong by who has to act."""
+    """Run a verb, and report an error by who has to act."""
     try:
         _check_directory()
         status: int = _verb(args.verb).run(args)
@@ -170,9 +170,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _check_directory() -> None:
-    """Every verb takes names that are relative to the current directory.
+    """Check the current directory, to which every verb's file names are relative.
 
-    :raises UsageError: when that is not there any more.
+    :raises UsageError: when it no longer exists.
     """
     try:
         Path.cwd()

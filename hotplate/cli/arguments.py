@@ -1,4 +1,4 @@
-"""What the verbs' command lines have in common, and what is read from it."""
+"""Arguments that several verbs share, and the values read from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def add_directory_argument(parser: argparse.ArgumentParser) -> None:
-    """Add what says which session is meant."""
+    """Add the option for the session's directory."""
     parser.add_argument(
         "--directory",
         type=Path,
@@ -35,9 +35,9 @@ def add_directory_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_command_arguments(parser: argparse.ArgumentParser, *, command: str) -> None:
-    """Add which server of a session is meant, and a command for it.
+    """Add the arguments for a server of a session, and a command for it.
 
-    :param command: what the command is.
+    :param command: describes the command.
     """
     parser.add_argument(
         "server", metavar="SERVER", help="the server's name; '' if there is only one"
@@ -53,10 +53,10 @@ def add_command_arguments(parser: argparse.ArgumentParser, *, command: str) -> N
 def add_template_arguments(
     parser: argparse.ArgumentParser, *, without: str, several: bool = False
 ) -> None:
-    """Add what says which stack is made.
+    """Add the options for a stack.
 
-    :param without: what is there when no template is given.
-    :param several: take several, and files that also have what is expected of the stack.
+    :param without: the behaviour without a template.
+    :param several: accept several, and files that also have expectations for the stack.
     """
     kind = "a HOT or CFN template"
     if several:
@@ -90,7 +90,7 @@ def add_template_arguments(
 
 
 def add_image_argument(parser: argparse.ArgumentParser) -> None:
-    """Add what gives the cloud more images than the one under test."""
+    """Add the option for additional images in the cloud."""
     parser.add_argument(
         "--image",
         action="append",
@@ -103,10 +103,10 @@ def add_image_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def load_named_images(args: argparse.Namespace, settings: Settings) -> dict[str, Image]:
-    """Return the images that :func:`add_image_argument` gives names to.
+    """Return the images named by :func:`add_image_argument`.
 
-    :raises UsageError: for a name that is given twice, or a file that is not there.
-    :raises ImageError: for one that cannot be booted.
+    :raises UsageError: for a name given twice, or a missing file.
+    :raises ImageError: for an image that cannot be booted.
     """
     from hotplate.image import named
 
@@ -118,9 +118,9 @@ def load_named_images(args: argparse.Namespace, settings: Settings) -> dict[str,
 
 
 def add_machine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    """Add what says how servers are run.
+    """Add the options for machines.
 
-    :param several: take several firmwares and data sources, as ``firmwares`` and ``datasources``.
+    :param several: accept several firmwares and data sources, as ``firmwares`` and ``datasources``.
     """
     parser.add_argument("--memory", type=int, metavar="MIB", help="memory of each guest")
     few = "processors of each guest (2; 1 where QEMU before 8.1 emulates it)"
@@ -165,7 +165,7 @@ def add_machine_arguments(parser: argparse.ArgumentParser, *, several: bool = Fa
 def _add_list_argument(
     parser: argparse.ArgumentParser, name: str, words: list[str], text: str
 ) -> None:
-    """Add an option that takes some of the words, with commas between them."""
+    """Add an option that takes a comma-separated list of the words."""
 
     def words_of(value: str) -> list[str]:
         chosen = list(dict.fromkeys(value.split(",")))
@@ -185,7 +185,7 @@ def _add_list_argument(
 
 
 def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says how the cloud around them is set up."""
+    """Add the options for the cloud around them."""
     parser.add_argument(
         "--environment-dir",
         type=Path,
@@ -210,12 +210,12 @@ def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_cloud_options(args: argparse.Namespace, *, public_key: str = "") -> CloudOptions:
-    """Return the options that :func:`add_cloud_arguments` added, as given.
+    """Return the options added by :func:`add_cloud_arguments`.
 
-    :param public_key: the key of every key pair that a template names and nobody made.
-    :raises UsageError: when it cannot be done.
+    :param public_key: the key of every key pair that a template names without making it.
+    :raises UsageError: for an impossible value.
     """
-    # Loaded here: the cloud is much to load for --help.
+    # Imported here: the cloud is slow to load for --help.
     from hotplate.cloud.options import CloudOptions
 
     directory: Path | None = args.environment_dir
@@ -232,9 +232,9 @@ def load_cloud_options(args: argparse.Namespace, *, public_key: str = "") -> Clo
 
 
 def load_settings(args: argparse.Namespace) -> Settings:
-    """Return the settings of a run, from the command line downwards.
+    """Return the settings of a run, from the command line and lower sources.
 
-    :raises UsageError: for a value that is wrong; names its source.
+    :raises UsageError: for a wrong value; names its source.
     """
     return Settings.load(vars(args), environ=os.environ, directory=Path.cwd())
 
@@ -242,16 +242,16 @@ def load_settings(args: argparse.Namespace) -> Settings:
 def cache_of(args: argparse.Namespace) -> Path:
     """Return the cache directory, for a verb that needs no other setting.
 
-    :raises UsageError: for a setting that is wrong; names its source.
+    :raises UsageError: for a wrong setting; names its source.
     """
     given = {"cache": getattr(args, "cache", None)}
     return Settings.load(given, environ=os.environ, directory=Path.cwd()).cache
 
 
 def check_files(files: Iterable[Path]) -> None:
-    """Find a misspelt file before anything large is loaded.
+    """Check for misspelt file names before large modules are loaded.
 
-    :raises UsageError: when a template or an environment is not there.
+    :raises UsageError: when a template or an environment does not exist.
     """
     for file in files:
         if not file.is_file():
@@ -259,10 +259,10 @@ def check_files(files: Iterable[Path]) -> None:
 
 
 def load_template(args: argparse.Namespace) -> Template | None:
-    """Return the template that the command line names, with what is expected of it.
+    """Return the template that the command line names, with its expectations.
 
-    :return: None when none was named.
-    :raises UsageError: when it is not there, or what is expected makes no sense.
+    :return: None when none is named.
+    :raises UsageError: when it does not exist, or its expectations are invalid.
     :raises TemplateError: when it is no template.
     """
     from hotplate.stacks import template as templates

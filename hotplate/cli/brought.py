@@ -1,4 +1,4 @@
-"""The result of a case on a worker, as JSON and an archive: whoever sends it, it is only read."""
+"""The result of a case on a worker, as JSON and an archive: data only, whoever sends it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Brought:
     """The result of a case.
 
     :param worker: its address.
-    :param folder: the path that the folder of the run had.
+    :param folder: the path of the run's folder there.
     :param archive: the files in it, see :mod:`hotplate.cluster.folder_archive`.
-    :param complaint: what the process wrote besides.
+    :param complaint: the other output of the process.
     """
 
     verdict: Verdict
@@ -30,7 +30,7 @@ class Brought:
     complaint: str = ""
 
     def to_bytes(self) -> bytes:
-        """Return it as a line of JSON with the archive behind it."""
+        """Return it as a line of JSON followed by the archive."""
         from hotplate.report.artifacts import json_line
 
         about = {
@@ -43,9 +43,9 @@ class Brought:
 
     @classmethod
     def from_bytes(cls, data: object) -> Self:
-        """Read what :meth:`to_bytes` made.
+        """Read the output of :meth:`to_bytes`.
 
-        :raises HostError: when it is something else.
+        :raises HostError: when it is malformed.
         """
         try:
             if not isinstance(data, bytes):
@@ -66,7 +66,7 @@ class Brought:
 
 
 def read(kind: Any, value: Any) -> Any:
-    """Return a value of a type, of the JSON that :func:`dataclasses.asdict` makes of it.
+    """Return a value of a type, from the JSON of :func:`dataclasses.asdict`.
 
     :param kind: a dataclass, an enum, a JSON type, or one of these in a tuple, a mapping, a
         sequence or beside None.

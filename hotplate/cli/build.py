@@ -1,4 +1,4 @@
-"""``hotplate build``: an image from one short line."""
+"""``hotplate build``: build an image with one short command."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_content_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add what says what is in an image, besides its release and its groups."""
+    """Add the options for an image's content, besides its release and its groups."""
     layout = parser.add_mutually_exclusive_group()
     layout.add_argument(
         "--disk",
@@ -134,7 +134,7 @@ def add_content_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGr
 
 
 def request_from(args: argparse.Namespace) -> BuildRequest:
-    """Return what the command line asks for.
+    """Return the request of the command line.
 
     :raises UsageError: when its parts contradict each other.
     """
@@ -174,9 +174,9 @@ def request_from(args: argparse.Namespace) -> BuildRequest:
 
 
 def source_date_epoch(environ: Mapping[str, str]) -> int | None:
-    """Return what ``SOURCE_DATE_EPOCH`` says, None when it says nothing.
+    """Return the value of ``SOURCE_DATE_EPOCH``, None when it is not set.
 
-    By https://reproducible-builds.org/specs/source-date-epoch/.
+    Follows https://reproducible-builds.org/specs/source-date-epoch/.
 
     :raises UsageError: when it is no number of seconds.
     """
@@ -189,7 +189,7 @@ def source_date_epoch(environ: Mapping[str, str]) -> int | None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Build an image, or show how it would be built; return the exit status."""
+    """Build an image, or show the commands; return the exit status."""
     request = request_from(args)
     preflight = Preflight(request, os.environ)
     if args.dry_run:
@@ -211,14 +211,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def this_machine() -> str:
-    """Return the architecture of this host, as Debian calls it."""
+    """Return the architecture of this host, by Debian's name."""
     return MACHINES.get(platform.machine(), "amd64")
 
 
 def build_shown(build: Build, *, quiet: bool = False) -> BuildResult:
-    """Build an image, and show how far it has come, and the last lines of one that failed.
+    """Build an image, showing its progress, and the last lines when it fails.
 
-    :param quiet: do not show how far it has come.
+    :param quiet: do not show the progress.
     :raises HotplateError: as :meth:`~hotplate.image.build.Build.run` does.
     """
     shown = contextlib.nullcontext() if quiet else Display(build.progress, sys.stdout)
@@ -232,9 +232,9 @@ def build_shown(build: Build, *, quiet: bool = False) -> BuildResult:
 
 
 class Display:
-    """Shows how far a build has come: a line for each step, and on a terminal what it does now.
+    """Shows the progress of a build: a line for each step, and on a terminal the present action.
 
-    :param stream: where to; only a terminal gets the line that changes.
+    :param stream: the output; only a terminal gets the changing line.
     """
 
     EVERY = 0.1
@@ -279,8 +279,8 @@ def _terminated(number: int, _frame: FrameType | None) -> None:
 
 
 def _leave_bill(result: BuildResult, checksums: Path) -> None:
-    """Write the bill of materials; an image that is not read here stays good without one."""
-    # Loaded here: cyclonedx-python-lib is much to load for what ends in a usage error.
+    """Write the bill of materials; an image that cannot be read here is good without one."""
+    # Imported here: cyclonedx-python-lib is slow to load when the command ends in a usage error.
     from hotplate.inspection.sbom import leave_beside
 
     try:

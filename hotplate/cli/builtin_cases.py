@@ -1,4 +1,4 @@
-"""Which built-in cases an image is tested by where no template is named: those of its groups."""
+"""Choose the built-in cases that test an image without a template: those of its groups."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def builtin_cases(
     allow_backing: bool = False,
     checksums: Path | None = None,
 ) -> dict[Path, TemplateChoice]:
-    """Return for each image what is deployed on it.
+    """Return the template choice for each image.
 
-    :param groups: those that are wanted; none for all that an image has.
+    :param groups: the wanted groups; none for all groups of an image.
     :param allow_backing: follow the names of backing files out of an image's directory.
     :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
     :raises UsageError: for a group that an image does not have, or that has no built-in case.
     """
-    # Loaded here: --help does without them.
+    # Imported here: --help does without them.
     from hotplate.inspection.inspection import inspected
 
     choices = {}
@@ -84,11 +84,11 @@ def _choice(image: Path, groups: Sequence[str], contents: Contents) -> TemplateC
 
 
 def check_cases(groups: Sequence[str], image: str, there: Sequence[str] | None = None) -> None:
-    """Find groups of an image that no built-in case tries.
+    """Refuse groups of an image that no built-in case tests.
 
-    :param groups: those that are wanted.
-    :param image: what the image is called.
-    :param there: all groups that it has; by default those that are wanted.
+    :param groups: the wanted groups.
+    :param image: the name of the image in messages.
+    :param there: all groups of the image; by default the wanted ones.
     :raises UsageError: names one.
     """
     from hotplate.stacks import builtin

@@ -1,4 +1,4 @@
-"""``hotplate cache``: what is kept to be faster the next time, and how large it is."""
+"""``hotplate cache``: list or remove cached files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hotplate.errors import HostError, Outcome
 from hotplate.machine import admission
 
 DAYS = 7
-"""Days after which ``clean`` removes what was not used."""
+"""Days of disuse after which ``clean`` removes a file."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Kind:
 
     :param folder: its name in the cache.
     :param title: for people.
-    :param always: True when ``clean`` removes it whatever its age, because it is soon made again.
+    :param always: True when ``clean`` removes it at any age, because it is soon made again.
     """
 
     folder: str
@@ -51,11 +51,11 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Entry:
-    """Something in the cache that can be removed by itself.
+    """An entry of the cache that can be removed separately.
 
-    :param what: for people.
+    :param what: its description, for people.
     :param size: bytes on the disk.
-    :param used: seconds since the epoch when it was last used, as far as is known.
+    :param used: the time of its last use, as far as known, in seconds since the epoch.
     """
 
     kind: Kind
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Bytes that a file or a directory tree takes on the disk; what vanishes meanwhile is 0."""
+    """Return the disk usage of a file or tree in bytes; files that vanish count as 0."""
     total = 0
     for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
         with contextlib.suppress(OSError):
@@ -89,7 +89,7 @@ def size_of(path: Path) -> int:
 
 
 def entries(root: Path) -> list[Entry]:
-    """Return what is in the cache, by kind, the one used last first.
+    """Return the entries of the cache, by kind, the most recently used first.
 
     :raises HostError: when the cache cannot be read.
     """
@@ -106,7 +106,7 @@ def entries(root: Path) -> list[Entry]:
 
 
 def _of(kind: Kind, folder: Path) -> Iterator[Entry]:
-    # A lock file stays: somebody may be waiting for it.
+    # A lock file stays: another process may be waiting for it.
     files = folder.iterdir() if folder.is_dir() else [folder] * folder.exists()
     for path in files:
         if path.suffix in (".lock", ".use") or path.name == admission.QUEUE:
@@ -129,7 +129,7 @@ def _what(kind: Kind, path: Path) -> str:
 
 
 def human(size: int) -> str:
-    """Bytes for people."""
+    """Return a number of bytes for people."""
     amount = float(size)
     for unit in ("B", "kB", "MB"):
         if amount < 1000:
@@ -139,7 +139,7 @@ def human(size: int) -> str:
 
 
 def ago(seconds: float) -> str:
-    """How long ago something was, for people."""
+    """Return the time since something, for people."""
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
             number = int(seconds // length)
@@ -148,7 +148,7 @@ def ago(seconds: float) -> str:
 
 
 def as_text(root: Path, listed: Sequence[Entry], *, now: float) -> str:
-    """Return the list for people; the last line is the whole."""
+    """Return the list for people; the last line is the total."""
     lines = []
     for kind in KINDS:
         mine = [entry for entry in listed if entry.kind is kind]
@@ -182,10 +182,10 @@ def as_json(root: Path, listed: Sequence[Entry]) -> str:
 
 
 def clean(root: Path, *, everything: bool, now: float) -> list[str]:
-    """Remove what is not needed.
+    """Remove entries that are not needed.
 
-    :param everything: whatever its age.
-    :return: sentences about what was to go and did not.
+    :param everything: remove entries of any age.
+    :return: sentences about entries that could not be removed.
     """
     from hotplate.testbed import warm_state as warm
 
@@ -198,7 +198,7 @@ def clean(root: Path, *, everything: bool, now: float) -> list[str]:
             warm.remove_leftover(entry.path)
             continue
         if entry.kind.folder == "memory":
-            # Removes those that no machine holds.
+            # Removes reservations that no machine holds.
             admission.held(entry.path.parent)
             continue
         old = now - entry.used > DAYS * 86400
@@ -216,9 +216,9 @@ def clean(root: Path, *, everything: bool, now: float) -> list[str]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a directory, unless somebody uses it.
+    """Remove a file or a directory, unless it is in use.
 
-    :raises InUse: when somebody does.
+    :raises InUse: when it is in use.
     """
     if path.is_dir():
         with locks.exclusive(path, wait=False):
@@ -230,7 +230,7 @@ def _remove(path: Path) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List or clean; 3 when something could not be removed."""
+    """List or clean; return 3 when an entry could not be removed."""
     root = cache_of(args)
     if args.action != "clean":
         listed = entries(root)

@@ -1,8 +1,8 @@
-"""A case on a worker of a Dask cluster: what is sent there, what runs there, what comes back.
+"""A case on a worker of a Dask cluster: the code that runs there, and its messages.
 
-The worker runs it as ``-j`` does, in a process of its own that ends with the worker.  What it does
-meanwhile are Dask's events of a topic; its verdict and its folder are the result of Dask's task, as
-bytes, for nothing that comes from a worker is unpickled (:mod:`hotplate.cluster.plain`).
+The worker runs it as ``-j`` does, in a process of its own that ends with the worker. Its progress
+is sent as Dask's events of a topic; its verdict and its folder are the result of Dask's task, as
+bytes, because data from a worker is never unpickled (:mod:`hotplate.cluster.plain`).
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     from hotplate.verdict.verdict import Verdict
 
 PLUGIN = "hotplate"
-"""The name of the plug-in, by which a task finds it at its worker."""
+"""The plug-in's name, by which a task finds it on its worker."""
 
 SAY_SECONDS = 0.5
-"""A case says no more often what it does."""
+"""The shortest time between two progress messages of a case."""
 
 ASK_SECONDS = 20.0
-"""After so long without a piece of an image it is asked for again."""
+"""After so long without a piece of an image the request is repeated."""
 
 
 class _End:
-    """Asks one case to end, from whatever thread."""
+    """Asks one case to end, from any thread."""
 
     def __init__(self, key: str, run: str) -> None:
         self.key = key
@@ -69,16 +69,16 @@ class _End:
             self._writer.send(b".")
 
     def check(self) -> None:
-        """Raise Interrupted once it was asked."""
+        """Raise Interrupted once it was asked to end."""
         if self.number:
             raise Interrupted(self.number)
 
     def fileno(self) -> int:
-        """Return what can be read once it was asked."""
+        """Return the descriptor that becomes readable once it was asked to end."""
         return self._reader.fileno()
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Close both sockets."""
         self._reader.close()
         self._writer.close()
 
@@ -92,7 +92,7 @@ class _Arrival:
         self.problem = ""
 
     def add(self, offset: int, data: bytes) -> int:
-        """Append a piece; returns how many bytes are there, from which the next one is to begin."""
+        """Append a piece; return the present size, at which the next piece has to begin."""
         with self.changed:
             there = self.target.stat().st_size
             if offset == there:
@@ -104,9 +104,9 @@ class _Arrival:
 
 
 class CasesPlugin(WorkerPlugin):  # type: ignore[misc, unused-ignore]
-    """What the cases of one worker have in common; ends them when Dask does not want them any more.
+    """Shared state of the cases of one worker; ends them when Dask no longer wants them.
 
-    :param keeper: whose children their processes are.
+    :param keeper: the parent of their processes.
     :param store: the images of this host.
     """
 
@@ -119,12 +119,12 @@ class CasesPlugin(WorkerPlugin):  # type: ignore[misc, unused-ignore]
         self._ends: set[_End] = set()
 
     def transition(self, key: Any, start: str, finish: str, **_: object) -> None:  # noqa: ARG002 - Dask names it
-        """End a case whose task was cancelled, such as when its client has gone."""
+        """End a case whose task was cancelled, for example because its client is gone."""
         if finish in ("cancelled", "released", "forgotten"):
             self._ask(lambda end: end.key == key, signal.SIGTERM)
 
     def teardown(self, worker: object) -> None:  # noqa: ARG002 - Dask names it
-        """End all when the worker leaves the cluster, or the cluster the worker."""
+        """End all when the worker leaves the cluster or is removed from it."""
         self._ask(lambda _: True, signal.SIGTERM)
 
     def end_run(self, run: str, number: int) -> None:
@@ -138,7 +138,7 @@ class CasesPlugin(WorkerPlugin):  # type: ignore[misc, unused-ignore]
 
     @contextlib.contextmanager
     def ends(self, key: str, run: str) -> Iterator[_End]:
-        """Have a case ended when that is wanted, for as long as the context lasts."""
+        """Register a case that can be asked to end while the context lasts."""
         end = _End(key, run)
         self._ends.add(end)
         try:
@@ -149,19 +149,19 @@ class CasesPlugin(WorkerPlugin):  # type: ignore[misc, unused-ignore]
 
 
 def end_run(run: str, number: int, *, dask_worker: Worker) -> None:
-    """End the cases of a command on a worker; what ``Client.run`` runs there."""
+    """End the cases of a command on a worker; run there by ``Client.run``."""
     plugin = dask_worker.plugins.get(PLUGIN)
     if isinstance(plugin, CasesPlugin):
         plugin.end_run(run, number)
 
 
 def add_piece(key: str, name: str, offset: int, data: bytes, *, dask_worker: Worker) -> int:
-    """Take a piece of a file on a worker; what ``Client.run`` runs there.
+    """Append a piece of a file on a worker; run there by ``Client.run``.
 
     :param key: of the image.
     :param name: of the file.
-    :param offset: where the piece begins.
-    :return: how many bytes are there now; -1 when nobody waits for it any more.
+    :param offset: the position of the piece.
+    :return: the present size; -1 when the file is no longer wanted.
     """
     plugin = dask_worker.plugins.get(PLUGIN)
     arrival = plugin.arrivals.get((key, name)) if isinstance(plugin, CasesPlugin) else None
@@ -169,7 +169,7 @@ def add_piece(key: str, name: str, offset: int, data: bytes, *, dask_worker: Wor
 
 
 def no_piece(key: str, name: str, problem: str, *, dask_worker: Worker) -> None:
-    """Say on a worker that a file does not come; what ``Client.run`` runs there."""
+    """Report on a worker that a file cannot be sent; run there by ``Client.run``."""
     plugin = dask_worker.plugins.get(PLUGIN)
     if isinstance(plugin, CasesPlugin) and (arrival := plugin.arrivals.get((key, name))):
         with arrival.changed:
@@ -178,10 +178,10 @@ def no_piece(key: str, name: str, problem: str, *, dask_worker: Worker) -> None:
 
 
 def run_job(sent: bytes) -> bytes:
-    """Run a case; Dask runs this as a task.
+    """Run a case, as a task of Dask.
 
     :param sent: a :class:`Job`, pickled.
-    :return: a :class:`~hotplate.cli.brought.Brought`, also when the case cannot be run.
+    :return: a :class:`~hotplate.cli.brought.Brought`, even when the case cannot be run.
     """
     worker = get_worker()
     job: Job = pickle.loads(sent)  # noqa: S301 - who reaches a worker runs programs on it anyway
@@ -224,7 +224,7 @@ def _run(job: Job, worker: Worker) -> Brought:
 class JobOnWorker:
     """Runs one job.
 
-    :param folder: for everything that it needs.
+    :param folder: for all its files.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class JobOnWorker:
         self._last = 0.0
 
     def run(self) -> Brought:
-        """Return the verdict, and what there is besides; whatever ended the case is a verdict."""
+        """Return the verdict with its files; every way in which a case ends is a verdict."""
         self._say("begun", begun=self._begun)
         try:
             with contextlib.ExitStack() as images:
@@ -283,7 +283,7 @@ class JobOnWorker:
         return fetch
 
     def _wait_for(self, wanted: ImageSet, file: SetFile, arrival: _Arrival) -> None:
-        """Ask for a file until all of it is there."""
+        """Request a file until it is complete."""
         ask = Deadline(0, "a piece of an image")
         there = arrival.target.stat().st_size
         with arrival.changed:
@@ -298,7 +298,7 @@ class JobOnWorker:
                 now = arrival.target.stat().st_size
                 if now > there:
                     before, there = 10 * there // file.size, now
-                    # In a log each is a line.
+                    # Each is a line in a log.
                     if (tenths := 10 * there // file.size) > before:
                         self._doing(f"image {wanted.name}: {10 * tenths} % is here")
                     ask = Deadline(ASK_SECONDS, "a piece of an image")
@@ -340,7 +340,7 @@ class JobOnWorker:
         return self._brought(verdict, folder, complaint=complaint)
 
     def _words(self, image: Path, others: Mapping[str, Path]) -> tuple[argparse.Namespace, Case]:
-        """Return the command and the case with the files of this host."""
+        """Return the command and the case with the file names of this host."""
         job = self._job
         words: dict[str, object] = {
             "artifacts": str(self._folder / "artifacts"),
@@ -359,7 +359,7 @@ class JobOnWorker:
         return args, replace(job.case, image=image, template=template)
 
     def _follow(self, channel: Connection, child: Child) -> tuple[Path | None, Verdict | None]:
-        """Pass on what the process says until it closes its channel; end it when that is wanted."""
+        """Forward the messages of the process until it closes its channel; end it on request."""
         folder: Path | None = None
         verdict: Verdict | None = None
         ending: Deadline | None = None
@@ -384,14 +384,14 @@ class JobOnWorker:
                 child.kill()
                 return folder, verdict
 
-    # -- what comes back ---------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def _brought(self, verdict: Verdict, folder: Path | None, *, complaint: str = "") -> Brought:
         from hotplate.report.artifacts import DATABASES, Folder
 
         archive = b""
         if folder is not None:
-            # They are still there when the process of the case was killed.
+            # They still exist when the process of the case was killed.
             Folder(folder).remove(DATABASES)
             archive = folder_archive.pack(folder)
         return Brought(verdict, self._worker.address, str(folder or ""), archive, complaint)
@@ -411,7 +411,7 @@ class JobOnWorker:
 
 
 def _environment() -> dict[str, str]:
-    """Return what the process of a case has: this host's, but for settings, which were sent."""
+    """Return a case's environment: this host's, without the settings, which were sent."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -1,6 +1,6 @@
-"""A case in a process of its own: what of it runs there, and what it says to the command.
+"""A case in a process of its own: its program, and its messages to the command.
 
-Heat is a part of the process that runs a case: whatever becomes of one, no other is touched by it.
+Heat is a part of the process that runs a case, so that the failure of one cannot affect another.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BEGIN = (
     f"channel = Connection({FIRST_CHILD_FD}); environment = channel.recv(); "
     "os.execve(sys.executable, [sys.executable, *sys.argv[1:]], environment)"
 )
-"""Takes the environment of the command, which may be too long for a request to the keeper."""
+"""Receives the command's environment, which may be too long for a request to the keeper."""
 
 _RUN = (
     "import sys; sys.path.append(sys.argv[1]); "
@@ -48,8 +48,8 @@ COMMAND = (
     *(sys.executable, "-I", "-S", "-c", _BEGIN),
     *("-P", "-c", _RUN, str(Path(__file__).resolve().parents[2])),
 )
-"""The program of a case.  It is sent the environment on its first descriptor, then the words of the
-command, the case and its losses; it sends what is below."""
+"""The program of a case. It receives the environment on its first descriptor, then the words of
+the command, the case and its losses; it sends the messages below."""
 
 
 @dataclass(frozen=True)
@@ -61,27 +61,27 @@ class Begun:
 
 @dataclass(frozen=True)
 class Doing:
-    """What the case is doing now, in a sentence."""
+    """The present action of the case, in a sentence."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Lost:
-    """Its machine was lost; it may be tried again."""
+    """Its machine was lost; it may be retried."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The case has its verdict; all but the report is written."""
+    """The case has its verdict; everything but the report is written."""
 
     verdict: Verdict
 
 
 class _Relay:
-    """Sends what a case does to the command."""
+    """Sends a case's progress to the command."""
 
     def __init__(self, channel: Connection, events: EventLog) -> None:
         self._channel = channel
@@ -109,10 +109,10 @@ class _Relay:
 
 
 MOST_BYTES = 64 * 1024
-"""As much of what a process wrote besides is shown, the last of it."""
+"""The most bytes shown of a process's other output, from its end."""
 
 ENDING_SECONDS = 60.0
-"""How long a case has for its end after a signal, before its process is killed."""
+"""Time for a case to end after a signal, before its process is killed."""
 
 
 def start(
@@ -125,14 +125,14 @@ def start(
     case: Case,
     losses: Sequence[str],
 ) -> tuple[Connection, Child]:
-    """Start the process of a case; returns the channel on which it says what it does, and itself.
+    """Start the process of a case; return its message channel, and the process.
 
-    :param keeper: whose child it is.
+    :param keeper: its parent.
     :param directory: its working directory.
-    :param scratch: where what it writes besides goes, which :func:`tail` takes.
+    :param scratch: the folder for its other output, for :func:`tail`.
     :raises HostError: when it cannot be started.
     :raises MachineLostError: when the keeper is gone.
-    :raises OSError: when the host has no more to give.
+    :raises OSError: when the host is out of resources.
     """
     ours, theirs = socket.socketpair()
     with theirs:
@@ -152,7 +152,7 @@ def start(
 
 
 def tail(file: Path) -> str:
-    """Return the end of what a process wrote, and remove the file."""
+    """Return the end of a process's output, and remove the file."""
     with file.open("rb") as stream:
         stream.seek(max(0, file.stat().st_size - MOST_BYTES))
         text = stream.read().decode(errors="replace")
@@ -161,10 +161,10 @@ def tail(file: Path) -> str:
 
 
 def why_without_verdict(status: int, interrupted: int) -> BaseException:
-    """Return why a process ended without a verdict.
+    """Return the error of a process that ended without a verdict.
 
     :param status: its exit status, or minus the signal that ended it.
-    :param interrupted: the signal that the command was ended by, 0 when it was not.
+    :param interrupted: the signal that ended the command, 0 when there was none.
     """
     if interrupted:
         return Interrupted(interrupted)
@@ -175,13 +175,13 @@ def why_without_verdict(status: int, interrupted: int) -> BaseException:
 
 
 def send(channel: Connection, message: object) -> None:
-    """Send a message; who has gone cannot be told anything."""
+    """Send a message, or drop it when the other end is gone."""
     with contextlib.suppress(OSError):
         channel.send(message)
 
 
 def main() -> None:
-    """Run the case that is sent."""
+    """Run the case that is received."""
     os.set_inheritable(FIRST_CHILD_FD, False)
     channel: Connection = Connection(FIRST_CHILD_FD)
     with channel, guarded(), Interrupts() as interrupts:
@@ -200,7 +200,7 @@ def _case_run(
     interrupts: Interrupts,
     losses: Sequence[str],
 ) -> CaseRun:
-    """Return the run of a case that sends what happens."""
+    """Return the run of a case that sends its progress."""
 
     def follow(_: Mapping[Stage, float], events: EventLog) -> _Relay:
         return _Relay(channel, events)

@@ -1,4 +1,4 @@
-"""One case of ``hotplate test``, in this process: it has a folder and a verdict, come what may."""
+"""One case of ``hotplate test``, in this process: it always gets a folder and a verdict."""
 
 from __future__ import annotations
 
@@ -39,36 +39,36 @@ LOST_ONCE = "the machine was lost, which says nothing about the image; trying on
 
 
 SEEN = "seen before the boot"
-"""What is called so in a verdict's facts and reasons: what ``hotplate inspect`` finds."""
+"""The label in a verdict's facts and reasons for the findings of ``hotplate inspect``."""
 
 
 class Follower(Protocol):
-    """Who is told what a case does; a context manager for as long as its machines run."""
+    """Receives the progress of a case; a context manager that lasts as long as its machines."""
 
     def __enter__(self) -> Follower: ...
 
     def __exit__(self, *exc: object) -> None: ...
 
     def say(self, text: str) -> None:
-        """Take a sentence on what is going on."""
+        """Show a sentence on the present action."""
 
     def reached(self, mark: Mark, server: str) -> None:
-        """Take a stage that was reached, and the server's name where there are several."""
+        """Show a reached stage, with the server's name when there are several."""
 
 
 Follow = Callable[["Mapping[Stage, float]", "EventLog"], Follower]
-"""Makes a follower of what is expected: seconds from power-on to each stage in earlier runs."""
+"""Makes a follower, given the seconds from power-on to each stage in earlier runs."""
 
 
 class CaseRun:
     """Runs one case.
 
-    :param args: the words of the command.
-    :param interrupts: end what an image is tested by, and nothing that is written about it.
-    :param follow: makes who follows it; by default the terminal does.
-    :param begun: called with the folder of the case when it is there.
-    :param losses: why its machine, or its process, was lost before, one sentence each.
-    :param lost: called with why its machine was lost, each time.
+    :param args: the options of the command.
+    :param interrupts: end the test of an image, but not the writing of its results.
+    :param follow: makes its follower; by default the terminal.
+    :param begun: called with the folder of the case once it exists.
+    :param losses: earlier losses of its machine or its process, one sentence each.
+    :param lost: called with the reason at each loss of its machine.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class CaseRun:
 
     @cached_property
     def template(self) -> Template:
-        """What is deployed.
+        """Return the template to deploy.
 
         :raises UsageError: and TemplateError, see :meth:`TemplateChoice.load`.
         """
@@ -103,11 +103,11 @@ class CaseRun:
 
     @property
     def folder(self) -> Path | None:
-        """Where everything of the case is."""
+        """Return the folder of the case."""
         return self._artifacts.folder if self._artifacts is not None else None
 
     def run(self) -> RunReport:
-        """Run it; its verdict and its artifacts are there whatever happens."""
+        """Run it; the verdict and the artifacts always exist."""
         from hotplate.events.log import EventLog
         from hotplate.report.artifacts import Artifacts
         from hotplate.report.html import RunReport
@@ -127,7 +127,7 @@ class CaseRun:
         return done
 
     def write_report(self, done: RunReport) -> None:
-        """Leave the report, last of all; say what could not be written."""
+        """Write the report, last of all; print what could not be written."""
         from hotplate.report.html import report
 
         if self._artifacts is None:
@@ -137,7 +137,7 @@ class CaseRun:
             print(f"hotplate test: {self._artifacts.problem}", file=sys.stderr)
 
     def _attempts(self, artifacts: Artifacts, subject: Subject) -> RunReport:
-        """Test an image, and again when its machine was lost, as often as that is wanted."""
+        """Test an image, and repeat that when its machine was lost, as often as requested."""
         from hotplate.events.log import EventLog
 
         done = self._attempt(artifacts.folder, subject)
@@ -152,7 +152,7 @@ class CaseRun:
         return replace(done, verdict=after_losses(done.verdict, self._losses))
 
     def _attempt(self, folder: Path, subject: Subject) -> RunReport:
-        """Test an image once; what ends that by an exception is a verdict too."""
+        """Test an image once; an exception becomes a verdict too."""
         from hotplate.events.log import EventLog
         from hotplate.report.artifacts import is_full
         from hotplate.report.html import RunReport
@@ -163,14 +163,14 @@ class CaseRun:
         try:
             with self.interrupts.allowed():
                 verdict = self._try(folder, events)
-                # Also where nobody waited any more: what was to be seen may not have been.
+                # Check again: a background thread may have failed since.
                 events.check()
         except (Exception, KeyboardInterrupt) as error:
             ended = error
             verdict = of_error(error, subject, events, now=time.monotonic(), artifacts=str(folder))
         unwanted = (Outcome.FAILED, Outcome.GIVEN_UP)
         if verdict.outcome in unwanted and (fault := events.fault) is not None:
-            # It may have failed for that, so nothing is known about the image.
+            # Our fault may be the cause of the failure, so nothing is known about the image.
             ended = fault
             verdict = of_error(fault, subject, events, now=time.monotonic(), artifacts=str(folder))
         if verdict.outcome in (*unwanted, Outcome.ERROR) and is_full(folder):
@@ -194,11 +194,11 @@ class CaseRun:
         )
 
     def _faults(self) -> list[ImageFault]:
-        """Return what keeps the image from working, as far as it is seen without a boot."""
+        """Return the image's faults that are visible without a boot."""
         from hotplate.inspection.findings import Level
         from hotplate.inspection.inspection import inspected
 
-        # Whether it can be booted is asked elsewhere, and what cannot be read is no fault.
+        # Bootability is checked elsewhere, and an unreadable image is no fault.
         with (
             contextlib.suppress(HotplateError),
             inspected(
@@ -281,7 +281,7 @@ class CaseRun:
         return verdict
 
     def leave(self, artifacts: Artifacts, done: RunReport) -> None:
-        """Write what is known; the verdict first."""
+        """Write the results; the verdict first."""
         from hotplate.report.artifacts import DATABASES
         from hotplate.testbed.qemu_compute import DISK, DRIVE
 
@@ -289,7 +289,7 @@ class CaseRun:
         artifacts.copy(self.case.template.file, "template.yaml")
         if "template" in vars(self):
             if not self.case.template.is_file:
-                # A part of what is in the file was deployed.
+                # Only a part of the file was deployed.
                 artifacts.write_json("template.yaml", dict(self.template.template))
             artifacts.write_json("parameters.json", self.template.shown_parameters())
         if self.args.keep:
@@ -315,16 +315,16 @@ class CaseRun:
 
 
 def import_what_writes() -> None:
-    """Import what leaves a verdict before a signal may come.
+    """Import the modules that write a verdict before signals are handled.
 
-    An extension in C (PyYAML's) whose import was ended by one cannot be imported again.
+    An extension in C (PyYAML's) whose import was interrupted cannot be imported again.
     """
     for name in ("report.html", "report.terminal", "stacks.template", "testbed.qemu_compute"):
         importlib.import_module(f"hotplate.{name}")
 
 
 def _keep_traceback(error: BaseException, folder: Path) -> None:
-    """Show where an exception came from, and leave it with the run."""
+    """Print an exception's traceback, and keep it with the run."""
     from hotplate.report.artifacts import Folder
 
     text = "".join(traceback.format_exception(error))
@@ -333,7 +333,7 @@ def _keep_traceback(error: BaseException, folder: Path) -> None:
 
 
 def _pause(trial: Trial, verdict: Verdict) -> None:
-    """Leave the guests up for a person."""
+    """Keep the guests up for the user."""
     from hotplate.report.terminal import summary
     from hotplate.session import access
 
@@ -351,9 +351,9 @@ def _tell(faults: Sequence[ImageFault], follower: Follower) -> None:
 
 
 def with_faults(verdict: Verdict, faults: Sequence[ImageFault]) -> Verdict:
-    """Return a verdict that names what was seen in the image before it was booted.
+    """Return a verdict with the faults seen in the image before its boot.
 
-    Of an image that failed they come first among the reasons: one may be why.
+    When the image failed, they are the first reasons: one may be the cause.
     """
     if not faults:
         return verdict
@@ -368,9 +368,9 @@ def with_faults(verdict: Verdict, faults: Sequence[ImageFault]) -> Verdict:
 
 
 def after_losses(verdict: Verdict, losses: Sequence[str]) -> Verdict:
-    """Return the verdict of a later try, which says what became of those before it.
+    """Return the verdict of a later try, with the reasons of the tries before it.
 
-    :param losses: why each of them lost its machine.
+    :param losses: the reason of each lost machine.
     """
     numbered = [(nth(number), why) for number, why in enumerate(losses, start=1)]
     tries = {f"{which} try": f"the machine was lost: {why}" for which, why in numbered}

@@ -1,4 +1,4 @@
-"""The cases of ``hotplate test``: the product of the images, templates and data sources named."""
+"""The cases of ``hotplate test``: the product of the named images, templates and data sources."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TemplateChoice:
-    """What one case deploys.
+    """The template of one case.
 
-    :param path: a template, or a file with one and what is expected of it; None for the built-in.
-    :param name: what it is called in the names of cases; "" for the name of the file.
-    :param expected: what is expected of it, in place of what its file says.
-    :param groups: those whose built-in cases are deployed, where there is no path.
-    :param there: all groups of the image, as far as they are known.
-    :param note: a sentence on what is not tried, and why; "" when everything is.
+    :param path: a template, or a file with one and its expectations; None for the built-in.
+    :param name: its name in the names of cases; "" for the name of the file.
+    :param expected: its expectations, in place of those in its file.
+    :param groups: the groups of the built-in cases to deploy, when there is no path.
+    :param there: all known groups of the image.
+    :param note: a sentence on parts that are not tried, with the reason; "" when there are none.
     """
 
     path: Path | None = None
@@ -39,12 +39,12 @@ class TemplateChoice:
 
     @property
     def label(self) -> str:
-        """What it is called."""
+        """Return its name."""
         return self.name or self.file.name
 
     @property
     def source(self) -> str:
-        """The file it is read from, for people."""
+        """Return the file it is read from, for people."""
         from hotplate.stacks import builtin
 
         if self.path == builtin.PLAIN:
@@ -53,14 +53,14 @@ class TemplateChoice:
 
     @property
     def file(self) -> Path:
-        """The file it is read from; of several built-in cases the one that they are parts of."""
+        """Return the file it is read from; for several built-in cases, the file of all."""
         from hotplate.stacks import builtin, template
 
         return self.path or (template.BUILTIN if self.is_file else builtin.FILE)
 
     @property
     def is_file(self) -> bool:
-        """Whether what is deployed is a whole file."""
+        """Return whether a whole file is deployed."""
         from hotplate.stacks import builtin
 
         return self.path is not None or builtin.is_script(self.groups)
@@ -84,9 +84,9 @@ class TemplateChoice:
 class Case:
     """One image with one template, as one row of the table.
 
-    :param name: of the case, another one than that of every other case of the table.
-    :param settings: those that the case has of its own, by name.
-    :param url: of the image, where a worker of a cluster fetches it.
+    :param name: of the case, unique in the table.
+    :param settings: the case's own settings, by name.
+    :param url: of the image, for a worker of a cluster to fetch.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Case:
 
     @property
     def subject(self) -> Subject:
-        """What its verdict is on, before more is known of it."""
+        """Return the initial subject of its verdict."""
         from hotplate.verdict.verdict import Subject
 
         return Subject(
@@ -105,7 +105,7 @@ class Case:
         )
 
     def arguments(self, args: argparse.Namespace) -> argparse.Namespace:
-        """Return the words of the command with the settings of this case among them."""
+        """Return the options of the command with the settings of this case."""
         return argparse.Namespace(**{**vars(args), **self.settings})
 
 
@@ -114,11 +114,11 @@ def table(
     templates: Sequence[TemplateChoice],
     settings: Mapping[str, Sequence[str]],
 ) -> list[Case]:
-    """Return the cases, in the order in which they are named, the images first.
+    """Return the cases, in the order of the names, the images first.
 
-    A case is called after its image and whatever else there are several of.
+    The case name lists the image and each dimension with several values.
 
-    :param settings: by the name of the setting, the values that it is to have.
+    :param settings: by the name of the setting, its values.
 
     >>> web, db = Path("web.qcow2"), Path("db.qcow2")
     >>> sources = {"datasource": ["openstack", "ec2"]}
@@ -151,9 +151,9 @@ def combinations(settings: Mapping[str, Sequence[str]]) -> Iterator[dict[str, st
 
 
 def labels(names: Sequence[str], longer: Sequence[str]) -> list[str]:
-    """Return a label for each name, no two alike.
+    """Return a unique label for each name.
 
-    :param longer: what is taken for the names that are there more than once.
+    :param longer: replacements for names that occur more than once.
 
     >>> labels(["web", "db", "web"], ["a/web", "a/db", "b/web"])
     ['a/web', 'db', 'b/web']

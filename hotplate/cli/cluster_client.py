@@ -1,4 +1,4 @@
-"""The connection to a Dask scheduler that a command has while its cases are elsewhere."""
+"""The command's connection to a Dask scheduler while its cases run on workers."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from hotplate.errors import HostError
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 CONNECT_SECONDS = 30.0
-"""For one try to reach the scheduler."""
+"""The time limit of one attempt to reach the scheduler."""
 
 EVERY_SECONDS = 1.0
-"""From one try to the next."""
+"""The time between two attempts."""
 
 
 DASKS_TOPICS = ("print", "warn")
-"""A client listens to these by itself, and writes on the terminal what workers say."""
+"""By default a client subscribes to these, and prints workers' messages on the terminal."""
 
 
 class ConnectionLost(Exception):
-    """The scheduler has gone, or forgot us."""
+    """The scheduler is gone, or no longer knows us."""
 
 
 def unreadable(client: Client) -> BaseException | None:
-    """Return why a message could not be read; None when all could.
+    """Return the error of an unreadable message; None when all were readable.
 
-    It ends the task of Dask's in which a client reads, and leaves the client's status as it was.
+    The error ends Dask's reading task, but leaves the client's status unchanged.
     """
     reader: asyncio.Task[None] | None = client._handle_report_task
     if reader is None or not reader.done() or reader.cancelled():
@@ -49,11 +49,11 @@ def connected(
     topic: str,
     heard: Callable[[tuple[float, Mapping[str, Any]]], None],
 ) -> Iterator[Client]:
-    """Be connected to a scheduler, as one of its clients.
+    """Connect to a scheduler as one of its clients.
 
-    :param seconds: how long to try again where the first try fails.
-    :param topic: of the events that are listened to.
-    :param heard: called with the time and the message of each, in a thread of Dask's.
+    :param seconds: how long to retry when the first attempt fails.
+    :param topic: the topic of the events to receive.
+    :param heard: called with the time and the message of each, in a thread of Dask.
     :raises HostError: when no scheduler answers.
     """
     problem: list[str] = []
@@ -87,8 +87,8 @@ def connected(
             yield client
         finally:
             if unreadable(client):
-                # Dask would wait for it, and not get beyond its exception.
+                # Dask would wait for it, and be stopped by its exception.
                 client._handle_report_task = None
-            # Who has gone need not be told that we go.
+            # A scheduler that is gone need not be told that we leave.
             with contextlib.suppress(Exception):
                 client.close(timeout=5)

@@ -1,4 +1,4 @@
-"""What comes from a Dask cluster in threads of Dask's, and is taken by the command in its own."""
+"""Queue between Dask's callback threads and the command's thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import Interrupted
 
 AT_ONCE = 100
-"""Of what has come at most so much is taken together: what is due is not forgotten over it."""
+"""The most messages taken at once, so that due work is not delayed."""
 
 
 WORDS: Mapping[str, Mapping[str, type]] = {
@@ -23,18 +23,18 @@ WORDS: Mapping[str, Mapping[str, type]] = {
     "begun": {"key": str, "worker": str, "begun": str},
     "doing": {"key": str, "text": str},
 }
-"""The messages of workers, by their ``what``, and what is in them."""
+"""The messages of workers, by their ``what``, with the types of their values."""
 
 
 @dataclass(frozen=True)
 class CaseEvent:
-    """What a case on a worker says."""
+    """A message of a case on a worker."""
 
     message: Mapping[str, Any]
 
     @property
     def is_known(self) -> bool:
-        """Whether it is one of :data:`WORDS`; anybody who is a worker can say anything."""
+        """Return whether it is one of :data:`WORDS`; a worker can send anything."""
         message: object = self.message
         if not isinstance(message, Mapping) or not isinstance(message.get("what"), str):
             return False
@@ -44,7 +44,7 @@ class CaseEvent:
 
 @dataclass(frozen=True)
 class TaskEnd:
-    """A task has ended: with what it brought, or why it brought nothing."""
+    """The end of a task: with its result, or the reason that there is none."""
 
     key: str
     future: Future[bytes]
@@ -53,30 +53,30 @@ class TaskEnd:
 
 
 class Inbox:
-    """Takes what comes from whatever thread, in its order."""
+    """Receives messages from any thread, in order."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[CaseEvent | TaskEnd] = queue.SimpleQueue()
 
     def heard(self, event: tuple[float, Mapping[str, Any]]) -> None:
-        """Take the time and the message of one of Dask's events."""
+        """Queue the message of one of Dask's events."""
         case_event = CaseEvent(event[1])
         if case_event.is_known:
             self._queue.put(case_event)
 
     def watch(self, future: Future[bytes]) -> None:
-        """Take the end of a task when it comes."""
+        """Queue the end of a task when it comes."""
         future.add_done_callback(lambda future: self._queue.put(TaskEnd(future.key, future)))
 
     def fetch(self, key: str, future: Future[bytes]) -> None:
-        """Take what a task brought; waits for it."""
+        """Wait for a task's result, and queue it."""
         try:
             self._queue.put(TaskEnd(key, future, brought=Brought.from_bytes(future.result())))
         except BaseException as error:
             self._queue.put(TaskEnd(key, future, error=error))
 
     def arrived(self, seconds: float, interrupts: Interrupts) -> list[CaseEvent | TaskEnd]:
-        """Wait until something comes; nothing after so many seconds, or after a signal."""
+        """Wait for messages; return none after so many seconds, or after a signal."""
         came: list[CaseEvent | TaskEnd] = []
         try:
             with interrupts.allowed() if not interrupts.came else _nothing():
@@ -89,7 +89,7 @@ class Inbox:
         return came
 
     def clear(self) -> None:
-        """Forget what has come."""
+        """Drop all messages."""
         with contextlib.suppress(queue.Empty):
             while True:
                 self._queue.get_nowait()

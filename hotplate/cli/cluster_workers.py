@@ -1,4 +1,4 @@
-"""The workers of a cluster, as the command looks at them now and then."""
+"""The workers of a cluster, checked periodically by the command."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from hotplate.report.board import Board
 
 LOOK_SECONDS = 5.0
-"""From one look at the workers to the next."""
+"""The time between two checks of the workers."""
 
 PATIENCE_SECONDS = 60.0
-"""As long may no worker be able to run a case, after there was one that could."""
+"""How long no worker may be able to run a case, after one was."""
 
 
 class Workers:
-    """How many cases the workers of a cluster can run, and which they cannot.
+    """Finds how many cases the workers of a cluster can run, and which cases they cannot run.
 
     :param address: of the scheduler.
-    :param board: where it is said that there is none.
+    :param board: shows that there is no worker.
     :ivar slots: how many cases can run at a time.
     """
 
@@ -42,7 +42,7 @@ class Workers:
         self._gone: set[str] = set()
 
     def join_again(self) -> None:
-        """Wait a while for them: a scheduler that starts again does not have them all at once."""
+        """Wait for them again: a restarted scheduler does not have them all at once."""
         self._look = Deadline(0, "a look at the workers")
         self._be_patient()
 
@@ -51,16 +51,16 @@ class Workers:
 
     @property
     def due(self) -> bool:
-        """Whether they are to be looked at again."""
+        """Return whether they are to be checked again."""
         return self._look.passed
 
     def look(self, client: Client, out: Mapping[str, Pending]) -> dict[str, HostError]:
-        """See how many cases can run at a time, and which of those that are out never can.
+        """Update the number of concurrent cases, and find submitted cases that no worker can run.
 
-        :param out: the cases that are out, by the key of their task.
-        :return: why not, by the key.
-        :raises ConnectionLost: when the scheduler has gone.
-        :raises HostError: when something came that is not one of Dask's messages.
+        :param out: the submitted cases, by the key of their task.
+        :return: the reasons, by the key.
+        :raises ConnectionLost: when the scheduler is gone.
+        :raises HostError: when a message was received that is not one of Dask's.
         """
         self._look = Deadline(LOOK_SECONDS, "a look at the workers")
         if client.status != "running":
@@ -81,7 +81,7 @@ class Workers:
             if not each.starts and (why := abilities.missing(each.needs, there))
         }
         if not stuck:
-            # Before any is out, nothing is known of what they can run.
+            # Before any is submitted, it is unknown what they can run.
             if out:
                 self._be_patient()
         elif self._unable.passed and there:
@@ -93,7 +93,7 @@ class Workers:
         return {}
 
     def _tell_who_has_gone(self, there: Collection[str], out: Mapping[str, Pending]) -> None:
-        """Name each worker that went in the midst of cases, once, and those cases.
+        """Report each worker that left during cases, once, with those cases.
 
         Dask runs them again when another worker is free for them.
         """

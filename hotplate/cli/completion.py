@@ -1,4 +1,4 @@
-"""What a shell offers when Tab is pressed (argcomplete); loaded then only."""
+"""Shell completion by the Tab key (argcomplete); imported only then."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ Completer = Callable[..., Iterable[str]]
 NO_FILES = frozenset(
     {"BYTES", "COMMAND", "GIB", "MIB", "N", "NAME", "NAME=VALUE", "SECONDS", "WORDS", "hash:M/N"}
 )
-"""What arguments are shown as, in ``--help``, that are no files."""
+"""The metavars in ``--help`` of arguments that are not files."""
 
 
 def typed_words(line: str, point: int) -> list[str]:
-    """Return the words after ``hotplate`` that are before the cursor, as far as they are whole.
+    """Return the complete words between ``hotplate`` and the cursor.
 
-    :param line: what was typed, as bash has it in ``COMP_LINE``.
-    :param point: where the cursor is in it, ``COMP_POINT``.
+    :param line: the typed line, bash's ``COMP_LINE``.
+    :param point: the cursor's position in it, ``COMP_POINT``.
     """
     return line[:point].split()[1:] if line[:point].endswith(" ") else line[:point].split()[1:-1]
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Print what may follow what was typed, and end the process."""
+    """Print the possible continuations, and end the process."""
     add_completers(parser)
     argcomplete.autocomplete(parser)
 
 
 def add_completers(parser: argparse.ArgumentParser) -> None:
-    """Say of each argument of a parser, and of those of its verbs, what it can be."""
+    """Set the completer of each argument of a parser and of its verbs."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for verb in action.choices.values():
@@ -46,7 +46,7 @@ def add_completers(parser: argparse.ArgumentParser) -> None:
 
 
 def _completer(action: argparse.Action) -> Completer | None:
-    """Return what an argument is completed by; None for its choices, or else for files."""
+    """Return the completer of an argument; None for its choices, or else for files."""
     own: dict[str, Completer] = {"release": _releases, "group": _groups, "server": _servers}
     if action.dest in own and not action.choices:
         return own[action.dest]
@@ -64,7 +64,7 @@ def _releases(**_more: object) -> Iterable[str]:
 
 
 def _groups(prefix: str = "", **_more: object) -> Iterable[str]:
-    """Return the groups that have an element, behind those that are there before a comma."""
+    """Return the groups with an element, appended to the text before the last comma."""
     from hotplate.image.plan import groups_with_an_element
     from hotplate.paths import elements_dir
 
@@ -75,7 +75,7 @@ def _groups(prefix: str = "", **_more: object) -> Iterable[str]:
 
 
 def _servers(parsed_args: argparse.Namespace, **_more: object) -> Iterable[str]:
-    """Return the servers of the session that runs, if one does."""
+    """Return the servers of the running session, if any."""
     from hotplate.session.directory import find
     from hotplate.settings import Settings
 

@@ -1,4 +1,4 @@
-"""``hotplate diff``: what is different in two images, without booting them."""
+"""``hotplate diff``: compare two images, without booting them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare two images; 1 for a difference when these count.
+    """Compare two images; return 1 for a difference when differences count.
 
     :raises HostError: when a root file system cannot be read.
     """
@@ -95,7 +95,7 @@ def _write_page(file: Path, document: dict[str, Any]) -> None:
 
     :raises HostError: when it cannot be written.
     """
-    # Loaded here: Jinja2 is much to load for a table.
+    # Imported here: Jinja2 is slow to load, and a table does not need it.
     from hotplate.report import html
 
     try:

@@ -1,4 +1,4 @@
-"""``hotplate doctor``: what this host can do, and what to install."""
+"""``hotplate doctor``: report the abilities of this host, and the packages to install."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def examine(cache: Path) -> list[Finding]:
-    """Run every probe; one that breaks is itself a finding.
+    """Run every probe; a failing probe is itself a finding.
 
     :param cache: the cache directory.
     """
@@ -52,9 +52,9 @@ def can(findings: Sequence[Finding], use: Use) -> bool:
 
 
 def command(findings: Sequence[Finding], *states: State, root: bool) -> str:
-    """Return the one command that installs what is missing, "" when no package would help.
+    """Return one command that installs the missing packages, "" when no package would help.
 
-    :param states: of the findings to mend.
+    :param states: of the findings to fix.
     """
     packages = [each.package for each in findings if each.state in states and each.package]
     if not packages:
@@ -85,7 +85,7 @@ def as_json(findings: Sequence[Finding], *, root: bool) -> dict[str, object]:
 
 
 def as_text(findings: Sequence[Finding], *, root: bool) -> str:
-    """Return the findings for people; the last lines say what is possible and what to install."""
+    """Return the findings for people; the last lines have the conclusion and the packages."""
     width = max((len(each.name) for each in findings), default=0)
     lines = []
     for use, title in TITLES.items():
@@ -110,7 +110,7 @@ def as_text(findings: Sequence[Finding], *, root: bool) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say what was found; 0 when ``hotplate test`` can run, 3 otherwise."""
+    """Print the findings; return 0 when ``hotplate test`` can run, 3 otherwise."""
     findings = examine(cache_of(args))
     root = os.geteuid() == 0
     if args.json:

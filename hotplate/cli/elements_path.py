@@ -1,4 +1,4 @@
-"""``hotplate elements-path``: where hotplate's elements are, for ``ELEMENTS_PATH``."""
+"""``hotplate elements-path``: print the path of hotplate's elements, for ``ELEMENTS_PATH``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder and the verdict of a case that ran elsewhere, as they are left on this host."""
+"""Store the folder and the verdict of a case that ran on a worker on this host."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class Homecoming:
-    """Takes in what workers bring.
+    """Receives the results of workers.
 
-    :param base: where the folders of all runs lie.
+    :param base: the folder of all runs' folders.
     """
 
     def __init__(self, base: Path) -> None:
         self._base = base
 
     def keep_try(self, pending: Pending, brought: Brought) -> None:
-        """Leave a try that lost its machine in a folder beside the files of the last one."""
+        """Store a try that lost its machine in a folder beside the files of the last one."""
         with contextlib.suppress(HostError):
             artifacts = self._artifacts(pending)
             which = nth(len(pending.losses) + 1)
@@ -39,7 +39,7 @@ class Homecoming:
             self._unpack(brought, artifacts.folder / f"{which}-try")
 
     def take(self, pending: Pending, brought: Brought) -> CaseEnd:
-        """Leave the folder and the verdict of a case that ran; returns its end."""
+        """Store the folder and the verdict of a case that ran; return its end."""
         folder: Path | None = None
         complaint = brought.complaint
         artifacts: Artifacts | None = None
@@ -56,7 +56,7 @@ class Homecoming:
         return _end(pending, verdict, folder, complaint)
 
     def without(self, pending: Pending, error: BaseException) -> CaseEnd:
-        """Leave a verdict for a case that brought none; returns its end."""
+        """Store a verdict for a case without a result; return its end."""
         from hotplate.events.log import EventLog
         from hotplate.verdict.verdict import of_error
 
@@ -77,7 +77,7 @@ class Homecoming:
         return _end(pending, verdict, folder)
 
     def _as_here(self, pending: Pending, brought: Brought, folder: str) -> Verdict:
-        """Return the verdict with the names that things have here."""
+        """Return the verdict with this host's names."""
         verdict, case = brought.verdict, pending.case
         subject = replace(
             verdict.subject,

@@ -1,4 +1,4 @@
-"""``hotplate hook``: what the author of a hook uses on this host."""
+"""``hotplate hook``: tools for the author of a hook on this host."""
 
 from __future__ import annotations
 
@@ -133,13 +133,13 @@ def _add_run(run_parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what was asked for; return the exit status."""
+    """Run the verb; return the exit status."""
     verbs = {"run": _run, "check": hook_check.run, "new": hook_new.run, "push": hook_push.run}
     return verbs[args.hook_verb](args)
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Run a hook; 1 when the deployment would fail, or for a finding."""
+    """Run a hook; return 1 when the deployment would fail, or for a finding."""
     task = _task(args)
     try:
         with Interrupts() as interrupts, interrupts.allowed():
@@ -157,9 +157,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _task(args: argparse.Namespace) -> HookTask:
-    """Return what is asked for.
+    """Return the task of the command line.
 
-    :raises UsageError: when it makes no sense; quotes no value.
+    :raises UsageError: when it is invalid; quotes no value.
     """
     if not 0 < args.timeout <= 86400:
         raise UsageError(f"--timeout {args.timeout:g} is no time limit; expected seconds, over 0")

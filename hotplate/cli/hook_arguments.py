@@ -1,4 +1,4 @@
-"""What the command lines of the hook verbs have in common, and what is read from it."""
+"""Arguments that the hook verbs share, and the values read from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from hotplate.errors import UsageError
 
 CONFIG_LIMIT = 16 << 20
-"""Bytes of a config."""
+"""The size limit of a config in bytes."""
 
 
 def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
-    """Return names and values; what has no name may be a secret, and is not quoted."""
+    """Return names and values; text without a name may be a secret, and is not quoted."""
     pairs = {}
     for number, each in enumerate(given, 1):
         name, equals, value = each.partition("=")

@@ -1,4 +1,4 @@
-"""``hotplate hook check``: hold a hook to the contract."""
+"""``hotplate hook check``: check a hook against the contract."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check a hook; 1 when a line failed."""
+    """Check a hook; return 1 when a line failed."""
     task = _task(args)
     try:
         with Interrupts() as interrupts, interrupts.allowed():
@@ -147,9 +147,9 @@ def _show_nothing(_line: ContractLine) -> None:
 
 
 def _task(args: argparse.Namespace) -> CheckTask:
-    """Return what is asked for.
+    """Return the task of the command line.
 
-    :raises UsageError: when it makes no sense.
+    :raises UsageError: when it is invalid.
     """
     if not 0 < args.timeout <= 86400:
         raise UsageError(f"--timeout {args.timeout:g} is no time limit; expected seconds, over 0")
@@ -172,7 +172,7 @@ def _task(args: argparse.Namespace) -> CheckTask:
 
 
 def _configs(given: Sequence[str]) -> dict[str, object]:
-    """Return the configs of ``--config``."""
+    """Return the configs given by ``--config``."""
     configs: dict[str, object] = {}
     for number, each in enumerate(given, 1):
         name, equals, file = each.partition("=")

@@ -1,4 +1,4 @@
-"""``hotplate hook check --image``: a hook that is in an image, in a guest that runs it."""
+"""``hotplate hook check --image``: check a hook of an image, in a guest that runs the image."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from hotplate.settings import Settings
 
 CHECK_SECONDS = 3600.0
-"""How long all lines may take in a guest."""
+"""The time limit of all lines in a guest."""
 
 
 def check_in_image(args: argparse.Namespace, task: CheckTask) -> tuple[CheckTask, list[LineResult]]:
-    """Hold the hook to the contract in a guest that is restored, or booted the first time.
+    """Check the hook against the contract in a guest that is restored, or booted the first time.
 
-    :param task: its hook is a path in the image, or a file's name that is a group.
+    :param task: its hook is a path in the image, or a file name that is a group.
     :return: the task with the path of the hook in the image, and a result for each line.
-    :raises HotplateError: when there is no result; says whose fault that is.
+    :raises HotplateError: when there is no result; of the kind of its cause.
     """
     task.require_config()
     settings = load_settings(args)
@@ -54,7 +54,7 @@ def check_in_image(args: argparse.Namespace, task: CheckTask) -> tuple[CheckTask
 
 @contextlib.contextmanager
 def _guest_of(image: Image, settings: Settings) -> Iterator[Shell]:
-    """Restore a server of an image, and give a root shell in it."""
+    """Restore a server of an image, and yield a root shell in it."""
     from hotplate.events.log import EventLog
     from hotplate.testbed import warm_state
     from hotplate.testbed.testbed import Testbed
@@ -70,7 +70,7 @@ def _guest_of(image: Image, settings: Settings) -> Iterator[Shell]:
                 state.lend_database(directory / "cloud")
                 server = state.restore(owned.enter_context(testbed))
             except MachineLostError:
-                # The next one makes it again.
+                # The next caller makes it again.
                 warm_state.discard(state)
                 raise
             yield server.shell()

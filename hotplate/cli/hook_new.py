@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write a hook, and say what is next."""
+    """Write a hook, and print the next steps."""
     hook = NewHook(args.name, args.tool, args.package, LANGUAGES[args.lang])
     paths = write_new(hook, Path.cwd())
     print(f"edit   {paths[0]} (the line after EDIT), then the configs in {paths[1]}")

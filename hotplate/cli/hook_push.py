@@ -98,7 +98,7 @@ class Pusher:
         self._options = pairs("--option", args.option)
 
     def hook(self) -> HookFile:
-        """Return the hook as it is now.
+        """Return the present hook.
 
         :raises UsageError: when the file cannot be a hook.
         """
@@ -107,7 +107,7 @@ class Pusher:
     def push(self, hook: HookFile) -> bool:
         """Push a hook, and deploy; return False when the deployment failed.
 
-        :raises SubjectError: when the guest did not take it, or the deployment does not end.
+        :raises SubjectError: when the guest refused it, or the deployment does not end.
         """
         began = time.monotonic()
         done = self._sent(hook)
@@ -174,7 +174,7 @@ def _contents(descriptor: int) -> bytes:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Push it, once or at each save; 1 when the deployment failed."""
+    """Push it, once or at each save; return 1 when the deployment failed."""
     if not 0 < args.timeout <= 86400:
         raise UsageError(f"--timeout {args.timeout:g} is no time limit; expected seconds, over 0")
     if args.config is None and (args.input or args.output or args.option):
@@ -189,7 +189,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _watch(path: Path, pusher: Pusher) -> int:
-    """Push at once and at each save, until a signal comes; the session's end ends it too."""
+    """Push at once and at each save, until a signal, or the end of the session."""
     try:
         with Interrupts() as interrupts, interrupts.allowed(), Saves(path) as saves:
             pusher.hook()
@@ -202,14 +202,14 @@ def _watch(path: Path, pusher: Pusher) -> int:
 
 
 def _try(pusher: Pusher) -> None:
-    """Push; what the next save can mend is printed."""
+    """Push; print errors that the next save can fix."""
     problem: HotplateError
     try:
         hook = pusher.hook()
     except UsageError as error:
         problem = error
     else:
-        # Without a session or its server there is no use in waiting: that error goes up.
+        # Without a session or its server waiting is useless: that error is raised.
         try:
             pusher.push(hook)
             return

@@ -1,6 +1,6 @@
-"""What a host can do, found out by doing it: the probes of ``hotplate doctor``.
+"""The probes of ``hotplate doctor``, which find a host's abilities by using them.
 
-Each probe uses what it asks about, leaves nothing behind, and says in one sentence what it saw.
+Each probe uses the thing it checks, leaves nothing behind, and reports the result in one sentence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GIB = 1 << 30
 
 
 class Use(StrEnum):
-    """What something is needed for."""
+    """The purpose of something."""
 
     TEST = "test"
     BUILD = "build"
@@ -38,7 +38,7 @@ class Use(StrEnum):
 
 
 class State(StrEnum):
-    """How a probe ended: it works; it does not; it does not, and there is another way."""
+    """The result of a probe: it works; it does not; it does not, but there is another way."""
 
     WORKS = "ok"
     FAILS = "no"
@@ -47,9 +47,9 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a probe saw.
+    """The result of a probe.
 
-    :param package: the Debian package that would mend it, "" when a package does not.
+    :param package: the Debian package that would fix it, "" when no package does.
     """
 
     name: str
@@ -63,8 +63,8 @@ class Finding:
 class Tool:
     """A program.
 
-    :param ask: the argument that makes it say its version.
-    :param why: what is not possible without it.
+    :param ask: the argument that prints its version.
+    :param why: the reason that it is needed.
     """
 
     name: str
@@ -104,13 +104,13 @@ PACKAGES = {
     "pytest-testinfra": Use.TEST,
     "diskimage-builder": Use.BUILD,
 }
-"""Python packages that hotplate is installed with."""
+"""The Python packages that hotplate depends on."""
 
 Probe = Callable[[], Iterator[Finding]]
 
 
 def _run(*command: str, seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
-    """Run a program in the C locale; one that does not end, or is not there, has failed."""
+    """Run a program in the C locale; a missing program, or one that does not end, has failed."""
     try:
         return subprocess.run(
             command,
@@ -128,20 +128,20 @@ def _run(*command: str, seconds: float = SECONDS) -> subprocess.CompletedProcess
 
 
 def _reply(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the last line that a failed program wrote."""
+    """Return the last output line of a failed program."""
     lines = (done.stderr or done.stdout).strip().splitlines()
     return lines[-1].strip() if lines else f"exit status {done.returncode}"
 
 
 def _search_path() -> str:
-    """Where programs are looked for: beside this Python, and where administrators' tools lie."""
+    """Return the search path of programs: beside this Python, PATH, and the sbin folders."""
     return os.pathsep.join(
         [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]
     )
 
 
 def probe_tool(tool: Tool) -> Finding:
-    """Let a program say its version."""
+    """Run a program to print its version."""
     path = shutil.which(tool.name, path=_search_path())
     if path is None:
         state = State.OTHERWISE if tool.use is Use.EXTRA else State.FAILS
@@ -157,7 +157,7 @@ def probe_tool(tool: Tool) -> Finding:
 
 
 def tools() -> Iterator[Finding]:
-    """Every program of the table."""
+    """Probe every program of the table."""
     for tool in TOOLS:
         yield probe_tool(tool)
 
@@ -173,7 +173,7 @@ def python_packages() -> Iterator[Finding]:
 
 
 def disk_image_create() -> Iterator[Finding]:
-    """diskimage-builder's program."""
+    """Look for diskimage-builder's program."""
     path = shutil.which("disk-image-create", path=_search_path())
     if path is None:
         yield Finding("disk-image-create", Use.BUILD, State.FAILS, "is not on PATH")
@@ -182,7 +182,7 @@ def disk_image_create() -> Iterator[Finding]:
 
 
 def accelerator(cache: Path) -> Iterator[Finding]:
-    """Which accelerator a guest would get; KVM is believed only after it has run something."""
+    """Report the accelerator that a guest would get; KVM counts only after it has run something."""
     from hotplate.machine import accelerator as chooser
 
     try:
@@ -194,7 +194,7 @@ def accelerator(cache: Path) -> Iterator[Finding]:
 
 
 def wiring() -> Iterator[Finding]:
-    """How a guest would reach the metadata address: opened, and closed again."""
+    """Report a guest's connection to the metadata address: opened, and closed again."""
     from hotplate.machine import wiring as ways
 
     try:
@@ -232,7 +232,7 @@ def namespaces() -> Iterator[Finding]:
 
 
 def firmware() -> Iterator[Finding]:
-    """UEFI firmware for guests; BIOS comes with QEMU."""
+    """Look for UEFI firmware for guests; BIOS comes with QEMU."""
     from hotplate.machine.config import ARCHITECTURES
 
     for name, row in ARCHITECTURES.items():
@@ -246,7 +246,7 @@ def firmware() -> Iterator[Finding]:
 
 
 def memory(meminfo: Path = Path("/proc/meminfo")) -> Iterator[Finding]:
-    """Memory for one guest: 1 GiB of its own, and what QEMU takes to emulate it."""
+    """Check the memory for one guest: 1 GiB of its own, and QEMU's when it emulates."""
     needed = 1800
     match = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text(encoding="ascii"))
     free = int(match[1]) // 1024 if match else 0
@@ -256,7 +256,7 @@ def memory(meminfo: Path = Path("/proc/meminfo")) -> Iterator[Finding]:
 
 
 def disk(cache: Path) -> Iterator[Finding]:
-    """Room for overlays and builds, by allocating some of it."""
+    """Check the room for overlays and builds, by allocating some of it."""
     needs = (
         ("disk for tests", Use.TEST, Path(tempfile.gettempdir()), 1 * GIB),
         ("disk for builds", Use.BUILD, cache, 6 * GIB),
@@ -277,7 +277,7 @@ def disk(cache: Path) -> Iterator[Finding]:
 
 
 def privileges() -> Iterator[Finding]:
-    """Root, which disk-image-create needs: being it, or sudo without a password."""
+    """Check for root, which disk-image-create needs: this user, or sudo without a password."""
     if os.geteuid() == 0:
         yield Finding("root", Use.BUILD, State.WORKS, "this user is root")
         return
@@ -294,7 +294,7 @@ def _as_root(*command: str) -> subprocess.CompletedProcess[str]:
 
 @contextlib.contextmanager
 def _loop(file: Path, *options: str) -> Iterator[str]:
-    """Attach a file to a loop device; raises HostError with the reason when that fails."""
+    """Attach a file to a loop device; raise HostError with the reason when that fails."""
     done = _as_root("losetup", "--find", "--show", *options, str(file))
     if done.returncode != 0:
         raise HostError(_reply(done))
@@ -306,7 +306,7 @@ def _loop(file: Path, *options: str) -> Iterator[str]:
 
 
 def loop_devices() -> Iterator[Finding]:
-    """Loop devices, and whether the kernel finds a partition on one."""
+    """Check loop devices, and that the kernel finds a partition on one."""
     name, parsing = "loop devices", "partition parsing"
     other = "hotplate's block-device plug-in does not need it"
     with tempfile.TemporaryDirectory(prefix="hotplate-doctor-") as folder:
@@ -349,7 +349,7 @@ def device_mapper() -> Iterator[Finding]:
 
 
 def vfat() -> Iterator[Finding]:
-    """VFAT, by mounting some: diskimage-builder's own UEFI images need it, hotplate's do not."""
+    """Check VFAT by mounting: diskimage-builder's own UEFI images need it, hotplate's do not."""
     maker = shutil.which("mkfs.vfat", path=_search_path())
     if maker is None:
         return
@@ -360,7 +360,7 @@ def vfat() -> Iterator[Finding]:
             stream.truncate(4 * MIB)
         _run(maker, str(file))
         try:
-            # In a mount namespace of its own, so that the mount goes whatever happens.
+            # In a mount namespace of its own, so that the mount always goes away.
             with _loop(file) as device:
                 done = _as_root(
                     "unshare", "--mount", "mount", "-t", "vfat", "-o", "ro", device, str(mount)
@@ -370,7 +370,7 @@ def vfat() -> Iterator[Finding]:
     if done.returncode == 0:
         yield Finding("vfat", Use.EXTRA, State.WORKS, "a VFAT file system could be mounted")
     else:
-        # What mount says first is the reason, and last where else to look.
+        # mount's first line is the reason, its last where else to look.
         reason = done.stderr.strip().partition("\n")[0].rpartition(": ")[2].rstrip(".")
         sentence = f"cannot be mounted ({reason}); UEFI images are made with mtools"
         yield Finding("vfat", Use.EXTRA, State.OTHERWISE, sentence)

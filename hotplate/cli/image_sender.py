@@ -1,4 +1,4 @@
-"""Files of images on their way to the workers that want them, each once at a time."""
+"""Send files of images to the workers that want them, each once at a time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hotplate.cli.parcels import Parcels
 
 
 class ImageSender:
-    """Sends files in threads of its caller's.
+    """Sends files in threads of its caller.
 
-    :param parcels: knows where they are.
+    :param parcels: has their paths.
     """
 
     def __init__(self, parcels: Parcels) -> None:
@@ -25,7 +25,7 @@ class ImageSender:
     def send(self, client: Client, helpers: ThreadPoolExecutor, message: Mapping[str, Any]) -> None:
         """Send a file to the worker that wants it, unless that is being done.
 
-        :param message: what the worker says: who it is, the image, the file, the bytes it has.
+        :param message: the worker's request: its address, the image, the file, and its size there.
         """
         what = (str(message["worker"]), str(message["image"]), str(message["file"]))
         if what in self._sending:
@@ -42,5 +42,5 @@ class ImageSender:
         helpers.submit(send)
 
     def clear(self) -> None:
-        """Know of nothing that is being sent."""
+        """Drop all records of files being sent."""
         self._sending.clear()

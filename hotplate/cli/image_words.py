@@ -1,4 +1,4 @@
-"""Images as a command line and a run file name them: paths, URLs that are fetched, releases."""
+"""Images as named on a command line and in a run file: paths, URLs to fetch, releases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ImageWord = Path | str
 
 
 def image_word(text: str) -> ImageWord:
-    """Return what names an image.
+    """Return the path or the URL of an image.
 
     >>> image_word("web.qcow2")
     PosixPath('web.qcow2')
@@ -34,10 +34,10 @@ def image_word(text: str) -> ImageWord:
 class NamedFiles:
     """The files of the images that a command names.
 
-    :param cache: where images that come from elsewhere are kept.
-    :param elsewhere: leave it to the workers to fetch what is named by a URL.
-    :param check: called again and again while one is fetched; what it raises ends that.
-    :param interruptible: a context manager in which a signal ends what is done.
+    :param cache: for fetched images.
+    :param elsewhere: leave the fetching of URLs to the workers.
+    :param check: called repeatedly during a fetch; its exception ends that.
+    :param interruptible: a context manager in which a signal ends the work.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class NamedFiles:
         self._held.close()
 
     def files(self, words: Iterable[ImageWord]) -> list[Path]:
-        """Return the file of each, those of URLs fetched and in use as long as the context lasts.
+        """Return the file of each; those of URLs are fetched, and in use while the context lasts.
 
-        :raises UsageError: for a file that is not there, and a URL that names no image.
+        :raises UsageError: for a missing file, and a URL that names no image.
         :raises HostError: for one that cannot be fetched.
         """
         from hotplate.image.inspect import find
@@ -72,9 +72,9 @@ class NamedFiles:
         return [self._of_url(each) if isinstance(each, str) else find(each) for each in words]
 
     def built(self, requests: Iterable[BuildRequest], images: ReleaseImages) -> list[Path]:
-        """Return the image of each request, in use as long as the context lasts.
+        """Return the image of each request, in use while the context lasts.
 
-        :param images: builds those that are not kept.
+        :param images: builds those that are not cached.
         :raises HotplateError: as :meth:`~hotplate.image.release_images.ReleaseImages.use` does.
         """
         result = []
@@ -88,7 +88,7 @@ class NamedFiles:
         return [replace(each, url=self._urls.get(each.image, "")) for each in cases]
 
     def check_known(self, images: Iterable[Path]) -> None:
-        """Refuse images that nobody has looked into, where their groups have to be known.
+        """Refuse images that cannot be inspected here, when their groups have to be known.
 
         :raises UsageError: for one that the workers fetch.
         """
@@ -101,7 +101,7 @@ class NamedFiles:
                 )
 
     def _of_url(self, url: str) -> Path:
-        # Loaded here: most commands have no such image.
+        # Imported here: most commands have no such image.
         from hotplate.cluster import image_set, image_url
         from hotplate.cluster.image_store import ImageStore
 

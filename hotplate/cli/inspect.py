@@ -1,4 +1,4 @@
-"""``hotplate inspect``: what is in an image, and what will not work, without booting it."""
+"""``hotplate inspect``: report the content of an image and its faults, without booting it."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look into an image; 1 for a finding when these count.
+    """Inspect an image; return 1 for a finding when findings count.
 
-    :raises HostError: when the root file system cannot be read; what else is known is printed.
+    :raises HostError: when the root file system cannot be read; the rest is printed.
     """
     checksums = cache_of(args) / "checksums"
     with inspected(args.image, allow_backing=args.allow_backing, checksums=checksums) as inspection:

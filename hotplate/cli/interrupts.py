@@ -1,4 +1,4 @@
-"""Signals that mean "end", as an exception in the main thread: a run that they end says so."""
+"""Signals that mean "end", as an exception in the main thread, so that the run reports them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from hotplate.errors import Interrupted
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 IMPORT_SYSTEM = "<frozen importlib"
-"""How the names of the files begin that Python's import system is in."""
+"""The start of the file names of Python's import system."""
 
 AGAIN_SECONDS = 0.01
-"""After so long a signal that came in the midst of the import system is looked at again."""
+"""The delay until a signal that arrived within the import system is raised."""
 
 
 class Interrupts:
     """Turns :data:`SIGNALS` into :class:`~hotplate.errors.Interrupted`; a context manager.
 
-    Only where it is :meth:`allowed`: what is being written down comes to its end.  Nor in the
-    midst of Python's import system, which would keep its locks: other threads' imports would wait
-    for ever.  A signal that was ignored when we were started (``nohup``, ``&`` in a script) stays
-    ignored.  SIGALRM is taken, for another try.
+    It does so only where :meth:`allowed`, so that results are written to their end, and never
+    within Python's import system, which would keep its locks: other threads' imports would wait
+    for ever. A signal that was ignored at the start (``nohup``, ``&`` in a script) stays ignored.
+    SIGALRM is used for the retry.
 
-    :ivar came: the first signal that came, 0 while none has.
+    :ivar came: the first signal received, 0 while there is none.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
-        """End what is done here by an exception when a signal comes, or has come before.
+        """End the block by an exception when a signal arrives, or has arrived before.
 
         :raises Interrupted: names the signal.
         """
@@ -64,7 +64,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def postponed(self) -> Iterator[None]:
-        """Let signals wait for the end of what is done here; one that comes is only kept."""
+        """Postpone signals until the end of the block; one that arrives is only recorded."""
         before, self._allowed = self._allowed, False
         try:
             yield

@@ -1,4 +1,4 @@
-"""The case that goes to a worker."""
+"""The case that is sent to a worker."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SentTemplate(TemplateChoice):
-    """A template that was read where it is; its files went with it.
+    """A template that was read on the submitting host, and sent with its files.
 
-    :param loaded: what was read.
+    :param loaded: the template.
     :param text: the file itself, for the folder of the run.
-    :param called: what it is called where it came from.
+    :param called: its name on that host.
     """
 
     loaded: Template | None = None
@@ -31,11 +31,11 @@ class SentTemplate(TemplateChoice):
 
     @property
     def source(self) -> str:
-        """The file it was read from, there."""
+        """Return the file it was read from on that host."""
         return self.called
 
     def load(self) -> Template:
-        """Return what was read there."""
+        """Return the template read there."""
         assert self.loaded is not None
         return self.loaded
 
@@ -44,10 +44,10 @@ class SentTemplate(TemplateChoice):
 class Job:
     """A case as it is sent.
 
-    :param run: the command; the topic of the events is made of it.
-    :param args: the words of the command, with those of the case among them.
+    :param run: the command; the topic of the events contains it.
+    :param args: the options of the command, with those of the case.
     :param image: the files of its image.
-    :param others: those of the images that have a name, by name.
+    :param others: the files of the named images, by name.
     :param environments: the files of ``--environment-dir``, by name; None without one.
     """
 
@@ -61,7 +61,7 @@ class Job:
 
 
 def topic_of(run: str) -> str:
-    """Return the topic of Dask's events in which the cases of a command say what they do."""
+    """Return the topic of Dask's events for the progress of a command's cases."""
     return f"hotplate-{run}"
 
 

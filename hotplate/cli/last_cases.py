@@ -1,4 +1,4 @@
-"""How the cases of the last command went, for ``--only-failed``; beside the folders of the runs."""
+"""The results of the last command's cases, for ``--only-failed``; beside the runs' folders."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FORMAT = 1
 
 
 class LastCases:
-    """The file ``cases.json``: each case of the last command that had several, and its outcome.
+    """The file ``cases.json``: each case of the last command with several, and its outcome.
 
-    One that is missing or damaged is as good as none.
+    A missing or damaged file counts as none.
 
     :param folder: in which the folders of the runs are.
     :ivar there: whether there was such a command.
@@ -31,12 +31,12 @@ class LastCases:
         self._folder = folder
         self._before = _read(folder / NAME)
         self._kept: list[dict[str, str]] = []
-        # The table of cases is there anyway; what is written of each is made when it is written.
+        # The table of cases exists anyway; the entry of each is made when it is written.
         self._now: list[tuple[Case, str]] = []
         self.there = bool(self._before)
 
     def failed(self, cases: Sequence[Case]) -> list[Case]:
-        """Return those that did not pass then, or did not run; the others are kept as they are."""
+        """Return those that did not pass or run then; the results of the others are kept."""
         wanted = {_key(_identity(case)) for case in cases}
         passed = [each for each in self._before if each.get("outcome") == "passed"]
         self._kept = [each for each in passed if _key(each) in wanted]
@@ -44,12 +44,12 @@ class LastCases:
         return [case for case in cases if _key(_identity(case)) not in done]
 
     def remember(self, case: Case, verdict: Verdict) -> None:
-        """Keep how a case went."""
+        """Record the result of a case."""
         self._now.append((case, str(verdict.outcome)))
 
     def write(self) -> None:
-        """Write how those went that are kept."""
-        # Loaded here: what writes is much to load for --help.
+        """Write the recorded results."""
+        # Imported here: the writing modules are slow to load for --help.
         from hotplate.report.artifacts import Folder
 
         Folder(self._folder).write_pieces(NAME, self._pieces())
@@ -69,7 +69,7 @@ def _identity(case: Case) -> dict[str, str]:
 
 
 def _key(entry: Mapping[str, object]) -> tuple[str, ...]:
-    """Return what tells an entry from others; what is no text in a damaged file is of none."""
+    """Return the entry's identity; non-string values count as ""."""
     values = (entry.get(name) for name in IDENTITY)
     return tuple(each if isinstance(each, str) else "" for each in values)
 

@@ -1,4 +1,4 @@
-"""``hotplate lint``: what is wrong with elements, read from their files."""
+"""``hotplate lint``: report the faults of elements, found in their files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look at elements; 1 for a finding."""
+    """Check elements; return 1 for a finding."""
     base = Path.cwd()
     try:
         with Interrupts() as interrupts, interrupts.allowed():
@@ -101,9 +101,9 @@ def _show_nothing(_text: str) -> None:
 
 
 def _task(args: argparse.Namespace, base: Path) -> LintTask:
-    """Return what is asked for.
+    """Return the task of the command line.
 
-    :raises UsageError: when a directory of the settings is not there.
+    :raises UsageError: when a directory of the settings does not exist.
     """
     hooks = os.environ.get("DIB_HEAT_HOOKS_DIR")
     if hooks and not Path(hooks).is_dir():

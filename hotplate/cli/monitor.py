@@ -1,4 +1,4 @@
-"""``hotplate monitor``: speak to QEMU's own monitor about the machine of a server."""
+"""``hotplate monitor``: send commands to the QEMU monitor of a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Give the monitor the command, or each line that is typed; prints what it answers."""
+    """Send the command, or each typed line, to the monitor; print the answers."""
     directory = find(args.directory, load_settings(args))
     directory.require()
 

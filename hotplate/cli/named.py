@@ -1,4 +1,4 @@
-"""What the command line of ``hotplate test`` and its run file name, as cases."""
+"""The cases named by the command line of ``hotplate test`` and its run file."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Find a misspelt file before anything large is loaded.
+    """Check for misspelt file names before large modules are loaded.
 
-    :raises UsageError: when one is not there, or no image is named.
+    :raises UsageError: when a file does not exist, or no image is named.
     """
     from hotplate.image import named as named_images
     from hotplate.image.inspect import find
@@ -39,20 +39,20 @@ def check(args: argparse.Namespace) -> None:
 
 
 def named(args: argparse.Namespace, images_of: NamedFiles | None = None) -> list[Case]:
-    """Return the cases that a command line names, with its run file if it has one.
+    """Return the cases of a command line, with its run file if it has one.
 
-    What the command line names takes the place of what the file does.
+    The command line overrides the file.
 
     :param images_of: finds the images; by default those of this host.
-    :raises UsageError: for a file that is not there, and for words that make no sense together.
+    :raises UsageError: for a missing file, and for conflicting options.
     """
-    # Loaded here: what reads YAML is not needed for --help.
+    # Imported here: the YAML reader is not needed for --help.
     from hotplate.cli import run_file
 
     check(args)
     file = run_file.read(args.file) if args.file else run_file.RunFile()
     bring = images_of or NamedFiles(load_settings(args).cache)
-    # Both say what is tested: either takes the place of both.
+    # Both name the images to test: either replaces both.
     named_here = args.images or args.releases or args.os_image
     source = args if named_here else file
     images, releases = source.images, source.releases
@@ -86,7 +86,7 @@ def named(args: argparse.Namespace, images_of: NamedFiles | None = None) -> list
                 checksums=settings_of_all.cache / "checksums",
             )
     except Interrupted:
-        # None of them begins, and each has a verdict that says so.
+        # None of them is started, and each has a verdict that says so.
         return cases
     return [replace(each, template=chosen[each.image]) for each in cases]
 
@@ -97,7 +97,7 @@ def _files(
     images: Sequence[ImageWord],
     wanted: Sequence[BuildRequest],
 ) -> list[Path]:
-    """Return the files of the images; what is in the way of a build is said before any comes."""
+    """Return the files of the images; obstacles to a build are reported before any is fetched."""
     builds = release_words.images(args)
     placed = builds.placed(wanted) if wanted else []
     return [*bring.files(images), *bring.built(placed, builds)]
@@ -106,7 +106,7 @@ def _files(
 def _templates(
     args: argparse.Namespace, in_file: Sequence[TemplateChoice]
 ) -> Sequence[TemplateChoice]:
-    """Return those that are named; parameters and environments of the command line are for all."""
+    """Return the named templates; parameters and environments of the command line apply to all."""
     from hotplate.stacks.template import parse_parameters
 
     parameters = parse_parameters(args.parameter)

@@ -1,6 +1,6 @@
-"""Cases on the workers of a Dask cluster: what is sent, watched, sent again and taken back.
+"""Cases on the workers of a Dask cluster: submitting, watching, retrying, and results.
 
-Dask's scheduler decides where a case runs, and runs it again when its worker has gone.  What counts
+Dask's scheduler decides where a case runs, and runs it again when its worker is gone. The result
 is decided here: each case has one verdict, the first that arrives, whatever happens to a worker,
 the scheduler or the connection.
 """
@@ -50,26 +50,26 @@ if TYPE_CHECKING:
     from hotplate.report.board import Board
 
 HELPERS = 16
-"""Threads that take results and send images."""
+"""The number of threads that fetch results and send images."""
 
 AGAIN_SECONDS = 300.0
-"""As long is a scheduler waited for that has gone in the midst of a command."""
+"""How long to wait for a scheduler that is gone in the middle of a command."""
 
 AHEAD = 8
-"""So many cases more than can run at a time are known to the scheduler, twice as many at least."""
+"""Cases submitted beyond those that can run: so many, or as many again if that is more."""
 
 TICK_SECONDS = 1.0
-"""At most so long until a signal, or what is due, is noticed."""
+"""The longest delay until a signal, or due work, is noticed."""
 
 
 class OnCluster:
     """Runs cases on workers; has the methods of :class:`~hotplate.cli.side_by_side.SideBySide`.
 
-    :param address: of the scheduler, as Dask takes it.
-    :param jobs: how many may be out at a time; 0 for as many as the workers can run.
-    :param board: shows what they are doing.
+    :param address: of the scheduler, in Dask's form.
+    :param jobs: the most cases submitted at a time; 0 for as many as the workers can run.
+    :param board: shows their progress.
     :param on_end: called with the end of each.
-    :ivar more: whether to begin further ones.
+    :ivar more: whether to start further ones.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class OnCluster:
         return self.more and not self._interrupts.came
 
     def run(self, cases: Sequence[Case]) -> None:
-        """Run them; after a signal those that run come to their end, and no more are begun.
+        """Run them; after a signal the running ones finish, and no more are started.
 
         :raises HostError: when no scheduler can be reached.
         """
@@ -122,7 +122,7 @@ class OnCluster:
                         self._all_back("the connection to the scheduler was lost")
                         self._workers.join_again()
         except Interrupted:
-            # While the scheduler was away; what has no verdict gets it from who asked.
+            # A signal while the scheduler was away; the caller gives cases without a verdict one.
             return
         except HostError as error:
             if not self._parcels.sent:
@@ -135,7 +135,7 @@ class OnCluster:
                     self._end_with(pending, error)
 
     def _client(self) -> contextlib.AbstractContextManager[Client]:
-        """Be connected; one try where nothing was sent yet."""
+        """Connect; only one attempt while nothing has been sent."""
         return connected(
             self._address,
             seconds=AGAIN_SECONDS if self._parcels.sent else 0,
@@ -189,7 +189,7 @@ class OnCluster:
                 self._end_with(pending, error)
 
     def _next(self) -> Pending | None:
-        """Return the next case, with what it needs; one whose files are not there has ended."""
+        """Return the next case, with its needs; one whose files are missing has ended."""
         case = self._left.popleft()
         try:
             return self._parcels.open(case)
@@ -200,11 +200,11 @@ class OnCluster:
     # -- workers -----------------------------------------------------------------------------------
 
     def _look_at_workers(self, client: Client) -> None:
-        """Give those that no worker can run their verdict."""
+        """Give the cases that no worker can run their verdict."""
         for key, error in self._workers.look(client, self._out).items():
             self._end_with(self._forget(key), error)
 
-    # -- what comes back ---------------------------------------------------------------------------
+    # -- messages and results ----------------------------------------------------------------------
 
     def _take_event(
         self, client: Client, helpers: ThreadPoolExecutor, message: Mapping[str, Any]
@@ -222,7 +222,7 @@ class OnCluster:
             self._board.doing(pending.case.name, str(message["text"]))
 
     def _begun(self, key: str, pending: Pending, message: Mapping[str, Any]) -> None:
-        """Take the start of a task; when it was begun before, the worker that had it has gone."""
+        """Record the start of a task; a second start means that the earlier worker is gone."""
         again, before = bool(pending.starts), pending.worker
         pending.starts.append(str(message["begun"]))
         pending.worker = str(message["worker"])
@@ -241,7 +241,7 @@ class OnCluster:
         elif done.error is not None:
             self._failed(done.key, pending, done.error)
         elif done.future.status == "finished":
-            # Meanwhile its worker may go, and the case run again: not here, where that is seen.
+            # Its worker may leave meanwhile, and the case run again: a thread waits for that.
             helpers.submit(self._inbox.fetch, done.key, done.future)
         elif done.future.status == "error":
             self._failed(done.key, pending, done.future.exception())
@@ -249,7 +249,7 @@ class OnCluster:
             raise ConnectionLost
 
     def _brought(self, key: str, pending: Pending, brought: Brought) -> None:
-        """Take a verdict; a machine that was lost is one only when it was lost too often."""
+        """Process a verdict; a lost machine is final only after too many losses."""
         verdict = brought.verdict
         why = clean(verdict.reasons[-1]) if verdict.reasons else "no reason"
         if verdict.outcome is Outcome.LOST and self._may_lose(pending):
@@ -274,7 +274,7 @@ class OnCluster:
         self._on_end(end)
 
     def _failed(self, key: str, pending: Pending, error: BaseException | None) -> None:
-        """Take a task without a result: its workers died, or something unforeseen is wrong."""
+        """Process a task without a result: its workers died, or an unforeseen error occurred."""
         sent = exception_in(error.args[0]) if error and _is_pickle(error) else ""
         if sent.startswith("KilledWorker"):
             del self._out[key]
@@ -297,7 +297,7 @@ class OnCluster:
         return len(pending.losses) < self._args.retry_lost and self._goes_on
 
     def _lost(self, pending: Pending, why: str) -> bool:
-        """Take a loss; False when it was one too many, and the case has its verdict."""
+        """Record a loss; return False when it was one too many, and the case has its verdict."""
         from hotplate.verdict.verdict import one_line
 
         if not self._may_lose(pending):
@@ -309,7 +309,7 @@ class OnCluster:
         return True
 
     def _all_back(self, why: str) -> None:
-        """Nothing that is out is known of any more; what had begun is lost."""
+        """Take all submitted cases back; those that had started are lost."""
         out, self._out = self._out, {}
         for each in reversed(out.values()):
             self._drop(each)
@@ -321,7 +321,7 @@ class OnCluster:
         self._inbox.clear()
 
     def _forget(self, key: str) -> Pending:
-        """Let Dask end a task, whatever it does."""
+        """Cancel a task in any state."""
         pending = self._out.pop(key)
         if pending.future is not None:
             with contextlib.suppress(Exception):
@@ -330,24 +330,24 @@ class OnCluster:
         return pending
 
     def _drop(self, pending: Pending) -> None:
-        # A future that nobody has is a result that Dask need not keep.
+        # Drop the future so that Dask frees the result.
         pending.future = None
 
     # -- the end -----------------------------------------------------------------------------------
 
     def _end_all(self, client: Client, number: int) -> None:
-        """Ask all to end, by the signal that asked us; those that wait are not begun."""
+        """Ask all to end, by the signal that ended the command; waiting ones are not started."""
         self._ending = Deadline(ENDING_SECONDS + 10, "the cases to end")
         for key, each in list(self._out.items()):
             if each.starts:
                 self._board.doing(each.case.name, "ending")
             else:
                 self._end_with(self._forget(key), Interrupted(number))
-        # A worker that stands still does not answer; nobody waits for it here.
+        # A hanging worker does not answer; this thread does not wait for it.
         threading.Thread(target=_end_there, args=(client, self._run, number), daemon=True).start()
 
     def _recall(self) -> None:
-        """Take back what has not begun, as no more is to begin."""
+        """Take back cases that have not started, because no more are to start."""
         for key in [key for key, each in self._out.items() if not each.starts]:
             self._forget(key)
 
@@ -356,12 +356,12 @@ class OnCluster:
             self._end_with(self._forget(key), Interrupted(self._interrupts.came))
 
     def _end_with(self, pending: Pending, error: BaseException) -> None:
-        """Give a case that brought none its verdict."""
+        """Give a case without a result its verdict."""
         self._on_end(self._homecoming.without(pending, error))
 
 
 def _is_pickle(error: BaseException) -> bool:
-    """Whether an exception is one of a worker's or of the scheduler's, see clean_exception."""
+    """Return True for an exception of a worker or the scheduler, see clean_exception."""
     return type(error) is Exception and isinstance(error.args[0], bytes)
 
 

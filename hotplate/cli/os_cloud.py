@@ -1,4 +1,4 @@
-"""``hotplate test --os-cloud``: its options, a case that runs in a cloud, and ``--clean``."""
+"""``hotplate test --os-cloud``: its options, a case in a cloud, and ``--clean``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hotplate.trial.cloud_trial import CloudChoice
 
 OTHERS_SECONDS = 6 * 3600.0
-"""Runs of other hosts that began less than this ago may still go on."""
+"""Runs of other hosts that began less than this ago may still be running."""
 
 OF_THIS_HOST = {
     "memory": "--memory",
@@ -35,11 +35,11 @@ OF_THIS_HOST = {
     "lift_limits": "--lift-limits",
     "pause_on_fail": "--pause-on-fail",
 }
-"""Options of machines and of the cloud that this host would have, by where they are kept."""
+"""Options for this host's machines and cloud, by their names in the arguments."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says that, and how, a test runs in a cloud."""
+    """Add the options for a test in a cloud."""
     group = parser.add_argument_group("in a cloud of clouds.yaml")
     group.add_argument(
         "--os-cloud",
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Find options that make no sense together, before anything large is loaded.
+    """Check for conflicting options, before large modules are loaded.
 
     :raises UsageError: names one.
     """
@@ -106,7 +106,7 @@ def check(args: argparse.Namespace) -> None:
 def load(
     args: argparse.Namespace, *, uninterrupted: Callable[[], AbstractContextManager[None]]
 ) -> CloudChoice:
-    """Return how a run has its cloud.
+    """Return the cloud options of a run.
 
     :param uninterrupted: a context manager in which signals wait.
     """
@@ -128,7 +128,7 @@ def load(
 
 
 def clean(args: argparse.Namespace) -> int:
-    """Take away what earlier runs have left in a cloud; returns the exit status.
+    """Remove the resources that earlier runs left in a cloud; return the exit status.
 
     :raises HotplateError: when the cloud does not answer.
     """

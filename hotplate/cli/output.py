@@ -1,7 +1,7 @@
-"""What a command writes to, which may go away without taking the command with it.
+"""Guard a command's output streams against errors of their readers.
 
-What a verb found out does not depend on who still reads it: a reader that has gone (``| head -1``)
-is nobody's fault, and a full disk behind ``>`` is said once, at the end.
+The result of a verb does not depend on its readers: one that is gone (``| head -1``) is no error,
+and a full disk behind ``>`` is reported once, at the end.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ STANDARD = (0, 1, 2)
 
 
 class Output:
-    """Stands before a stream: after the first line that cannot be written, the rest is dropped.
+    """Wraps a stream: after the first line that cannot be written, the rest is dropped.
 
-    :ivar problem: why it could not be written, None while it could, or when its reader has gone.
+    :ivar problem: the write error, None while there is none, or when the reader is gone.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -31,7 +31,7 @@ class Output:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write, and never raise for what is behind the stream."""
+        """Write, without raising errors of the stream."""
         try:
             return self._stream.write(text)
         except (OSError, ValueError) as error:
@@ -39,7 +39,7 @@ class Output:
         return len(text)
 
     def write_bytes(self, data: bytes) -> None:
-        """Write bytes as they are, behind what was written."""
+        """Write bytes unchanged, after the text written before."""
         self.flush()
         try:
             self._stream.buffer.write(data)
@@ -48,7 +48,7 @@ class Output:
         self.flush()
 
     def flush(self) -> None:
-        """See :meth:`write`."""
+        """Flush; see :meth:`write`."""
         try:
             self._stream.flush()
         except (OSError, ValueError) as error:
@@ -57,7 +57,7 @@ class Output:
     def _lost(self, error: OSError | ValueError) -> None:
         if isinstance(error, OSError) and error.errno != errno.EPIPE and self.problem is None:
             self.problem = error
-        # What is still buffered goes nowhere, and Python's own flush at the end finds no fault.
+        # Buffered data is dropped, so that Python's own flush at the end finds no error.
         with contextlib.suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._stream.fileno())
@@ -66,12 +66,12 @@ class Output:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[Output]:
-    """Let what is written to be an :class:`Output` each for as long as a verb runs.
+    """Wrap both output streams in an :class:`Output` while a verb runs.
 
-    :return: the standard output; there is nobody to tell what became of the standard error.
+    :return: the standard output; errors of the standard error cannot be reported anywhere.
 
-    Characters that the terminal's encoding does not have, and file names that are no text, are
-    written as escapes.
+    Characters missing in the terminal's encoding, and undecodable file names, are written as
+    escapes.
     """
     _open_standard_files()
     before = sys.stdout, sys.stderr
@@ -89,12 +89,12 @@ def guarded() -> Iterator[Output]:
 
 
 def _open_standard_files() -> None:
-    """Where we were started with one of them closed, give its number to no other file."""
+    """Reserve the numbers of standard files that were closed at the start."""
     for number in STANDARD:
         try:
             os.fstat(number)
         except OSError:
-            # The lowest number that is free is this one.
+            # The lowest free number is this one.
             os.open(os.devnull, os.O_RDWR)
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115

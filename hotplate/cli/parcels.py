@@ -1,4 +1,4 @@
-"""What is sent of cases to workers: their words, templates and images, and what they need there."""
+"""The data of cases sent to workers: options, templates and images; and their needs."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from hotplate.verdict.verdict import Verdict
 
 PIECE = 4 * 1024 * 1024
-"""Bytes of an image that are sent at a time."""
+"""The bytes of an image sent at a time."""
 
 
 @dataclass
 class Pending:
-    """A case that has no verdict yet.
+    """A case without a verdict yet.
 
     :param number: of the case among those of the command.
-    :param losses: why it was lost before, one sentence each.
-    :param starts: of the task that is out, as far as they are known; a second one means that the
-        first worker has gone.
+    :param losses: the reasons of earlier losses, one sentence each.
+    :param starts: the known starts of the submitted task; a second one means that the
+        first worker is gone.
     """
 
     case: Case
@@ -58,10 +58,10 @@ class Pending:
 
 
 class Parcels:
-    """What is sent of cases: their words, templates and images.
+    """Packs the data of cases: options, templates and images.
 
     :param run: the command, see :class:`~hotplate.cli.case_on_worker.Job`.
-    :ivar sent: how many were sent.
+    :ivar sent: the number of cases sent.
     """
 
     def __init__(self, args: argparse.Namespace, run: str) -> None:
@@ -81,9 +81,9 @@ class Parcels:
         }
 
     def open(self, case: Case) -> Pending:
-        """Return a case with its image and what it needs.
+        """Return a case with its image and its needs.
 
-        :raises UsageError: when a file of the image does not go with it.
+        :raises UsageError: when a file of the image cannot be sent along.
         :raises OSError: when one cannot be read.
         """
         image = self._of_url(case.url) if case.url else self._image(case.image)
@@ -95,12 +95,12 @@ class Parcels:
             try:
                 self._images[url] = image_url.versioned(image)
             except HotplateError:
-                # It may be within the workers' reach only; then each command fetches it anew.
+                # Only the workers may be able to reach it; then each command fetches it anew.
                 self._images[url] = replace(image, version=self._run)
         return self._images[url]
 
     def pack(self, pending: Pending) -> bytes:
-        """Return a case as it is sent.
+        """Return the data of a case to send.
 
         :raises UsageError: and TemplateError, see :meth:`TemplateChoice.load`.
         """
@@ -121,7 +121,7 @@ class Parcels:
 
     def send(self, client: Client, worker: str, image: str, file: str, *, offset: int) -> None:
         """Send a file of an image to a worker, from an offset on."""
-        # Another name is one that no image has: nothing else of this host is sent.
+        # An unknown name raises KeyError: no other files of this host are sent.
         path = self._files[image, file]
         try:
             with path.open("rb") as stream:
@@ -136,7 +136,7 @@ class Parcels:
             client.run(no_piece, image, file, problem, workers=[worker])
 
     def remember(self, pending: Pending, verdict: Verdict) -> None:
-        """Add a case that passed to what is known of earlier runs."""
+        """Add the stages of a passed case to the history."""
         from hotplate.report.history import History
 
         if verdict.stages and pending.image.sha256:
@@ -157,14 +157,14 @@ class Parcels:
         return self._images[name]
 
     def _needed(self, case: Case) -> abilities.Resources:
-        """Return the resources that a case takes; a guest that boots keeps one processor busy."""
+        """Return the resources that a case needs; a booting guest keeps one processor busy."""
         key = (str(case.image), tuple(sorted(case.settings.items())))
         if key not in self._needs:
             self._needs[key] = needs_of(case.image, case.arguments(self._args))
         return self._needs[key]
 
     def _template(self, choice: TemplateChoice) -> TemplateChoice:
-        """Return a template with all that belongs to it; a built-in one is there already."""
+        """Return a template with all its files; a built-in one exists on the worker."""
         if choice.path is None:
             return choice
         if id(choice) not in self._templates:
@@ -178,7 +178,7 @@ class Parcels:
         return self._templates[id(choice)]
 
     def _words(self, case: Case) -> argparse.Namespace:
-        """Return the words of the command with this host's settings, but for what is a worker's."""
+        """Return the command's options with this host's settings, without those of a worker."""
         words = vars(case.arguments(self._args))
         settings = load_settings(argparse.Namespace(**words))
         chosen = {
@@ -192,7 +192,7 @@ class Parcels:
             "cache": None,
             "quiet": True,
             "keep_runs": None,
-            # What was lost runs again elsewhere.
+            # A lost case is retried on another worker.
             "retry_lost": 0,
             "jobs": None,
             "file": None,
@@ -203,9 +203,9 @@ class Parcels:
 
 
 def needs_of(image: Path, args: argparse.Namespace) -> dict[str, float]:
-    """Return the resources that a case needs of its worker.
+    """Return the resources that a case needs on its worker.
 
-    :param args: the words of the command with those of the case among them.
+    :param args: the options of the command with those of the case.
     """
     settings = load_settings(args)
     needs = {
@@ -216,7 +216,7 @@ def needs_of(image: Path, args: argparse.Namespace) -> dict[str, float]:
         needs[abilities.KVM] = 1.0
     arch = "" if settings.arch is Arch.AUTO else settings.arch.value
     uefi = settings.firmware is FirmwareChoice.UEFI
-    # What cannot be opened here says why where it runs.
+    # An image that cannot be opened here is reported where it runs.
     with contextlib.suppress(HotplateError, OSError):
         opened = Image.open(image, allow_backing=settings.allow_backing)
         arch = arch or opened.arch

@@ -1,4 +1,4 @@
-"""``hotplate test --release``: its options, and what is built by them."""
+"""``hotplate test --release``: its options, and the images that it builds."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ NOT_BUILT: Mapping[str, tuple[str, object]] = {
     "snapshot": ("--snapshot", ""),
     "offline": ("--offline", False),
 }
-"""Options of images that are built, by where they are kept, and what they are by default."""
+"""Options of built images, by their names in the arguments, with their defaults."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says which images are built, and of what."""
+    """Add the options for the images to build, and their content."""
     group = parser.add_argument_group("images that are built for the test")
     group.add_argument(
         "--release",
@@ -64,9 +64,9 @@ def _words(text: str) -> list[str]:
 
 
 def check(args: argparse.Namespace, releases: Sequence[str]) -> None:
-    """Find options of images that are built where none is.
+    """Refuse options of built images when none is built.
 
-    :param releases: those of which one is.
+    :param releases: the releases to build.
     :raises UsageError: names one.
     """
     if releases:
@@ -84,10 +84,10 @@ def groups_of(args: argparse.Namespace) -> list[str]:
 def requests(
     args: argparse.Namespace, releases: Sequence[str], firmwares: Sequence[str]
 ) -> list[BuildRequest]:
-    """Return what is to be built, an image for each release.
+    """Return the build requests, one for each release.
 
-    :param firmwares: those that the images are tested with; none for that of the settings.
-    :raises UsageError: when the words make no sense together.
+    :param firmwares: the firmwares of the tests; none for that of the settings.
+    :raises UsageError: when the options conflict.
     """
     if not releases:
         return []
@@ -115,9 +115,9 @@ def requests(
 
 
 def _starts(firmwares: set[str]) -> str | None:
-    """Return the firmware that an image is built for, None for what is usual.
+    """Return the firmware that an image is built for, None for the default.
 
-    :raises UsageError: when no image can be started by all of them.
+    :raises UsageError: when no image can be booted by all of them.
     """
     uefi, bios = FirmwareChoice.UEFI.value, FirmwareChoice.BIOS.value
     if {uefi, bios} <= firmwares:
@@ -132,7 +132,7 @@ def _starts(firmwares: set[str]) -> str | None:
 
 
 def check_groups(args: argparse.Namespace) -> None:
-    """Find groups that have no built-in case before an image is built that is to be tested by it.
+    """Refuse groups without a built-in case, before an image is built to test them.
 
     :raises UsageError: names one.
     """
@@ -141,8 +141,8 @@ def check_groups(args: argparse.Namespace) -> None:
 
 
 def images(args: argparse.Namespace) -> ReleaseImages:
-    """Return what has the images, and builds those that are not kept."""
-    # Loaded here: most commands build nothing.
+    """Return the store of images, which builds missing ones."""
+    # Imported here: most commands build nothing.
     from hotplate.image.build import Build
     from hotplate.image.release_images import ReleaseImages
 

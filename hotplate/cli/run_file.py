@@ -1,4 +1,4 @@
-"""A run file: what the command line of ``hotplate test`` may name, in YAML.
+"""A run file: the arguments of ``hotplate test`` in YAML.
 
 ::
 
@@ -47,10 +47,10 @@ OF_A_TEMPLATE = ("template", "name", "parameters", "environments", "expect")
 
 @dataclass(frozen=True)
 class RunFile:
-    """What a run file names.
+    """The content of a run file.
 
-    :param releases: those of which an image is built.
-    :param settings: by the name of the setting, the values that it is to have.
+    :param releases: the releases to build an image of.
+    :param settings: by the name of the setting, its values.
     """
 
     images: Sequence[ImageWord] = ()
@@ -62,7 +62,7 @@ class RunFile:
 def read(path: Path) -> RunFile:
     """Read a run file.
 
-    :raises UsageError: when it is not there, and for what in it makes no sense, with its line.
+    :raises UsageError: when it does not exist, and for invalid content, with its line.
     """
     try:
         content = document.compose(path)
@@ -73,7 +73,7 @@ def read(path: Path) -> RunFile:
 
 
 class _RunFileReader:
-    """Reads what was composed, so that each complaint has its line."""
+    """Reads a composed document, so that each error has its line."""
 
     def __init__(self, path: Path, content: document.Composed) -> None:
         self._path = path
@@ -155,7 +155,7 @@ class _RunFileReader:
         return word
 
     def _list(self, keys: Mapping[str, yaml.Node], name: str) -> list[yaml.Node]:
-        """Return the entries of a list; one that is not in a list is as good as a list of one."""
+        """Return the entries of a list; a single value counts as a list of one."""
         node = keys.get(name)
         if node is None:
             return []
@@ -194,7 +194,7 @@ class _RunFileReader:
 
     @contextmanager
     def _at(self, node: yaml.Node) -> Iterator[None]:
-        """Add the line to what others have to complain of."""
+        """Add the line to the errors of other modules."""
         try:
             yield
         except HotplateError as error:

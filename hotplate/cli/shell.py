@@ -32,7 +32,7 @@ examples:
 """
 
 INPUT_BYTES = 16 << 20
-"""As much as goes to a guest in pieces within a reasonable time."""
+"""The most bytes that can be sent to a guest in pieces within a reasonable time."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command, or each line that is typed; the exit status is the last command's."""
+    """Run the command, or each typed line; return the exit status of the last command."""
     directory = find(args.directory, load_settings(args))
     directory.require()
 
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _standard_input(*, asked: bool) -> bytes:
-    """Return what a command is given to read: a file; a pipe only when asked, for it may never end.
+    """Return the input of a command: a file; a pipe only on request, because it may never end.
 
     :raises UsageError: when it is too much.
     """
@@ -96,7 +96,7 @@ def _standard_input(*, asked: bool) -> bytes:
 
 
 def copy(source: int, target: TextIO) -> None:
-    """Print what a descriptor holds, byte for byte."""
+    """Print the content of a descriptor, byte for byte."""
     with os.fdopen(os.dup(source), "rb") as stream:
         data = stream.read()
     if isinstance(target, Output):
@@ -107,9 +107,9 @@ def copy(source: int, target: TextIO) -> None:
 
 
 def each_command(words: list[str], execute: Callable[[str], int], *, prompt: str) -> int:
-    """Execute the command that these words are, or without any each line that is typed.
+    """Execute the command in these words, or else each typed line.
 
-    :return: what the last one returned.
+    :return: the result of the last one.
     """
     if words:
         return execute(" ".join(words))

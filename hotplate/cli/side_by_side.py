@@ -1,4 +1,4 @@
-"""Cases side by side on this host, a process each."""
+"""Run cases side by side on this host, a process each."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
     from hotplate.verdict.verdict import Verdict
 
 CASE_MIB = 200
-"""What Heat and its neighbours need in the process of a case: 155 MiB, as measured, and some."""
+"""The memory of Heat and its neighbours in the process of a case: 155 MiB as measured, and a
+reserve.
+"""
 
 
 def how_many(cases: int, settings: Settings) -> tuple[int, str]:
-    """Return how many cases may run side by side on this host, and why so many.
+    """Return how many cases may run side by side on this host, and the reason.
 
-    A guest that boots keeps one processor busy.
+    A booting guest keeps one processor busy.
     """
     cores = len(os.sched_getaffinity(0))
     need = settings.memory + admission.OVERHEAD_MIB + CASE_MIB
@@ -47,11 +49,11 @@ def how_many(cases: int, settings: Settings) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class CaseEnd:
-    """How a case ended.
+    """The end of a case.
 
-    :param folder: where everything of it is; None where it got none.
-    :param seconds: from its start, that of its process, to its end.
-    :param complaint: what its process wrote besides, such as a traceback.
+    :param folder: its folder; None when it got none.
+    :param seconds: from the start, that of its process, to its end.
+    :param complaint: the other output of its process, such as a traceback.
     """
 
     case: Case
@@ -72,11 +74,11 @@ class _Running:
 
 
 class SideBySide:
-    """Runs cases, so many at a time, each in a process that ends with this one.
+    """Runs a number of cases at a time, each in a process that ends with this one.
 
-    :param board: shows what they are doing.
+    :param board: shows their progress.
     :param on_end: called with the end of each.
-    :ivar more: whether to begin further ones.
+    :ivar more: whether to start further ones.
     """
 
     def __init__(
@@ -99,13 +101,13 @@ class SideBySide:
         self._ending: Deadline | None = None
 
     def run(self, cases: Sequence[Case]) -> None:
-        """Run them; after a signal those that run come to their end, and no more are begun."""
+        """Run them; after a signal the running ones finish, and no more are started."""
         self._waiting.extend((case, []) for case in cases)
         with Keeper() as keeper, tempfile.TemporaryDirectory(prefix="hotplate-") as directory:
             while self._running or (self._waiting and self._goes_on):
                 while self._waiting and self._goes_on and len(self._running) < self._jobs:
                     self._start(*self._waiting.popleft(), keeper, Path(directory))
-                # None runs where none could begin.
+                # None is running when none could be started.
                 for channel in self._ready() if self._running else ():
                     self._take(channel)
                 self._board.draw()
@@ -127,14 +129,14 @@ class SideBySide:
                 losses=losses,
             )
         except (HostError, MachineLostError, OSError) as error:
-            # Such as a full disk, which is no reason to end those that run.
+            # For example a full disk, which is no reason to end the running ones.
             self._on_end(self._without_verdict(case, error, None, began, losses=losses))
             return
         self._running[channel] = _Running(case, child, began, losses)
         self._board.begin(case.name)
 
     def _ready(self) -> list[Connection]:
-        """Wait until one of them has something to say; none after a while, for the board."""
+        """Wait for a message of any; return none after a while, for the board."""
         if self._ending is None:
             try:
                 with self._interrupts.allowed():
@@ -156,7 +158,7 @@ class SideBySide:
         return [each for each in ready if isinstance(each, Connection)]
 
     def _end_all(self, number: int) -> None:
-        """Ask all to end, by the signal that asked us."""
+        """Ask all to end, by the signal that ended the command."""
         self._ending = Deadline(case_process.ENDING_SECONDS, "the cases to end")
         for each in self._running.values():
             each.child.send_signal(number)
@@ -179,7 +181,7 @@ class SideBySide:
             running.verdict = message.verdict
 
     def _end(self, channel: Connection, running: _Running) -> None:
-        """Take the end of a process, which has closed its channel."""
+        """Process the end of a process, which has closed its channel."""
         channel.close()
         del self._running[channel]
         try:
@@ -196,11 +198,11 @@ class SideBySide:
             seconds = time.monotonic() - began
             end = CaseEnd(case, running.verdict, running.folder, seconds)
         complaint = case_process.tail(running.child.stderr)
-        # One that was ended before it could listen to signals says so at length.
+        # A process ended before it could handle signals prints a long message.
         self._on_end(end if self._ending else replace(end, complaint=complaint))
 
     def _again(self, running: _Running, why: str) -> bool:
-        """Let a case whose process was lost run again, if it may."""
+        """Retry a case whose process was lost, if that is allowed."""
         from hotplate.verdict.verdict import one_line
 
         if len(running.losses) >= self._args.retry_lost or not self.more:
@@ -219,7 +221,7 @@ class SideBySide:
         *,
         losses: Sequence[str],
     ) -> CaseEnd:
-        """Leave a verdict for a process that left none."""
+        """Write a verdict for a process that left none."""
         from hotplate.events.log import EventLog
         from hotplate.report.artifacts import DATABASES, Folder
         from hotplate.verdict.verdict import of_error

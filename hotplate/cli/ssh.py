@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Become ssh; the exit status is that of the command in the server."""
+    """Replace this process by ssh; the exit status is that of the command in the server."""
     directory = find(args.directory, load_settings(args))
     if not args.connect:
         _become_ssh(directory, args.server, args.command)

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from hotplate.verdict.verdict import Verdict
 
 STREAM = "-"
-"""Given for a file, the standard output."""
+"""Means the standard output, when given for a file."""
 
 MATRIX = "matrix.html"
-"""Beside the folders of the runs: the report of all cases of one command."""
+"""The report of all cases of one command, beside the folders of the runs."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -159,7 +159,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run it; the exit status is the verdict's, and the highest of several."""
+    """Run the command; return the verdict's exit status, or the highest of several."""
     from hotplate.report.files import ResultFiles
 
     os_cloud.check(args)
@@ -167,7 +167,7 @@ def run(args: argparse.Namespace) -> int:
         return os_cloud.clean(args)
     streams = str(args.json) == STREAM
     file = None if streams else args.json
-    # What was left by an earlier command goes first, whatever is wrong with this one.
+    # Remove the files of an earlier command first, whatever errors follow.
     ResultFiles(args.junit, file, several=False).begin()
     check(args)
     with Interrupts() as interrupts, contextlib.ExitStack() as stack:
@@ -181,7 +181,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _images(args: argparse.Namespace, interrupts: Interrupts) -> NamedFiles:
-    """Return what has the images; a signal ends its work."""
+    """Return the provider of the images; a signal ends its work."""
 
     def check() -> None:
         if interrupts.came:
@@ -196,9 +196,9 @@ def _images(args: argparse.Namespace, interrupts: Interrupts) -> NamedFiles:
 
 
 def shard_of(text: str) -> Shard:
-    """Return the shard that is meant.
+    """Return the shard of the option.
 
-    :raises UsageError: when it is not of the form.
+    :raises UsageError: when it is malformed.
     """
     try:
         return Shard.parse(text)
@@ -207,15 +207,15 @@ def shard_of(text: str) -> Shard:
 
 
 class TestCommand:
-    """One command: each case gets a folder and a verdict, whatever becomes of its run.
+    """One command: each case gets a folder and a verdict, however its run ends.
 
-    :param files: where the verdicts go besides.
-    :param interrupts: end what an image is tested by, and nothing that is written about it.
-    :param lines: where each verdict is written as a line of JSON; None for nowhere.
-    :ivar cases: those that are to run.
+    :param files: the additional files for verdicts.
+    :param interrupts: end the test of an image, but not the writing of its results.
+    :param lines: gets each verdict as a line of JSON; None for no output.
+    :ivar cases: the cases to run.
     """
 
-    # Not a class of tests, whatever pytest takes its name for.
+    # Not a test class; pytest collects Test*.
     __test__ = False
 
     def __init__(
@@ -227,7 +227,7 @@ class TestCommand:
         interrupts: Interrupts,
         lines: TextIO | None = None,
     ) -> None:
-        # Loaded here: what writes is much to load for --help.
+        # Imported here: the writing modules are slow to load for --help.
         from hotplate.report.kept_runs import KeptRuns
 
         self.args = args
@@ -251,7 +251,7 @@ class TestCommand:
         self.written = 0
 
     def run(self) -> int:
-        """Run the cases; returns the exit status."""
+        """Run the cases; return the exit status."""
         with self.runs:
             return self._run()
 
@@ -277,7 +277,7 @@ class TestCommand:
         self._leave_out([each for each in self.cases if not self.runs.has(each.name)])
 
     def _remove_old_runs(self) -> None:
-        """Once a command: none of its own cases goes, however many there are."""
+        """Remove old runs, once a command: none of its own cases goes, however many there are."""
         from hotplate.report.old_runs import remove_old_runs
 
         if self.settings.keep_runs:
@@ -285,9 +285,9 @@ class TestCommand:
                 print(f"hotplate test: {clean(problem)}", file=sys.stderr)
 
     def _chosen(self, cases: Sequence[Case]) -> Sequence[Case]:
-        """Return the cases that are to run, and say why not the others.
+        """Return the cases to run, and print the reason that others do not.
 
-        :raises UsageError: when the shard is not of the form.
+        :raises UsageError: when the shard is malformed.
         """
         chosen, why = cases, []
         if self.args.shard:
@@ -303,15 +303,15 @@ class TestCommand:
         return chosen
 
     def _is_last(self, verdict: Verdict) -> bool:
-        """Whether no case is to be begun after this one has ended."""
-        # After a usage error something in the command is wrong, and to be mended first.
+        """Return True when no further case is to be started after this verdict."""
+        # After a usage error the command itself has to be fixed first.
         stops = self.args.fail_fast and not verdict.passed
         return stops or verdict.outcome is Outcome.USAGE
 
     def _how_many(self) -> tuple[int, str]:
-        """Return how many cases run at a time, and why so many.
+        """Return how many cases run at a time, and the reason.
 
-        :raises UsageError: when a person is asked for something in the midst of them.
+        :raises UsageError: when --keep or --pause-on-fail would prompt while cases run in parallel.
         """
         waits = (self.args.keep and not self.args.os_cloud) or self.args.pause_on_fail
         if waits and self.address:
@@ -321,7 +321,7 @@ class TestCommand:
         if self.args.jobs is None:
             if self.address:
                 return 0, ""
-            # How much a cloud can carry is not to be seen from here.
+            # The capacity of a cloud is not visible from here.
             if waits or self.args.os_cloud:
                 return 1, ""
             return how_many(len(self.cases), self.settings)
@@ -368,7 +368,7 @@ class TestCommand:
             return SideBySide(
                 self.args, self.jobs, interrupts=self.interrupts, board=board, on_end=on_end
             )
-        # Loaded here: Dask is an extra, and much to load.
+        # Imported here: Dask is an extra, and slow to load.
         from hotplate.cli.on_cluster import OnCluster
 
         if note := scheduler.warning(self.address):
@@ -383,7 +383,7 @@ class TestCommand:
         )
 
     def _leave_out(self, cases: Sequence[Case]) -> None:
-        """Say which were not begun; a signal that kept them from it leaves each a verdict."""
+        """Name the cases that were not started; after a signal each gets a verdict."""
         for case in cases if self.interrupts.came else ():
             case_run = CaseRun(self.args, case, self.interrupts)
             done = case_run.run()
@@ -393,7 +393,7 @@ class TestCommand:
             print(f"not begun: {', '.join(clean(each.name) for each in cases)}")
 
     def _run_here(self, case: Case) -> Verdict:
-        """Run a case in this process, and tell of it."""
+        """Run a case in this process, and print its result."""
         began = time.monotonic()
         case_run = CaseRun(self.args, case, self.interrupts)
         done = case_run.run()
@@ -405,7 +405,7 @@ class TestCommand:
         return done.verdict
 
     def _remember(self, case: Case, verdict: Verdict, folder: Path | None) -> None:
-        """Keep a verdict, and write those that there are."""
+        """Record a verdict, and write the verdicts so far."""
         from hotplate.report.artifacts import json_line
         from hotplate.report.html import RunReport
 
@@ -420,7 +420,7 @@ class TestCommand:
             self._write_files()
 
     def _write_files(self) -> None:
-        """After a case, as a rule: during the next one the host may be found to lack something."""
+        """Write the files, usually after each case: the host may fail during the next one."""
         self.written = len(self.runs)
         try:
             with self.sparing.doing():
@@ -432,7 +432,7 @@ class TestCommand:
             print(f"hotplate test: {error}", file=sys.stderr)
 
     def _lines(self, end: CaseEnd) -> list[str]:
-        """Return what is said of a case that has ended; its last line tells most."""
+        """Return the lines about a finished case; the last one is the most informative."""
         from hotplate.report.terminal import summary
 
         verdict = end.verdict
@@ -452,7 +452,7 @@ class TestCommand:
             print(f"hotplate test: {clean(verdict.reasons[-1])}", file=sys.stderr)
 
     def _write_matrix(self) -> None:
-        """Leave the report of all cases, and say in a line how many passed."""
+        """Write the report of all cases, and print how many passed."""
         from hotplate.report.artifacts import Folder
         from hotplate.report.html import matrix_pieces
 

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     lock = threading.Lock()
 
     def say(text: str) -> None:
-        # That nobody reads any more (a closed terminal, a pipe) must not stop Heat's threads.
+        # A closed terminal or pipe must not stop Heat's threads.
         with lock, contextlib.suppress(OSError):
             print(clean(text), flush=True)
 
@@ -86,9 +86,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_restored(settings: Settings, template: Template | None) -> None:
-    """Check that nothing else is asked for that does not go with ``--restored``.
+    """Refuse options that conflict with ``--restored``.
 
-    :raises UsageError: names it.
+    :raises UsageError: names the option.
     """
     if template is not None:
         raise UsageError(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hotplate.cli.case_on_worker import CasesPlugin
 
 AGAIN_SECONDS = 1.0
-"""Between two tries to reach a scheduler."""
+"""The time between two attempts to reach a scheduler."""
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Work until a signal comes, or no scheduler could be reached for too long."""
+    """Work until a signal, or until no scheduler could be reached for too long."""
     address = scheduler.address_of(args.scheduler)
     for name, value in (("cores", args.cores), ("memory-mib", args.memory_mib)):
         if value is not None and value < 1:
@@ -90,9 +90,9 @@ def run(args: argparse.Namespace) -> int:
 def resources_of(
     settings: Settings, *, cores: int | None = None, memory_mib: int | None = None
 ) -> dict[str, float]:
-    """Return what this host declares, as the probes of ``hotplate doctor`` see it.
+    """Return this host's resources, found by the probes of ``hotplate doctor``.
 
-    :raises HostError: when it can run no guest at all.
+    :raises HostError: when it can run no guest.
     """
     from hotplate.cli import host_probes
     from hotplate.machine import accelerator
@@ -113,7 +113,7 @@ def resources_of(
             f"this host can run no case: {lacking[0].name} {lacking[0].sentence}",
             hint="hotplate doctor",
         )
-    # A probe of KVM may take a while; who wants it emulated needs none.
+    # Probing KVM may take a while; it is not needed for emulation.
     if settings.accelerator is not AcceleratorChoice.TCG:
         chosen = accelerator.choose(cache=settings.cache)
         if chosen.name == AcceleratorChoice.KVM.value:
@@ -126,14 +126,14 @@ def _works(findings: Sequence[Finding], name: str) -> bool:
 
 
 def as_text(resources: abilities.Resources) -> str:
-    """Return what a worker declares, for people."""
+    """Return a worker's resources, for people."""
     counted = {abilities.CORES: "at a time", abilities.MEMORY: "MiB of memory"}
     words = [f"{resources[name]:g} {text}" for name, text in counted.items()]
     return ", ".join([*words, *(name for name in resources if name not in counted)])
 
 
 class WorkerCommand:
-    """Works for a scheduler, and for the next one at its address when it has gone."""
+    """Works for a scheduler, and for its successor at the same address when it is gone."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class WorkerCommand:
         return None if seconds is None else Deadline(seconds, "a scheduler")
 
     async def _joined(self, plugin: CasesPlugin, security: Security) -> Worker | None:
-        """Return a worker that the scheduler knows; None when none answers."""
+        """Return a worker registered with the scheduler; None when none answers."""
         try:
             host = await asyncio.to_thread(scheduler.own_address, self._address)
         except OSError:
@@ -202,13 +202,14 @@ class WorkerCommand:
         folder = self._args.local_directory or Path(tempfile.gettempdir())
         worker = _worker_class()(
             self._address,
-            # Dask's default is every address of this host, and whoever gets there runs programs.
+            # Dask's default is to listen on every address, where anyone could run programs.
             host=host,
             nthreads=int(self._resources[abilities.CORES]),
             resources=self._resources,
             name=self._args.name,
             local_directory=str(folder),
-            # Cases have their memory in processes of their own; what is kept here is on its way.
+            # Cases have their memory in processes of their own; data in this process is only in
+            # transit.
             memory_limit=0,
             plugins=(plugin,),
             security=security,
@@ -227,7 +228,7 @@ class WorkerCommand:
 
 
 def _worker_class() -> type[Worker]:
-    """Return Dask's worker without its HTTP server, which listens whatever ``dashboard`` is."""
+    """Return Dask's worker without its HTTP server, which listens regardless of ``dashboard``."""
     from distributed import Worker
 
     class WithoutHttp(Worker):
@@ -238,7 +239,7 @@ def _worker_class() -> type[Worker]:
 
 
 async def _first(*waits: Awaitable[object]) -> None:
-    """Wait until one of several is done, and give up the others."""
+    """Wait until one of several is done, and cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

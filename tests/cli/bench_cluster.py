@@ -1,4 +1,4 @@
-"""Send stub cases through a real Dask cluster on this host, and print what they cost the client.
+"""Send stub cases through a real Dask cluster on this host, and print their cost for the client.
 
     bench_cluster.py [NUMBER...]
 
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def measure(folder: Path, number: int) -> dict[str, float]:
-    """Run so many cases; returns what they took, see above."""
+    """Run so many cases; return the measurements, see above."""
     (folder / "stub.py").write_text(STUB)
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
@@ -118,7 +118,7 @@ def _worker(folder: Path, address: str, number: int) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Have a process end with the context."""
+    """End a process with the context."""
     try:
         yield process
     finally:
@@ -127,7 +127,7 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]
 
 
 def _wait_for(log: Path) -> None:
-    """Wait until a worker works."""
+    """Wait until a worker is ready."""
     end = time.monotonic() + WAIT_SECONDS
     while b"works for" not in log.read_bytes():
         if time.monotonic() > end:
@@ -136,13 +136,13 @@ def _wait_for(log: Path) -> None:
 
 
 def _processor(process: subprocess.Popen[bytes]) -> float:
-    """Return the seconds of a processor that a process has had until now (proc(5), stat)."""
+    """Return the processor time of a process so far, in seconds (proc(5), stat)."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _client(folder: Path, address: str, number: int) -> dict[str, float]:
-    """Run the command, so many templates on so many images."""
+    """Run the command, with so many templates on so many images."""
     images = math.isqrt(number)
     templates = number // images
     for each in range(images):

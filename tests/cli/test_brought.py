@@ -1,4 +1,4 @@
-"""The result of a case as bytes, and what is no such result."""
+"""The result of a case as bytes, and other data in its place."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ VERDICT = Verdict(
 @pytest.mark.parametrize(
     "verdict", [VERDICT, replace(VERDICT, diagnosis=None, stages=(), servers=(), noticed=())]
 )
-def test_a_result_comes_back_as_it_was(verdict, archive):
+def test_result_survives_a_round_trip(verdict, archive):
     brought = Brought(verdict, "tcp://there:1", "/tmp/a", archive, "a complaint\n")
     assert Brought.from_bytes(brought.to_bytes()) == brought
 
@@ -71,6 +71,6 @@ def spoiled(**changes):
     ],
     ids=lambda data: str(data)[:20],
 )
-def test_anything_else_is_a_sentence(data):
+def test_malformed_result_error_is_one_sentence(data):
     with pytest.raises(HostError, match="something else than the result of a case: "):
         Brought.from_bytes(data)

@@ -1,4 +1,4 @@
-"""The words of ``hotplate build``, and what it shows; builds are tested in tests/image."""
+"""The options and the output of ``hotplate build``; builds are tested in tests/image."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_groups_by_comma_and_by_repetition():
     ("words", "kind"),
     [(["-o", "a.raw"], "raw"), (["-o", "a"], "qcow2"), (["-o", "a", "--type", "raw"], "raw")],
 )
-def test_the_type_by_suffix_or_by_word(words: list[str], kind: str):
+def test_type_is_chosen_by_suffix_or_option(words: list[str], kind: str):
     assert asked(*words).image_type == kind
 
 
@@ -55,7 +55,7 @@ def test_the_type_by_suffix_or_by_word(words: list[str], kind: str):
         (["--partition", "--firmware", "uefi"], "whole disk"),
     ],
 )
-def test_contradictions(words: list[str], sentence: str):
+def test_contradicting_options_are_refused(words: list[str], sentence: str):
     with pytest.raises(UsageError, match=sentence):
         asked(*words)
 
@@ -90,23 +90,23 @@ def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
     return stream.getvalue()
 
 
-def test_plain_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch):
+def test_progress_without_a_terminal_is_plain_lines(monkeypatch: pytest.MonkeyPatch):
     lines = shown(io.StringIO(), monkeypatch).splitlines()
     assert [line.split("s  ")[1] for line in lines] == ["base system", "install"]
 
 
-def test_a_terminal_sees_the_hook_that_runs(monkeypatch: pytest.MonkeyPatch):
+def test_progress_on_a_terminal_shows_the_running_hook(monkeypatch: pytest.MonkeyPatch):
     text = shown(Terminal(), monkeypatch)
     assert "... root.d/08-debootstrap" in text
     assert text.endswith("\r\x1b[K")
 
 
 @pytest.mark.parametrize(("text", "epoch"), [("", None), ("0", 0), ("1795305600", 1795305600)])
-def test_the_time_that_no_file_is_newer_than(text: str, epoch: int | None):
+def test_source_date_epoch_is_read(text: str, epoch: int | None):
     assert verb.source_date_epoch({"SOURCE_DATE_EPOCH": text}) == epoch
 
 
 @pytest.mark.parametrize("text", ["today", "-1", "1.5", "99999999999", "²"])
-def test_a_time_that_is_none_is_refused(text: str):
+def test_invalid_source_date_epoch_is_refused(text: str):
     with pytest.raises(UsageError, match="expected seconds since 1970"):
         verb.source_date_epoch({"SOURCE_DATE_EPOCH": text})

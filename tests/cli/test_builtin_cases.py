@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def image(folder: Path, name: str, *groups: str, agent: bool = True) -> Path:
-    """Make an image that has an agent and hooks, and nothing to boot."""
+    """Make an image with an agent and hooks, that cannot boot."""
     root = folder / f"{name}-root"
     for each in ("etc", HOOKS, "usr/bin"):
         (root / each).mkdir(parents=True)
@@ -51,7 +51,7 @@ def named(*words: str) -> list[cases.Case]:
     return naming.named(cli._parser(["test"]).parse_args(["test", *words]))
 
 
-def test_each_image_is_tested_by_its_own_groups(folder):
+def test_image_is_tested_by_its_own_groups(folder):
     image(folder, "web", "script", "puppet", "of-your-own")
     image(folder, "db", "salt")
     tiny_disk.make(folder / "other.raw")
@@ -66,7 +66,7 @@ def test_each_image_is_tested_by_its_own_groups(folder):
     assert other.subject.template == "the built-in template"
 
 
-def test_groups_are_narrowed(folder):
+def test_group_option_selects_groups(folder):
     image(folder, "web", "script", "puppet", "salt", "cfn-init")
     (case,) = named("web.raw", "--group", "salt", "--group", "cfn-init,script")
     assert case.template.groups == ("script", "salt", "cfn-init")
@@ -84,7 +84,7 @@ def test_groups_are_narrowed(folder):
         (("--group", "docker-cmd", "-t", "a.yaml"), "there is a template", ""),
     ],
 )
-def test_a_group_that_cannot_be_tried_is_refused(folder, words, problem, hint):
+def test_untestable_group_is_refused(folder, words, problem, hint):
     image(folder, "web", "script", "of-mine")
     (folder / "a.yaml").write_text("heat_template_version: 2018-08-31\n")
     with pytest.raises(UsageError) as raised:
@@ -93,7 +93,7 @@ def test_a_group_that_cannot_be_tried_is_refused(folder, words, problem, hint):
     assert hint in raised.value.hint
 
 
-def test_a_case_that_needs_another_group_is_refused(folder):
+def test_case_that_needs_another_group_is_refused(folder):
     image(folder, "web", "docker-cmd")
     with pytest.raises(UsageError, match='"docker-cmd" needs the group "script"'):
         named("web.raw", "--group", "docker-cmd")
@@ -102,7 +102,7 @@ def test_a_case_that_needs_another_group_is_refused(folder):
     assert "docker-cmd" in case.template.note
 
 
-def test_image_without_an_agent_is_booted_plainly(folder):
+def test_image_without_agent_gets_a_plain_boot(folder):
     """docs/testing.rst: a server without an address for its agent has to be served metadata."""
     image(folder, "web", "script", agent=False)
     (case,) = named("web.raw")
@@ -116,8 +116,8 @@ def test_image_without_an_agent_is_booted_plainly(folder):
         named("web.raw", "--group", "script")
 
 
-def test_unit_without_its_program_is_no_image_without_an_agent(folder):
-    """It was built to have one: its deployment fails, and the verdict says why."""
+def test_image_with_a_unit_but_no_program_has_an_agent(folder):
+    """It was meant to have an agent: its deployment fails, and the verdict has the reason."""
     unit = folder / "web-root/usr/lib/systemd/system/os-collect-config.service"
     unit.parent.mkdir(parents=True)
     unit.write_text("[Service]\n")
@@ -128,7 +128,7 @@ def test_unit_without_its_program_is_no_image_without_an_agent(folder):
 
 @pytest.fixture
 def played(folder, play, monkeypatch, capsys):
-    """Run ``hotplate test`` on an image with a played guest; returns status, output, verdict."""
+    """Run ``hotplate test`` on an image with a played guest; return status, output and verdict."""
 
     def run(path: Path, guest: Guest, *words: str) -> tuple[int, str, dict[str, Any]]:
         for suffix in ("vmlinuz", "initrd"):
@@ -162,11 +162,11 @@ def test_faults_seen_before_the_boot_are_reasons_when_it_fails(folder, played):
     assert status == 1, out
     assert verdict["reasons"][0].startswith("seen before the boot: ")
     assert any("no-metadata: nothing finds the server's" in each for each in verdict["reasons"])
-    # The stage decides, not what was guessed.
+    # The stage decides, not the fault seen in the image.
     assert "metadata served" in verdict["reasons"][-1]
 
 
-def test_the_whole_command_with_a_played_guest(folder, play, monkeypatch, capsys):
+def test_whole_command_with_a_played_guest(folder, play, monkeypatch, capsys):
     image(folder, "web", "json-file", "hiera", "of-mine")
     image(folder, "db", "hiera")
     for name in ("web", "db"):

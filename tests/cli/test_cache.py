@@ -1,4 +1,4 @@
-"""``hotplate cache``: sizes, what goes and what stays, and caches that cannot be used."""
+"""``hotplate cache``: sizes, removed and kept entries, and unusable caches."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def kept(root: Path, folder: str, name: str, *, days: float = 0) -> Path:
     return path
 
 
-def test_an_empty_cache_and_none_at_all(root):
+def test_empty_and_missing_cache_are_reported(root):
     assert hotplate("list").stdout == f'4 kB in all in "{root}"\n'
     root.rmdir()
     done = hotplate("list")
@@ -76,7 +76,7 @@ def test_an_empty_cache_and_none_at_all(root):
 
 
 @pytest.mark.parametrize("words", [(), ("list",)])
-def test_the_list_has_names_sizes_and_times(root, words):
+def test_list_has_names_sizes_and_times(root, words):
     state(root, days=2)
     kept(root, "test-images", "bookworm-disk.qcow2")
     text = hotplate(*words).stdout
@@ -86,7 +86,7 @@ def test_the_list_has_names_sizes_and_times(root, words):
     assert str(root) in text.splitlines()[-1]
 
 
-def test_the_sizes_are_those_of_the_disk(root):
+def test_sizes_are_those_on_the_disk(root):
     state(root)
     listing = json.loads(hotplate("list", "--json").stdout)
     used = subprocess.run(["du", "-s", "-B1", root], capture_output=True, text=True).stdout
@@ -94,7 +94,7 @@ def test_the_sizes_are_those_of_the_disk(root):
     assert listing["entries"][0]["bytes"] >= 100_000
 
 
-def test_clean_takes_states_and_what_is_old_and_leaves_the_rest(root):
+def test_clean_removes_states_and_old_entries_only(root):
     state(root)
     fresh = kept(root, "test-images", "fresh.qcow2", days=6)
     old = kept(root, "test-images", "old.qcow2", days=8)
@@ -111,7 +111,7 @@ def test_clean_takes_states_and_what_is_old_and_leaves_the_rest(root):
     assert not tarball.exists()
 
 
-def test_a_state_that_a_run_uses_stays_and_is_named(root):
+def test_state_in_use_stays_and_is_named(root):
     path = state(root)
     user = subprocess.Popen([sys.executable, "-c", BUSY, path], stdout=subprocess.PIPE, text=True)
     try:
@@ -127,7 +127,7 @@ def test_a_state_that_a_run_uses_stays_and_is_named(root):
     assert not path.exists()
 
 
-def test_what_a_killed_run_left_goes_and_what_a_live_one_makes_stays(root):
+def test_leftover_of_a_killed_run_is_removed_unlike_a_live_one(root):
     left = root / "warm" / "bb.new"
     left.mkdir(parents=True)
     assert "a state that was not finished" in hotplate("list").stdout
@@ -138,8 +138,8 @@ def test_what_a_killed_run_left_goes_and_what_a_live_one_makes_stays(root):
     assert not left.exists()
 
 
-def test_everything_that_is_kept_is_listed_and_goes_with_all(root):
-    """Whatever hotplate writes into the cache has a line, so that nothing grows unseen."""
+def test_all_entries_are_listed_and_removed_by_clean_all(root):
+    """All files that hotplate writes into the cache are listed, so that none grows unseen."""
     for name in ("history.json", "kvm.json"):
         (root / name).write_text("{}")
     kept(root, "incumbents", "bookworm.qcow2")
@@ -150,8 +150,8 @@ def test_everything_that_is_kept_is_listed_and_goes_with_all(root):
     assert [path for path in root.rglob("*") if path.is_file()] == []
 
 
-def test_what_a_build_uses_stays_and_is_named_with_its_locks(root):
-    """As the lock of hotplate.image.build, held by another process than the one that cleans."""
+def test_cache_of_a_running_build_stays_and_is_named(root):
+    """The lock of hotplate.image.build, held by another process than the cleaning one."""
     tarball = root / "dib" / "0123456789ab" / "base.tar.gz"
     tarball.parent.mkdir(parents=True)
     with BaseCache(tarball, refresh=True), locks.shared(tarball.parent):
@@ -165,7 +165,7 @@ def test_what_a_build_uses_stays_and_is_named_with_its_locks(root):
     assert not tarball.parent.exists()
 
 
-def test_an_image_that_a_machine_runs_on_stays(root):
+def test_image_of_a_running_machine_stays(root):
     """QEMU locks bytes of each file that it uses (docs/system/images.rst of QEMU)."""
     image = kept(root, "test-images", "web.qcow2")
     with image.open("rb") as stream:
@@ -180,7 +180,7 @@ def test_an_image_that_a_machine_runs_on_stays(root):
     assert not image.exists()
 
 
-def test_the_queue_for_memory_is_not_taken_from_those_who_wait_in_it(root):
+def test_memory_queue_in_use_is_not_removed(root):
     with admission.reserve(1, directory=root / "memory", deadline=Deadline(10, "memory")):
         queue = (root / "memory" / admission.QUEUE).stat().st_ino
         assert hotplate("clean", "--all").returncode == 0
@@ -188,7 +188,7 @@ def test_the_queue_for_memory_is_not_taken_from_those_who_wait_in_it(root):
         assert len(admission.held(root / "memory")) == 1
 
 
-def test_the_states_are_bounded(root):
+def test_number_of_states_is_limited(root):
     for number in range(warm.KEPT + 3):
         state(root, f"s{number}", days=number)
     assert warm.forget(root, keep=warm.KEPT) == []
@@ -198,8 +198,8 @@ def test_the_states_are_bounded(root):
 
 
 @pytest.mark.root
-def test_a_cache_that_is_read_only_is_one_sentence(root):
-    """As root only a mount is really read-only."""
+def test_read_only_cache_error_is_one_sentence(root):
+    """Root can write to any but a read-only mount."""
     image = root / "test-images"
     image.mkdir()
     kept(root, "test-images", "old.qcow2", days=9)
@@ -237,7 +237,7 @@ except HostError as error:
 
 @pytest.mark.root
 @pytest.mark.tool("qemu-system-x86_64")
-def test_a_disk_without_room_for_a_state_is_reported_before_anything_boots(root, tmp_path):
+def test_lack_of_room_for_a_state_is_reported_before_the_boot(root, tmp_path):
     disk = bytearray(4 << 20)
     disk[0:2], disk[510:512] = b"\xeb\x63", b"\x55\xaa"
     disk[446:462] = bytes([0x80, 0, 2, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 24, 0, 0])

@@ -1,4 +1,4 @@
-"""The table of cases that a command line names, and what is left of each of them."""
+"""The table of cases of a command line, and the artifacts of each."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def named(*words: str) -> list[cases.Case]:
     return naming.named(cli._parser(["test"]).parse_args(["test", *words]))
 
 
-def test_one_case_is_called_after_its_image(folder):
+def test_single_case_is_named_after_its_image(folder):
     (case,) = named("web.raw", "--datasource", "ec2")
     assert (case.name, case.settings) == ("web.raw", {"datasource": "ec2"})
     assert case.image == folder / "web.raw"
 
 
-def test_the_cases_are_the_product_of_what_is_named(folder):
+def test_cases_are_the_product_of_the_named_items(folder):
     words = ("-t", "refused.yaml", "-t", "broken.yaml", "--datasource", "ec2,nocloud")
     table = named("web.raw", "db.raw", *words, "--firmware", "bios")
     assert len({each.name for each in table}) == len(table) == 8
@@ -56,13 +56,13 @@ def test_the_cases_are_the_product_of_what_is_named(folder):
     assert all(each.settings["firmware"] == "bios" for each in table)
 
 
-def test_the_settings_of_a_case_are_those_of_its_run(folder):
+def test_settings_of_a_case_apply_to_its_run(folder):
     args = cli._parser(["test"]).parse_args(["test", "web.raw", "--datasource", "ec2,nocloud"])
     loaded = [load_settings(each.arguments(args)).datasource.value for each in naming.named(args)]
     assert loaded == ["ec2", "nocloud"]
 
 
-def test_files_of_one_name_are_told_apart(folder):
+def test_files_of_one_name_get_different_labels(folder):
     for name in ("a", "b"):
         (folder / name).mkdir()
         tiny_disk.make(folder / name / "web.raw")
@@ -75,7 +75,7 @@ def test_files_of_one_name_are_told_apart(folder):
     ]
 
 
-def test_a_word_that_is_no_data_source_is_refused(folder, capsys):
+def test_unknown_data_source_is_refused(folder, capsys):
     with pytest.raises(SystemExit):
         named("web.raw", "--datasource", "ec2,nocluod")
     assert 'invalid choice: "nocluod" (choose from openstack, ec2' in capsys.readouterr().err
@@ -89,7 +89,7 @@ def test_a_word_that_is_no_data_source_is_refused(folder, capsys):
         (("web.raw", "-P", "a=b"), "need a template"),
     ],
 )
-def test_what_is_not_there_is_refused_before_anything_runs(folder, words, problem):
+def test_missing_file_is_refused_before_the_run(folder, words, problem):
     with pytest.raises(UsageError, match=problem):
         named(*words)
 
@@ -110,7 +110,7 @@ def test_each_case_is_in_one_shard(folder, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.tool("qemu-img")
-def test_each_case_has_a_folder_and_a_verdict_of_its_own(folder):
+def test_each_case_has_its_own_folder_and_verdict(folder):
     command = [sys.executable, "-m", "hotplate", "test", "web.raw", "--datasource", "ec2,nocloud"]
     files = ["-t", "refused.yaml", "-t", "broken.yaml", "--json", "v.json", "--junit", "j.xml"]
     done = subprocess.run([*command, *files], capture_output=True, text=True, timeout=300)

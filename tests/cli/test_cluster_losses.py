@@ -1,4 +1,4 @@
-"""What becomes of cases whose worker dies or stands still, or whose scheduler starts again."""
+"""Cases whose worker dies or hangs, or whose scheduler restarts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from played_cases import Played, runs, wait_until
 from played_cluster import cluster
 
 TTL = 8
-"""Seconds after which the scheduler gives up a worker that says nothing; 300 by default."""
+"""Seconds after which the scheduler gives up a silent worker; 300 by default."""
 
 
 def stream_of(process) -> list[dict]:
@@ -22,13 +22,13 @@ def stream_of(process) -> list[dict]:
 
 
 def free(played: Played) -> None:
-    """Let the cases that wait go on."""
+    """Let the waiting cases continue."""
     (played.folder / "free").touch()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=lambda how: how.name)
-def test_a_worker_that_goes_takes_no_verdict_with_it(tmp_path, how):
+def test_lost_worker_loses_no_verdict(tmp_path, how):
     played = Played(tmp_path)
     with cluster(tmp_path, ttl=TTL) as on:
         first = on.start_worker("first")
@@ -54,7 +54,7 @@ def test_a_worker_that_goes_takes_no_verdict_with_it(tmp_path, how):
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_starts_again_has_every_case_run(tmp_path):
+def test_restarted_scheduler_runs_every_case(tmp_path):
     played = Played(tmp_path)
     with cluster(tmp_path) as on:
         on.start_worker("only")
@@ -77,7 +77,7 @@ def test_a_scheduler_that_starts_again_has_every_case_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_case_is_lost_at_most_so_often(tmp_path):
+def test_losses_of_a_case_are_limited(tmp_path):
     played = Played(tmp_path)
     with cluster(tmp_path) as on:
         names = ("first", "second")
@@ -98,7 +98,7 @@ def test_a_case_is_lost_at_most_so_often(tmp_path):
 
 
 def descendants(pid: int) -> set[int]:
-    """The processes that a process started, and those that they did."""
+    """Return a process's children and their descendants."""
     from pathlib import Path
 
     children: dict[int, set[int]] = {}
@@ -117,7 +117,7 @@ def descendants(pid: int) -> set[int]:
     return below
 
 
-def test_what_no_worker_can_run_is_said_at_once(tmp_path):
+def test_case_that_no_worker_can_run_is_reported_at_once(tmp_path):
     played = Played(tmp_path)
     with cluster(tmp_path) as on:
         on.start_worker("only")
@@ -128,7 +128,7 @@ def test_what_no_worker_can_run_is_said_at_once(tmp_path):
         assert "can run this case: the only worker does not have KVM" in done.stdout
 
 
-def test_a_scheduler_that_is_not_there_is_a_sentence(tmp_path):
+def test_missing_scheduler_error_is_one_sentence(tmp_path):
     played = Played(tmp_path)
     done = played.run(*played.images(one="pass"), "--on", "tcp://127.0.0.1:9")
     assert done.returncode == 3
@@ -136,8 +136,8 @@ def test_a_scheduler_that_is_not_there_is_a_sentence(tmp_path):
 
 
 @pytest.mark.long
-def test_twelve_cases_come_whole_out_of_all_of_that(tmp_path):
-    """One of three workers is killed, one stands still, the scheduler starts again."""
+def test_twelve_cases_survive_all_losses(tmp_path):
+    """One of three workers is killed, one hangs, and the scheduler restarts."""
     played = Played(tmp_path)
     with cluster(tmp_path, ttl=TTL) as on:
         for name in ("first", "second", "third"):
@@ -170,7 +170,7 @@ def test_twelve_cases_come_whole_out_of_all_of_that(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_signal_while_the_scheduler_is_away_leaves_each_case_a_verdict(tmp_path):
+def test_signal_without_a_scheduler_leaves_each_case_a_verdict(tmp_path):
     played = Played(tmp_path)
     with cluster(tmp_path) as on:
         on.start_worker("only")

@@ -1,4 +1,4 @@
-"""A cluster in which every connection needs a certificate, as Dask's configuration has it."""
+"""A cluster in which every connection needs a certificate, by Dask's configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from played_cluster import cluster
 
 
 def configured(folder: Path) -> Path:
-    """Write a certificate and the configuration that has everybody use it."""
+    """Write a certificate, and a configuration that makes all use it."""
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""What the command sees of a cluster's workers: how many cases they can run, and which never."""
+"""The command's view of a cluster's workers: how many cases they can run, and which never."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LARGE = {abilities.CORES: 1.0, abilities.MEMORY: 9000.0}
 
 @dataclass
 class PlayedClient:
-    """Has the answers of a client of Dask's."""
+    """Plays Dask's client with given answers."""
 
     there: list[dict] = field(default_factory=list)
     status: str = "running"
@@ -61,33 +61,33 @@ def workers(written) -> Workers:
     return Workers("tcp://here:1", Board(written))
 
 
-def test_so_many_cases_run_as_the_workers_have_threads(workers):
+def test_slots_equal_the_threads_of_the_workers(workers):
     assert workers.due
     assert workers.look(PlayedClient([worker(2000), worker(2000, 2)]), {}) == {}
     assert (workers.slots, workers.due) == (6, False)
 
 
-def test_a_case_that_none_can_run_is_named(workers):
+def test_case_that_no_worker_can_run_is_named(workers):
     out = {"small": pending(SMALL), "large": pending(LARGE)}
     stuck = workers.look(PlayedClient([worker(2000)]), out)
     assert [*stuck] == ["large"]
     assert str(stuck["large"]).startswith('no worker of "tcp://here:1" can run this case: ')
 
 
-def test_that_is_known_as_soon_as_one_is_out(workers):
+def test_stuck_case_is_found_as_soon_as_it_is_submitted(workers):
     client = PlayedClient([worker(2000)])
     assert workers.look(client, {}) == {}
     assert [*workers.look(client, {"large": pending(LARGE)})] == ["large"]
 
 
-def test_after_a_scheduler_that_started_again_they_are_waited_for(workers):
+def test_workers_are_waited_for_after_a_scheduler_restart(workers):
     workers.look(PlayedClient([worker(9000)]), {})
     workers.join_again()
     assert workers.due
     assert workers.look(PlayedClient([worker(2000)]), {"large": pending(LARGE)}) == {}
 
 
-def test_a_worker_that_could_is_waited_for(workers):
+def test_able_worker_that_left_is_waited_for(workers):
     client = PlayedClient([worker(9000)])
     out = {"large": pending(LARGE)}
     assert workers.look(client, out) == {}
@@ -95,19 +95,19 @@ def test_a_worker_that_could_is_waited_for(workers):
     assert workers.look(client, out) == {}
 
 
-def test_one_that_has_begun_is_not_stuck(workers):
+def test_started_case_is_not_stuck(workers):
     begun = pending(LARGE)
     begun.starts.append("one")
     assert workers.look(PlayedClient([worker(2000)]), {"large": begun}) == {}
 
 
-def test_without_a_worker_it_is_said_how_to_start_one(workers, written):
+def test_missing_worker_message_has_the_start_command(workers, written):
     assert workers.look(PlayedClient(), {"large": pending(LARGE)}) == {}
     assert '"tcp://here:1" has no worker yet: hotplate worker tcp://here:1' in written.getvalue()
     assert workers.slots == 1
 
 
-def test_a_worker_that_has_gone_is_named_with_its_cases_once(workers, written):
+def test_lost_worker_is_named_with_its_cases_once(workers, written):
     begun = pending(SMALL)
     begun.starts.append("one")
     begun.worker = "1"
@@ -118,7 +118,7 @@ def test_a_worker_that_has_gone_is_named_with_its_cases_once(workers, written):
     workers.look(client, {"a": begun, "b": pending(SMALL)})
     workers.look(client, {"a": begun, "b": pending(SMALL)})
     assert written.getvalue() == 'the worker "1" has gone; another one is to run web\n'
-    # It is free to join again, and to go again.
+    # It may join again, and leave again.
     client.there = [worker(2000), worker(2000)]
     workers.look(client, {"a": begun})
     client.there = []
@@ -129,12 +129,12 @@ def test_a_worker_that_has_gone_is_named_with_its_cases_once(workers, written):
     ]
 
 
-def test_a_scheduler_that_has_gone(workers):
+def test_lost_scheduler_raises_connection_lost(workers):
     with pytest.raises(ConnectionLost):
         workers.look(PlayedClient(status="closed"), {})
 
 
-def test_a_message_that_is_more_than_data_is_a_host_error(workers):
+def test_message_with_more_than_data_is_a_host_error(workers):
     client = PlayedClient()
     client.reader.set_exception(Refused('a pickle of "os.system" came from the cluster'))
     with pytest.raises(HostError, match='a message from "tcp://here:1" cannot be read: a pickle'):

@@ -1,4 +1,4 @@
-"""The hotplate command as it is typed: help, exit statuses, and nothing loaded needlessly."""
+"""The hotplate command as a user types it: help, exit statuses, and no needless imports."""
 
 import argparse
 import subprocess
@@ -26,7 +26,7 @@ def test_help_names_every_verb_and_the_exit_statuses():
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)
-def test_each_verb_explains_itself(verb):
+def test_each_verb_has_help(verb):
     done = hotplate(verb, "--help")
     assert done.returncode == 0, done.stderr
     assert "usage: hotplate" in done.stdout
@@ -42,7 +42,7 @@ def test_wrong_usage_is_2_and_no_traceback(words):
 
 
 def parsers(parser):
-    """The parser of each verb, and of each verb below one."""
+    """Yield the parser of each verb, and of each verb below one."""
     below = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
     if not below:
         yield parser
@@ -52,7 +52,7 @@ def parsers(parser):
 
 
 def needed(parser):
-    """The words without which a verb is not understood."""
+    """Return the mandatory words of a verb."""
     for action in parser._actions:
         if action.option_strings:
             words = [action.option_strings[-1]] if action.required else []
@@ -69,7 +69,7 @@ def test_misspelt_option_is_answered_by_its_verb_with_the_nearest(verb, capsys):
     name = max(options, key=len)
     misspelt = name[:4] + name[5:]
     assert misspelt not in options
-    # First: behind a server, ssh and others take every word for their command.
+    # First: after a server, ssh and others take all words for their command.
     words = [*verb.prog.split()[1:], misspelt, *needed(verb)]
     with pytest.raises(SystemExit) as ended:
         cli.main(words)
@@ -107,6 +107,6 @@ def test_help_does_not_load_heat():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_only_the_verb_that_checks_expectations_promises_to():
+def test_only_help_of_test_mentions_expectations():
     assert "(expect:)" in hotplate("test", "--help").stdout
     assert "expect" not in hotplate("up", "--help").stdout

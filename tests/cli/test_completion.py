@@ -1,4 +1,4 @@
-"""What a shell is offered when Tab is pressed, and the man page."""
+"""Shell completion by the Tab key, and the man page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOTPLATE = Path(sys.executable).with_name("hotplate")
 
 @pytest.fixture
 def offered(tmp_path):
-    """Press Tab behind a line; return what is offered, as the shell function of bash gets it."""
+    """Press Tab behind a line; return the completions that bash's shell function gets."""
 
     def press(line, cursor=None):
         answer = tmp_path / "answer"
@@ -60,13 +60,13 @@ def offered(tmp_path):
         ("hotplate build --package w", set(), {"web.qcow2"}),
     ],
 )
-def test_what_may_follow(offered, line, some, none):
+def test_completions_of_a_line(offered, line, some, none):
     shown = offered(line)
     assert some <= shown
     assert not none & shown
 
 
-def test_the_servers_of_a_session(tmp_path):
+def test_servers_of_a_session_are_offered(tmp_path):
     machines = [
         SimpleNamespace(
             spec=SimpleNamespace(id=name),
@@ -94,7 +94,7 @@ def test_the_servers_of_a_session(tmp_path):
     assert names == ["web", "db"]
 
 
-def test_what_a_shell_needs_for_it_is_in_the_wheel(tmp_path):
+def test_wheel_contains_the_completion_script(tmp_path):
     script = ROOT / "docs" / "completion" / "hotplate"
     path = f"{HOTPLATE.parent}:{os.environ['PATH']}"
     done = subprocess.run(
@@ -108,14 +108,14 @@ def test_what_a_shell_needs_for_it_is_in_the_wheel(tmp_path):
     assert "-F" in done.stdout
 
 
-def test_help_does_not_load_what_completes():
+def test_help_does_not_import_argcomplete():
     code = "import sys, hotplate.cli as c; c._parser([]); sys.exit('argcomplete' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
 @pytest.fixture(scope="module")
 def man_page() -> str:
-    """The page as the build of a wheel makes it."""
+    """The page as in a built wheel."""
     spec = importlib.util.spec_from_file_location("manpage", ROOT / "docs" / "manpage.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -128,7 +128,7 @@ def test_man_page_has_each_verb(man_page: str):
 
 
 def options(parser: argparse.ArgumentParser) -> set[str]:
-    """Every long option of a parser and of those of its verbs."""
+    """Return every long option of a parser and of its verbs."""
     names: set[str] = set()
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -139,7 +139,7 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
 
 
 def test_man_page_has_each_option_and_no_other(man_page: str):
-    """By their names: each Python lays out the text in its own way."""
+    """By their names, because the layout of the text depends on the version of Python."""
     plain = man_page.replace("\\-", "-")
     listed = set(re.findall(r"^\\fB(--[a-z-]+)|, \\fB(--[a-z-]+)", plain, re.MULTILINE))
     assert {one or two for one, two in listed} == options(whole_parser()) - {"--help"}

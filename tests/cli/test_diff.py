@@ -1,4 +1,4 @@
-"""``hotplate diff``: what is printed, and with which status it ends."""
+"""``hotplate diff``: its output and exit status."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make(directory: Path, name: str, release: str) -> Path:
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two file systems, of which the second has a package in another version."""
+    """Two file systems; the second has another version of a package."""
     if shutil.which("mke2fs", path=SBIN["PATH"]) is None:
         pytest.skip("needs mke2fs on this host")
     directory = tmp_path_factory.mktemp("diff")
@@ -42,7 +42,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, st
     return status, captured.out, captured.err
 
 
-def test_a_table(images, capsys):
+def test_diff_prints_a_table(images, capsys):
     status, out, _ = run(capsys, *images)
     assert status == 0
     assert "packages: 1 changed\n  ~ a 12 -> 13\n" in out
@@ -51,17 +51,17 @@ def test_a_table(images, capsys):
     assert "\x1b" not in out
 
 
-def test_one_image_with_itself(images, capsys):
+def test_image_has_no_difference_to_itself(images, capsys):
     status, out, _ = run(capsys, "--strict", images[0], images[0])
     assert status == 0
     assert out.endswith("no difference\n")
 
 
-def test_a_difference_fails_when_it_is_to(images, capsys):
+def test_difference_fails_with_strict(images, capsys):
     assert run(capsys, "--strict", *images)[0] == 1
 
 
-def test_the_same_as_json(images, capsys):
+def test_diff_as_json(images, capsys):
     status, out, _ = run(capsys, "--json", *images)
     document = json.loads(out)
     assert status == 0
@@ -70,12 +70,12 @@ def test_the_same_as_json(images, capsys):
     assert [each["files"] > 3 for each in document["images"]] == [True, True]
 
 
-def test_an_image_that_is_not_there(images, tmp_path, capsys):
+def test_missing_image_is_a_usage_error(images, tmp_path, capsys):
     status, _, err = run(capsys, images[0], tmp_path / "none.qcow2")
     assert (status, "there is no image" in err) == (2, True)
 
 
-def test_one_that_cannot_be_read_here(images, tmp_path, capsys):
+def test_unreadable_file_system_is_a_host_error(images, tmp_path, capsys):
     (tmp_path / "x.raw").write_bytes(b"XFSB" + bytes(1 << 20))
     status, _, err = run(capsys, images[0], tmp_path / "x.raw")
     assert (status, "guestfish" in err) == (3, True)
@@ -92,6 +92,6 @@ def test_html_page_has_the_tables_and_the_sizes(images, tmp_path, capsys):
     assert "no package" in text
 
 
-def test_a_page_that_cannot_be_written(images, tmp_path, capsys):
+def test_unwritable_page_is_a_host_error(images, tmp_path, capsys):
     status, _, err = run(capsys, "--html", tmp_path / "none" / "diff.html", *images)
     assert (status, "cannot be written" in err) == (3, True)

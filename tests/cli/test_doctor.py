@@ -1,4 +1,4 @@
-"""``hotplate doctor`` on this host, and on hosts that lack something."""
+"""``hotplate doctor`` on this host, and on hosts with something missing."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def doctor_with(path: str, *arguments: str, **environment: str) -> subprocess.Co
 
 
 def loops_below(directory: Path) -> list[str]:
-    """The loop devices of files below a directory: the host may have others, which come and go."""
+    """Return the loop devices of files below a directory; the host may have others."""
     done = subprocess.run(["losetup", "--all"], capture_output=True, text=True)
     return [line for line in done.stdout.splitlines() if str(directory) in line]
 
 
 @pytest.mark.tool("qemu-system-x86_64")
-def test_this_host_is_examined_and_left_as_it_was(tmp_path):
+def test_doctor_examines_this_host_and_leaves_no_trace(tmp_path):
     done = doctor_with(os.environ["PATH"], "--json", TMPDIR=str(tmp_path))
     document = json.loads(done.stdout)
     assert done.returncode == (0 if document["can_test"] else 3)
@@ -51,13 +51,13 @@ def test_this_host_is_examined_and_left_as_it_was(tmp_path):
 
 
 @pytest.mark.tool("qemu-system-x86_64")
-def test_text_ends_with_what_is_possible():
+def test_text_ends_with_the_conclusions():
     done = doctor_with(os.environ["PATH"])
     assert done.stdout.splitlines()[-1].startswith("hotplate test can")
     assert done.stdout.splitlines()[-2].startswith("hotplate build can")
 
 
-def test_a_host_without_qemu_gets_status_3_and_the_command(tmp_path):
+def test_host_without_qemu_gets_status_3_and_the_command(tmp_path):
     for name in ("python3", "sh"):
         (tmp_path / name).symlink_to(shutil.which(name))
     done = doctor_with(str(tmp_path))
@@ -71,12 +71,12 @@ def test_a_host_without_qemu_gets_status_3_and_the_command(tmp_path):
 
 
 @pytest.mark.tool("dnsmasq")
-def test_a_network_between_servers_is_made():
+def test_network_between_servers_is_made():
     (finding,) = host_probes.networks()
     assert finding.state is State.WORKS, finding
 
 
-def test_without_dnsmasq_its_package_is_named(monkeypatch, tmp_path):
+def test_package_of_a_missing_dnsmasq_is_named(monkeypatch, tmp_path):
     (tmp_path / "ip").symlink_to(shutil.which("ip") or "/sbin/ip")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(segment, "SYSTEM_PROGRAMS", str(tmp_path))
@@ -88,7 +88,7 @@ def test_without_dnsmasq_its_package_is_named(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=str)
-def test_each_tool_that_is_here_says_its_version(tool):
+def test_installed_tool_reports_its_version(tool):
     if shutil.which(tool.name, path=host_probes._search_path()) is None:
         pytest.skip(f"{tool.name} is not installed")
     finding = host_probes.probe_tool(tool)
@@ -99,7 +99,7 @@ def test_each_tool_that_is_here_says_its_version(tool):
 @pytest.mark.parametrize(
     "text", ["#!/bin/sh\nexit 127\n", "#!/bin/sh\necho nothing to say\n", "#!/no/interpreter\n"]
 )
-def test_a_program_that_does_not_run_is_not_believed(tmp_path, monkeypatch, text):
+def test_program_that_does_not_run_fails_its_probe(tmp_path, monkeypatch, text):
     program = tmp_path / "broken"
     program.write_text(text)
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -109,7 +109,7 @@ def test_a_program_that_does_not_run_is_not_believed(tmp_path, monkeypatch, text
     assert "\n" not in finding.sentence
 
 
-def test_a_program_that_hangs_does_not_hang_the_doctor():
+def test_hanging_program_does_not_hang_the_doctor():
     done = host_probes._run("sleep", "60", seconds=0.2)
     assert done.returncode == 124
     assert "no answer" in host_probes._reply(done)
@@ -123,7 +123,7 @@ def test_too_little_memory_is_reported(tmp_path):
     assert finding.sentence.startswith("500 MiB are available")
 
 
-def test_a_probe_that_breaks_is_a_finding_and_no_traceback(monkeypatch, tmp_path):
+def test_failing_probe_is_a_finding_without_traceback(monkeypatch, tmp_path):
     def breaks():
         raise PermissionError(13, "Permission denied", "/dev/loop-control")
         yield
@@ -142,7 +142,7 @@ MISSING = [
 ]
 
 
-def test_one_command_names_each_package_once():
+def test_install_command_names_each_package_once():
     assert doctor.command(MISSING, State.FAILS, root=False) == (
         "sudo apt-get install --no-install-recommends qemu-utils"
     )
@@ -152,14 +152,14 @@ def test_one_command_names_each_package_once():
     assert doctor.command(MISSING[2:3], State.FAILS, root=True) == ""
 
 
-def test_what_is_only_nice_to_have_stops_nothing():
+def test_optional_finding_does_not_prevent_a_verb():
     assert not doctor.can(MISSING, Use.TEST)
     assert doctor.can(MISSING, Use.BUILD)
     assert doctor.can(MISSING[3:], Use.TEST)
 
 
 @pytest.mark.root
-def test_loop_devices_are_given_back(tmp_path, monkeypatch):
+def test_loop_devices_are_released(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     probe = host_probes.loop_devices()
     assert list(probe)

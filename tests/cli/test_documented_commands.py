@@ -1,4 +1,4 @@
-"""Every command line of README and docs is one: hotplate's and the openstack command's."""
+"""Every command line of README and docs is valid for hotplate or the openstack command."""
 
 import argparse
 import contextlib
@@ -19,7 +19,7 @@ TYPED = re.compile(r"^ {4,}(?:\$ |(?:- )?(?:run: )?)((?:hotplate|openstack) .*)$
 
 
 def typed(program: str) -> Iterator[tuple[str, list[str]]]:
-    """Each command line of a program, with the page that has it."""
+    """Yield each command line of a program, with its page."""
     for page in PAGES:
         text = page.read_text().replace("\\\n", " ")
         for line in TYPED.findall(text):
@@ -30,12 +30,12 @@ def typed(program: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _is_prose(words: list[str]) -> bool:
-    """Whether it is what a command prints, or names a verb with its arguments left out."""
+    """Return True for the output of a command, or a verb named without its arguments."""
     return (words[1] == "build" and words[2:] == ["can", "run", "here"]) or "..." in words
 
 
 def refusal(parser: argparse.ArgumentParser, words: list[str]) -> str:
-    """Why a parser takes the words for wrong usage, or ""."""
+    """Return the reason that a parser rejects the words, or ""."""
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
         try:
@@ -45,7 +45,7 @@ def refusal(parser: argparse.ArgumentParser, words: list[str]) -> str:
     return ""
 
 
-def test_every_line_of_hotplate_is_one():
+def test_documented_hotplate_commands_are_valid():
     lines = list(typed("hotplate"))
     assert len(lines) > 40
     wrong = [
@@ -56,7 +56,7 @@ def test_every_line_of_hotplate_is_one():
 
 @pytest.fixture(scope="module")
 def commands() -> dict[str, EntryPoint]:
-    """The commands of the openstack command that its plug-ins bring, by their words."""
+    """The openstack command's commands from its plug-ins, by their words."""
     wanted = re.compile(r"openstack\.(orchestration|compute|network|image|cli|common)(\.|$)")
     groups = (group for group in entry_points().groups if wanted.match(group))
     return {
@@ -64,7 +64,7 @@ def commands() -> dict[str, EntryPoint]:
     }
 
 
-def test_every_line_of_the_openstack_command_is_one(commands):
+def test_documented_openstack_commands_are_valid(commands):
     lines = list(typed("openstack"))
     assert len(lines) > 20
     for page, words in lines:

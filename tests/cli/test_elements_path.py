@@ -1,4 +1,4 @@
-"""``hotplate elements-path``: where the elements and the hooks are."""
+"""``hotplate elements-path``: the paths of the elements and the hooks."""
 
 from pathlib import Path
 
@@ -10,6 +10,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("words", "name"), [((), "elements"), (("--hooks",), "hooks")])
-def test_a_directory_in_one_line(capsys, words, name):
+def test_directory_is_printed_in_one_line(capsys, words, name):
     assert main(["elements-path", *words]) == 0
     assert capsys.readouterr().out == f"{ROOT / name}\n"

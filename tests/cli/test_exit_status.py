@@ -1,4 +1,4 @@
-"""The exit statuses of the command, by what happened, as its help and docs/testing.rst say."""
+"""The exit statuses of the command, as in its help and docs/testing.rst."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("error", "outcome", "status"), ERRORS, ids=lambda each: repr(each)[:50])
-def test_whose_fault_an_exception_is(error, outcome, status):
+def test_exception_has_an_outcome_and_a_status(error, outcome, status):
     assert outcome_of(error) is outcome
     assert outcome.exit_status == status
     assert sentence_of(error)
 
 
 @pytest.mark.parametrize(("error", "outcome", "status"), ERRORS, ids=lambda each: repr(each)[:50])
-def test_a_verb_ends_with_it(monkeypatch, capsys, error, outcome, status):
+def test_verb_ends_with_the_status_of_its_error(monkeypatch, capsys, error, outcome, status):
     class Verb:
         @staticmethod
         def add_arguments(parser):
@@ -80,13 +80,13 @@ def test_a_verb_ends_with_it(monkeypatch, capsys, error, outcome, status):
     assert cli.main(["doctor"]) == status
     shown = capsys.readouterr().err
     assert shown.splitlines()[-1].startswith(("hotplate doctor: ", "  hint: "))
-    # Only what nobody foresaw shows where it happened.
+    # Only unforeseen errors print a traceback.
     assert ("Traceback" in shown) == (
         outcome is Outcome.ERROR and not isinstance(error, HotplateError)
     )
 
 
-def test_every_status_has_a_meaning_and_the_docs_have_them():
+def test_every_status_has_a_documented_meaning():
     assert {each.exit_status for each in Outcome} - {130} == set(EXIT_STATUSES)
     for page in ("docs/testing.rst", "README.rst"):
         text = " ".join((ROOT / page).read_text().split())
@@ -108,7 +108,7 @@ def test_every_status_has_a_meaning_and_the_docs_have_them():
     ],
     ids=lambda each: " ".join(each),
 )
-def test_the_help_of_a_verb_has_its_own_statuses(capsys, words, sentences):
+def test_help_of_a_verb_has_its_own_statuses(capsys, words, sentences):
     with pytest.raises(SystemExit):
         cli.main([*words, "--help"])
     _, statuses = capsys.readouterr().out.split("exit status:\n")
@@ -140,7 +140,7 @@ def hotplate(*words: object, **more) -> subprocess.CompletedProcess[str]:
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else None,
 )
-def test_what_is_typed(tmp_path, words, status, sentence):
+def test_typed_command_ends_with_its_status(tmp_path, words, status, sentence):
     (tmp_path / "empty.raw").touch()
     (tmp_path / "expect.yaml").write_text("template: {}\nexpect: {colour: red}\n")
     done = hotplate(*words, cwd=tmp_path, stdin=subprocess.DEVNULL)
@@ -149,7 +149,7 @@ def test_what_is_typed(tmp_path, words, status, sentence):
     assert "Traceback" not in done.stderr
 
 
-def test_a_working_directory_that_is_gone(tmp_path):
+def test_missing_working_directory_is_a_usage_error(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
     program = (
@@ -169,7 +169,7 @@ def test_a_working_directory_that_is_gone(tmp_path):
 
 
 @pytest.mark.parametrize("words", [("cache", "list"), ("--help",)])
-def test_a_reader_that_went_away_is_nobodys_fault(words):
+def test_closed_reader_is_no_error(words):
     reader, writer = os.pipe()
     os.close(reader)
     done = hotplate(*words, stdout=writer, stderr=subprocess.PIPE, capture_output=False)
@@ -177,7 +177,7 @@ def test_a_reader_that_went_away_is_nobodys_fault(words):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_full_disk_behind_the_output_is_reported():
+def test_full_disk_behind_the_output_is_reported():
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = hotplate("cache", "list", stdout=full, stderr=subprocess.PIPE, capture_output=False)
     assert done.returncode == 3
@@ -186,19 +186,19 @@ def test_a_full_disk_behind_the_output_is_reported():
     )
 
 
-def test_nobody_to_complain_to_changes_no_status():
+def test_unwritable_stderr_does_not_change_the_status():
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = hotplate("test", "nowhere", stdout=full, stderr=full, capture_output=False)
     assert done.returncode == 2
 
 
-def test_closed_standard_files_are_no_fault():
+def test_closed_standard_files_are_no_error():
     command = f"exec {sys.executable} -m hotplate cache list <&- >&- 2>&-"
     assert subprocess.run(["sh", "-c", command], timeout=120).returncode == 0
 
 
-def test_a_database_on_a_full_disk_is_the_hosts_fault():
-    """SQLite wraps what the operating system said (SQLITE_FULL)."""
+def test_database_on_a_full_disk_is_a_host_error():
+    """SQLite wraps the operating system's error (SQLITE_FULL)."""
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
         database.execute("PRAGMA max_page_count = 1")
         with pytest.raises(sqlite3.OperationalError) as full:

@@ -1,6 +1,6 @@
-"""A worker that is not ours: nothing that it sends runs on the command's host, or leads out of it.
+"""A hostile worker: no data that it sends runs code on the command's host, or escapes its folder.
 
-Whoever reaches a scheduler without TLS can be one.
+Anyone who reaches a scheduler without TLS can be a worker.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from played_cases import Played
 from played_cluster import cluster
 
-# Loaded by each Python that is started so; only the worker that is called so does anything.
+# Loaded by each Python started with it; only the worker named "hostile" acts on it.
 PLANT = """
 import os, sys
 if "hostile" in sys.orig_argv:
@@ -74,7 +74,7 @@ HOW = ["result", "pickled result", "exception", "warning", "event", "words", "fi
 
 
 def on_hostile_worker(folder: Path, how: str):
-    """The command, whose only worker is hostile in that way."""
+    """Run the command with a single worker, hostile in that way."""
     played = Played(folder / "command")
     (folder / "planted").mkdir()
     (folder / "planted" / "sitecustomize.py").write_text(PLANT)
@@ -88,11 +88,11 @@ def on_hostile_worker(folder: Path, how: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
-def test_nothing_that_a_worker_sends_runs_here(tmp_path, how):
+def test_data_of_a_worker_runs_no_code_here(tmp_path, how):
     (tmp_path / "command").mkdir()
     played, done = on_hostile_worker(tmp_path, how)
     trapped = tmp_path / "trapped"
-    # Its own host and its scheduler's are not meant.
+    # Code on its own host and its scheduler's does not count.
     ran_in = trapped.read_text().splitlines() if trapped.exists() else []
     assert [each for each in ran_in if "\0test\0" in each] == []
     assert not (tmp_path / "arrived").exists()
@@ -104,7 +104,7 @@ def test_nothing_that_a_worker_sends_runs_here(tmp_path, how):
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_a_worker_listens_on_one_port_where_its_scheduler_is(tmp_path):
+def test_worker_listens_on_one_port_towards_its_scheduler(tmp_path):
     with cluster(tmp_path) as on:
         process = on.start_worker("only")
         log = (tmp_path / "only.log").read_text()

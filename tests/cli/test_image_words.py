@@ -19,7 +19,7 @@ def url_of(played: Played, name: str) -> str:
     return f"file://{played.folder}/{name}"
 
 
-def test_a_url_is_fetched_into_the_cache(tmp_path):
+def test_url_is_fetched_into_the_cache(tmp_path):
     played = Played(tmp_path)
     (name,) = played.images(web="pass")
     url = url_of(played, name)
@@ -30,13 +30,13 @@ def test_a_url_is_fetched_into_the_cache(tmp_path):
         assert done.returncode == 0, done
     (kept,) = (tmp_path / "cache" / "images").glob("*/web.raw")
     assert kept.read_text() == "pass"
-    # Another content is another image, although nobody said its hash.
+    # Other content is another image, even without a hash.
     (tmp_path / name).write_text("fail")
     os.utime(tmp_path / name, (1, 1))
     assert played.run("-f", "matrix.yaml", "-t", "t.yaml").returncode == 1
 
 
-def test_a_digest_is_checked(tmp_path):
+def test_digest_of_a_url_is_checked(tmp_path):
     played = Played(tmp_path)
     (name,) = played.images(web="pass")
     (tmp_path / "t.yaml").write_text(TEMPLATE)
@@ -48,7 +48,7 @@ def test_a_digest_is_checked(tmp_path):
     assert "is not what was asked for" in wrong.stderr
 
 
-def test_what_is_wrong_with_a_url_has_its_line(tmp_path, monkeypatch, capsys):
+def test_url_error_has_its_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "matrix.yaml").write_text("images:\n- https://example.org/\n")
     assert cli.main(["test", "-f", "matrix.yaml"]) == 2
@@ -57,7 +57,7 @@ def test_what_is_wrong_with_a_url_has_its_line(tmp_path, monkeypatch, capsys):
     )
 
 
-def test_workers_fetch_by_themselves(tmp_path):
+def test_workers_fetch_urls_themselves(tmp_path):
     played = Played(tmp_path)
     (name,) = played.images(web="pass")
     (tmp_path / "t.yaml").write_text(TEMPLATE)
@@ -71,7 +71,7 @@ def test_workers_fetch_by_themselves(tmp_path):
         verdict = json.loads((tmp_path / "v.json").read_text())
         assert verdict["image"] == url
         assert [*tmp_path.glob("cache-only/images/*/web.raw")]
-        # What its groups are nobody knows here.
+        # Its groups are not known here.
         refused = played.run(url, "--on", on.address)
         assert refused.returncode == 2
         assert "is fetched by the workers, so its groups are not known here" in refused.stderr

@@ -1,4 +1,4 @@
-"""``hotplate inspect``: what is printed, and with which status it ends."""
+"""``hotplate inspect``: its output and exit status."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, st
     return status, captured.out, captured.err
 
 
-def test_a_table_with_what_will_not_work(image, capsys):
+def test_inspect_prints_a_table_with_faults(image, capsys):
     status, out, _ = run(capsys, image)
     assert status == 0
     assert "system       Debian red" in out
@@ -45,15 +45,15 @@ def test_a_table_with_what_will_not_work(image, capsys):
     assert "\x1b" not in out
 
 
-def test_the_suffix_may_be_left_out(image, capsys):
+def test_suffix_may_be_omitted(image, capsys):
     assert run(capsys, image.with_suffix(""))[0] == 0
 
 
-def test_findings_fail_when_they_are_to(image, capsys):
+def test_findings_fail_with_strict(image, capsys):
     assert run(capsys, "--strict", image)[0] == 1
 
 
-def test_the_same_as_json(image, capsys):
+def test_inspect_as_json(image, capsys):
     status, out, _ = run(capsys, "--json", image)
     document = json.loads(out)
     assert status == 0
@@ -64,18 +64,18 @@ def test_the_same_as_json(image, capsys):
     assert {"sentence", "mend", "level", "paths"} < set(document["findings"][0])
 
 
-def test_an_image_that_is_not_there_is_a_typing_error(tmp_path, capsys):
+def test_missing_image_is_a_usage_error(tmp_path, capsys):
     status, _, err = run(capsys, tmp_path / "none.qcow2")
     assert (status, "there is no image" in err) == (2, True)
 
 
-def test_a_file_that_is_no_image(tmp_path, capsys):
+def test_file_that_is_no_image_fails(tmp_path, capsys):
     (tmp_path / "text.raw").write_text("hello\n" * 100)
     status, _, err = run(capsys, tmp_path / "text.raw")
     assert (status, "is not an image" in err) == (1, True)
 
 
-def test_a_file_system_that_cannot_be_read_here(tmp_path, capsys):
+def test_unreadable_file_system_is_a_host_error(tmp_path, capsys):
     (tmp_path / "x.raw").write_bytes(b"XFSB" + bytes(1 << 20))
     status, out, err = run(capsys, tmp_path / "x.raw")
     assert status == 3
@@ -96,9 +96,9 @@ BESIDE = {
 
 @pytest.mark.parametrize("case", BESIDE)
 def test_manifest_that_cannot_be_read_counts_as_none(image, tmp_path, case):
-    """One that comes with an image may be anything; neither waits for it nor ends in a traceback.
+    """A manifest beside an image may be any file; it must cause neither a hang nor a traceback.
 
-    A process of its own, which can be ended: some would be read for ever.
+    Run in a process that can be killed: some would be read for ever.
     """
     path = Path(shutil.copy(image, tmp_path))
     BESIDE[case](path.with_suffix(".manifest.json"))
@@ -108,7 +108,7 @@ def test_manifest_that_cannot_be_read_counts_as_none(image, tmp_path, case):
     assert json.loads(done.stdout)["manifest"] == "none"
 
 
-def test_few_open_files_are_enough(image, tmp_path):
+def test_inspect_needs_few_open_files(image, tmp_path):
     path = tmp_path / "web.qcow2"
     subprocess.run(["qemu-img", "convert", "-O", "qcow2", image, path], check=True)
     for files, status, complaint in (
@@ -121,7 +121,7 @@ def test_few_open_files_are_enough(image, tmp_path):
         assert "[Errno" not in done.stderr
 
 
-def test_a_host_without_qemu_nbd(image, tmp_path, capsys, monkeypatch):
+def test_missing_qemu_nbd_is_a_host_error(image, tmp_path, capsys, monkeypatch):
     path = tmp_path / "web.qcow2"
     subprocess.run(["qemu-img", "convert", "-O", "qcow2", image, path], check=True)
     monkeypatch.setenv("PATH", str(tmp_path))

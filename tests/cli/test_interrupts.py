@@ -1,4 +1,4 @@
-"""Signals that mean "end", where an exception would do harm."""
+"""Signals that mean "end", at moments when an exception would do harm."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ with Interrupts() as interrupts:
 """
 
 
-def test_a_signal_leaves_imports_to_other_threads() -> None:
-    """``hotplate test`` never ended: Heat's thread waited for the lock, and its end for Heat's."""
+def test_signal_leaves_imports_to_other_threads() -> None:
+    """``hotplate test`` used to hang: Heat's thread waited for the lock, and the end for that
+    thread.
+    """
     done = subprocess.run(
         [sys.executable, "-c", IN_AN_IMPORT], capture_output=True, text=True, timeout=60
     )

@@ -1,4 +1,4 @@
-"""What is left out because it passed in the last command."""
+"""Cases that are skipped because they passed in the last command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def remember(last: LastCases, it: Case, outcome: Outcome) -> None:
     last.write()
 
 
-def test_those_that_did_not_pass_or_did_not_run(tmp_path):
+def test_failed_returns_cases_that_failed_or_did_not_run(tmp_path):
     good, bad, other = map(case, ("good", "bad", "other"))
     last = LastCases(tmp_path)
     assert not last.there
@@ -36,7 +36,7 @@ def test_those_that_did_not_pass_or_did_not_run(tmp_path):
     changed = case("good", "another.yaml")
     assert again.failed([good, bad, other, changed]) == [bad, other, changed]
     remember(again, bad, Outcome.PASSED)
-    # What passed before is not run again by the one after that.
+    # A case that passed before is not run again by the next command.
     assert LastCases(tmp_path).failed([good, bad, other]) == [other]
 
 
@@ -47,12 +47,12 @@ def test_those_that_did_not_pass_or_did_not_run(tmp_path):
         '{"format": 1, "cases": [{"case": [], "outcome": "passed"}]}',
     ],
 )
-def test_a_damaged_file_is_as_good_as_none(tmp_path, text):
+def test_damaged_file_counts_as_none(tmp_path, text):
     (tmp_path / NAME).write_text(text)
     assert LastCases(tmp_path).failed([case("good")]) == [case("good")]
 
 
-def test_a_command_runs_what_failed_until_nothing_does(tmp_path):
+def test_only_failed_runs_cases_until_all_pass(tmp_path):
     played = Played(tmp_path)
     images = played.images(good="pass", bad="fail", worse="fail")
     words = (*images, "-j", "1", "--json", "v.json")

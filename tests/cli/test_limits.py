@@ -1,4 +1,4 @@
-"""What would not fit a real Nova fails in its words, before anything is switched on."""
+"""Requests too large for a real Nova fail with its message, before any machine is started."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def template_with(path: Path, user_data: str) -> Path:
 
 @pytest.fixture
 def verdict(tmp_path):
-    """Runs ``hotplate test`` on a stack with that much user data; gives its verdict and words."""
+    """Run ``hotplate test`` on a stack with so much user data; return its verdict and output."""
 
     def run(size: int, *words: str) -> tuple[dict[str, object], str]:
         done = subprocess.run(
@@ -59,7 +59,7 @@ def verdict(tmp_path):
     return run
 
 
-def test_user_data_that_is_too_large(verdict):
+def test_too_large_user_data_fails(verdict):
     size = 49150
     stack, text = verdict(size)
     assert stack["status"] == "CREATE_FAILED"
@@ -71,7 +71,7 @@ def test_user_data_that_is_too_large(verdict):
     assert f"{encoded} bytes" in text
 
 
-def test_a_request_that_is_too_large(verdict):
+def test_too_large_request_fails(verdict):
     stack, text = verdict(30000, "--request-limit", "32768")
     assert stack["status"] == "CREATE_FAILED"
     assert "Over limit" in text
@@ -86,7 +86,7 @@ def test_a_request_that_is_too_large(verdict):
         (["--environment-dir", "/nonexistent"], 'environment directory "/nonexistent" does not'),
     ],
 )
-def test_options_that_cannot_be(tmp_path, words, sentence):
+def test_impossible_options_are_refused(tmp_path, words, sentence):
     done = subprocess.run(
         [sys.executable, "-m", "hotplate", "test", tiny_disk.make(tmp_path / "d.raw"), *words],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""``hotplate lint``: what is printed, and with which status it ends."""
+"""``hotplate lint``: its output and exit status."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAST = ("--without", "shellcheck")
 
 @pytest.fixture
 def elements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one mistake, in a file with a name that would hide others."""
+    """A repository with one mistake, in a file with a name that needs escapes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ELEMENTS_PATH", raising=False)
     monkeypatch.delenv("DIB_HEAT_HOOKS_DIR", raising=False)
@@ -30,7 +30,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, st
     return status, captured.out, captured.err
 
 
-def test_a_finding_for_people(elements, capsys):
+def test_finding_as_text(elements, capsys):
     status, out, _ = run(capsys)
     first, mend, last = out.splitlines()
     assert status == 1
@@ -39,7 +39,7 @@ def test_a_finding_for_people(elements, capsys):
     assert last == "1 finding in 1 elements"
 
 
-def test_a_finding_as_json(elements, capsys):
+def test_finding_as_json(elements, capsys):
     status, out, _ = run(capsys, "--format", "json", elements)
     document = json.loads(out)
     assert (status, document["format"], document["elements"]) == (1, 1, 1)
@@ -48,7 +48,7 @@ def test_a_finding_as_json(elements, capsys):
     assert (finding["file"], finding["line"]) == ("elements/a,b/element-deps", 2)
 
 
-def test_a_finding_for_github(elements, capsys):
+def test_finding_for_github(elements, capsys):
     """By the escapes of GitHub's documentation of workflow commands."""
     status, out, _ = run(capsys, "--format", "github", elements / "a,b")
     (line,) = out.splitlines()
@@ -59,12 +59,12 @@ def test_a_finding_for_github(elements, capsys):
     )
 
 
-def test_nothing_is_found(elements, capsys):
+def test_lint_without_findings_passes(elements, capsys):
     (elements / "a,b" / "element-deps").write_text("vm\n")
     assert run(capsys) == (0, "no findings in 1 elements\n", "")
 
 
-def test_what_was_not_run_is_named(elements, capsys, monkeypatch, tmp_path):
+def test_skipped_linter_is_named(elements, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     (elements / "a,b" / "element-deps").write_text("vm\n")
     assert main(["lint"]) == 0
@@ -83,7 +83,7 @@ def test_wrong_usage(elements, capsys, words):
     assert status == 2
 
 
-def test_others_may_be_named(elements, capsys, monkeypatch, tmp_path):
+def test_other_directories_come_from_the_environment(elements, capsys, monkeypatch, tmp_path):
     (elements / "a,b" / "element-deps").write_text("elsewhere\n")
     (elements / "a,b" / "heat-config-hooks").write_text("x x.py\n")
     (tmp_path / "more" / "elsewhere").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Cases on the workers of a real Dask cluster, played: what comes back, and what stays behind."""
+"""Played cases on the workers of a real Dask cluster: results, and leftovers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def on_two(played: Played) -> Iterator[Cluster]:
         yield started
 
 
-def test_cases_come_back_as_from_this_host(on_two, played):
+def test_results_from_workers_equal_those_of_this_host(on_two, played):
     images = played.images(good="pass", bad="fail", dead="die", late="lost 1", fine="pass")
     (played.folder / "t.yaml").write_text(TEMPLATE)
     done = played.run(
@@ -66,12 +66,12 @@ def test_cases_come_back_as_from_this_host(on_two, played):
     assert any(re.fullmatch(r"good\.raw: runs on tcp://127\.0\.0\.1:\d+", line) for line in lines)
     assert lines[-1].startswith("3 of 5 images passed; ")
     assert "is not encrypted, and whoever reaches the scheduler or a worker runs" in done.stderr
-    # Images are in the workers' caches, and what cases had there is gone.
+    # Images are in the workers' caches, and the cases' files there are gone.
     assert [*played.folder.glob("cache-*/images/*/good.raw")]
     assert not [*played.folder.glob("local-*/**/hotplate-*")]
 
 
-def test_an_image_comes_in_pieces_and_goes_on_where_it_ended(on_two, played):
+def test_image_is_sent_in_pieces_and_resumed(on_two, played):
     (name,) = played.images(large="pass " + "x" * 9_000_000)
     image = image_set.of_file(played.folder / name, allow_backing=False)
     for worker, there in (("one", "pass " + "x" * 5_000_000), ("two", "damaged")):
@@ -84,7 +84,7 @@ def test_an_image_comes_in_pieces_and_goes_on_where_it_ended(on_two, played):
     words = [word for each in templates for word in ("-t", each)]
     done = played.run(name, *words, "--on", on_two.address)
     assert done.returncode == 0, done
-    # Each is a line of a log: no more than ten of an image.
+    # Each is a line of a log: at most ten per image.
     shares = [int(each) for each in re.findall(r"(\d+) % is here", done.stdout)]
     assert shares
     assert all(each % 10 == 0 for each in shares)
@@ -93,7 +93,7 @@ def test_an_image_comes_in_pieces_and_goes_on_where_it_ended(on_two, played):
     assert {each.read_bytes() for each in kept} == {(played.folder / name).read_bytes()}
 
 
-def test_a_signal_leaves_no_case_on_any_worker(on_two, played):
+def test_signal_leaves_no_case_on_any_worker(on_two, played):
     images = played.images(one="wait", two="wait", three="wait", four="wait", five="wait")
     process = played.start(*images, "--on", on_two.address, "--json", "v.json")
 
@@ -108,18 +108,18 @@ def test_a_signal_leaves_no_case_on_any_worker(on_two, played):
     assert out.splitlines()[-1].startswith("0 of 5 images passed; ")
 
 
-def test_a_client_that_is_killed_leaves_no_case_on_any_worker(on_two, played):
+def test_killed_client_leaves_no_case_on_any_worker(on_two, played):
     process = played.start(*played.images(one="wait", two="wait"), "--on", on_two.address)
     wait_until(lambda: len(on_two.tried()) == 2)
     process.kill()
     process.communicate(timeout=played_cases.SECONDS)
     wait_until(lambda: not any(map(runs, on_two.tried())))
-    # And the workers take the next command.
+    # And the workers accept the next command.
     again = played.run(*played.images(good="pass"), "--on", on_two.address)
     assert again.returncode == 0, again
 
 
-def test_after_a_failure_no_other_is_begun_if_so_wanted(on_two, played):
+def test_fail_fast_starts_no_case_after_a_failure(on_two, played):
     images = played.images(first="fail", second="pass", third="pass")
     done = played.run(*images, "--on", on_two.address, "-j", "1", "--fail-fast", "--json", "v.json")
     assert done.returncode == 1
@@ -128,7 +128,7 @@ def test_after_a_failure_no_other_is_begun_if_so_wanted(on_two, played):
     assert played.tries("second") == []
 
 
-def test_what_needs_a_person_is_refused(played):
+def test_interactive_options_are_refused(played):
     done = played.run(*played.images(one="pass"), "--on", "tcp://127.0.0.1:9", "--keep")
     assert done.returncode == 2
     assert "leave guests up on this host, not on workers" in done.stderr

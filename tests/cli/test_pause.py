@@ -1,4 +1,4 @@
-"""``hotplate test --keep`` and ``--pause-on-fail``: the guest stays up until somebody is done."""
+"""``hotplate test --keep`` and ``--pause-on-fail``: the guest stays up until Enter is pressed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEMPLATE = {"heat_template_version": "2018-08-31", "resources": {"server": SERVE
 
 @pytest.fixture
 def command(tmp_path):
-    """The command line of a test of an image that gets nowhere."""
+    """The command line of a test of an unbootable image."""
     (tmp_path / "t.yaml").write_text(yaml.safe_dump(TEMPLATE))
     disk = tiny_disk.make(tmp_path / "disk.raw")
     return lambda *words: [
@@ -37,7 +37,7 @@ def command(tmp_path):
     ]
 
 
-def test_others_get_in_until_enter_is_pressed(command):
+def test_other_processes_can_connect_until_enter(command):
     running = subprocess.Popen(
         command("--keep"),
         stdin=subprocess.PIPE,
@@ -78,7 +78,7 @@ def test_others_get_in_until_enter_is_pressed(command):
         running.wait()
 
 
-def test_where_nobody_can_press_enter_it_goes_on(command):
+def test_pause_ends_without_a_standard_input(command):
     done = subprocess.run(
         command("--pause-on-fail"),
         stdin=subprocess.DEVNULL,

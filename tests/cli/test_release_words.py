@@ -1,4 +1,4 @@
-"""``hotplate test --release``: what is built, and that it is tested as any image; builds played."""
+"""``hotplate test --release``: the built images, tested like any others; builds are played."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ preflight.Preflight.problems = preflight.Preflight.request_problems
 
 
 class PlayedBuilds(Played):
-    """``hotplate test`` in a folder, its builds played like its cases."""
+    """``hotplate test`` in a folder, with played builds and cases."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(folder)
@@ -61,16 +61,16 @@ class PlayedBuilds(Played):
 
     @property
     def builds(self) -> list[str]:
-        """What was built, release and groups."""
+        """Return the builds, with release and groups."""
         file = self.folder / "builds"
         return file.read_text().splitlines() if file.exists() else []
 
     def words(self, **words: str) -> None:
-        """Have builds of releases play these words."""
+        """Make builds of releases play these words."""
         (self.folder / "words.json").write_text(json.dumps(words))
 
     def cache(self, *words: str) -> str:
-        """What ``hotplate cache`` prints."""
+        """Return the output of ``hotplate cache``."""
         done = subprocess.run(
             [sys.executable, "-P", "-m", "hotplate", "cache", *words],
             env={"PATH": "/usr/bin:/bin", "HOTPLATE_CACHE": str(self.folder / "cache")},
@@ -87,7 +87,7 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedBuilds:
     return PlayedBuilds(tmp_path, monkeypatch)
 
 
-def test_an_image_for_each_release_is_built_once_and_tested(played):
+def test_image_of_each_release_is_built_once_and_tested(played):
     played.words(trixie="fail")
     words = ("--release", "bookworm,trixie", "-t", "t.yaml", "--json", "v.json", "-j", "2")
     done = played.run(*words)
@@ -105,12 +105,12 @@ def test_an_image_for_each_release_is_built_once_and_tested(played):
     assert len(played.builds) == 2
     assert "images that were built for hotplate test --release" in played.cache()
     played.cache("clean", "--all")
-    # Nothing but the groups is different, and nothing is kept.
+    # Only the groups differ, and no image is kept.
     assert played.run(*words, "--group", "puppet,script", "-q").returncode == 1
     assert played.builds[2:] == ["bookworm puppet,script", "trixie puppet,script"]
 
 
-def test_they_are_rows_of_the_table_beside_images(played):
+def test_releases_are_rows_beside_images(played):
     (name,) = played.images(web="pass")
     words = ("--release", "bookworm", "--datasource", "openstack,ec2", "-t", "t.yaml")
     done = played.run(name, *words, "--json", "v.json")
@@ -121,7 +121,7 @@ def test_they_are_rows_of_the_table_beside_images(played):
     ]
 
 
-def test_a_run_file_names_them_and_the_command_line_takes_its_place(played):
+def test_releases_of_a_run_file_are_overridden_by_the_command_line(played):
     played.images(web="pass")
     text = "images: web.raw\nreleases: [bookworm, trixie]\ntemplates: t.yaml\n"
     (played.folder / "m.yaml").write_text(text)
@@ -138,7 +138,7 @@ def test_a_run_file_names_them_and_the_command_line_takes_its_place(played):
     assert (empty.returncode, '"releases" is empty' in empty.stderr) == (2, True)
 
 
-def test_all_that_is_in_the_way_is_said_before_the_first_is_built(played):
+def test_obstacles_are_reported_before_the_first_build(played):
     done = played.run("--release", "bookworm,trixy", "--group", "cobol", "-t", "t.yaml")
     assert done.returncode == 2
     assert "2 things are in the way of the builds:" in done.stderr
@@ -146,7 +146,7 @@ def test_all_that_is_in_the_way_is_said_before_the_first_is_built(played):
     assert played.builds == []
 
 
-def test_a_build_that_fails_is_quoted_and_the_others_are_kept(played):
+def test_failed_build_is_quoted_and_the_others_are_kept(played):
     played.words(trixie="break")
     words = ("--release", "bookworm,trixie", "-t", "t.yaml")
     done = played.run(*words, "--json", "v.json")
@@ -160,7 +160,7 @@ def test_a_build_that_fails_is_quoted_and_the_others_are_kept(played):
     assert played.builds == ["bookworm script", "trixie script", "trixie script"]
 
 
-def test_a_signal_ends_a_build(played):
+def test_signal_ends_a_build(played):
     played.words(bookworm="wait")
     process = played.start("--release", "bookworm", "-t", "t.yaml")
     wait_until(lambda: played.builds)
@@ -171,7 +171,7 @@ def test_a_signal_ends_a_build(played):
     assert played.run("--release", "bookworm", "-t", "t.yaml").returncode == 0
 
 
-def test_a_stream_of_verdicts_has_nothing_of_the_builds(played):
+def test_verdict_stream_excludes_build_output(played):
     done = played.run("--release", "bookworm,trixie", "-t", "t.yaml", "--json", "-")
     assert done.returncode == 0, done
     cases = [json.loads(line)["case"] for line in done.stdout.splitlines()]
@@ -179,7 +179,7 @@ def test_a_stream_of_verdicts_has_nothing_of_the_builds(played):
     assert "building an image of trixie" in done.stderr
 
 
-def test_they_are_built_here_and_sent_to_workers(played):
+def test_release_images_are_built_here_and_sent_to_workers(played):
     with cluster(played.folder) as on:
         on.start_worker("only")
         words = ("--release", "bookworm,trixie", "--on", on.address, "--json", "v.json")
@@ -193,7 +193,7 @@ def test_they_are_built_here_and_sent_to_workers(played):
         assert [*played.folder.glob(f"cache-only/images/*/{name}")]
 
 
-# -- what is asked for ---------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------
 
 
 def asked(*words: str, releases: tuple[str, ...] = ("trixie",)) -> BuildRequest:
@@ -210,7 +210,7 @@ def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_settings")
-def test_what_is_asked_for_is_what_build_would_be():
+def test_request_equals_that_of_build():
     request = asked()
     assert (request.release, request.groups) == ("trixie", ("script",))
     assert (request.firmware, request.image_type, request.arch) == (Starts.BIOS, "qcow2", "amd64")
@@ -226,7 +226,7 @@ def test_what_is_asked_for_is_what_build_would_be():
 
 
 @pytest.mark.usefixtures("_no_settings")
-def test_the_firmware_that_starts_it(monkeypatch):
+def test_firmware_option_sets_the_firmware_of_the_build(monkeypatch):
     assert asked("--firmware", "uefi").firmware is Starts.UEFI
     assert asked("--firmware", "auto,uefi").firmware is Starts.UEFI
     assert asked("--firmware", "auto,bios").firmware is Starts.BIOS
@@ -254,7 +254,7 @@ def test_the_firmware_that_starts_it(monkeypatch):
         (["--os-cloud", "a", "--clean", "--release", "trixie"], "--clean tests nothing"),
     ],
 )
-def test_words_that_make_no_sense(words, problem, tmp_path, capsys):
+def test_conflicting_release_options_are_refused(words, problem, tmp_path, capsys):
     (tmp_path / "web.raw").write_text("")
     (tmp_path / "t.yaml").write_text(TEMPLATE)
     try:

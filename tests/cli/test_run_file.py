@@ -1,4 +1,4 @@
-"""A run file: what it names, and what is said of what it cannot name."""
+"""A run file: its content, and the messages about invalid content."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def cases_of(folder: Path, text: str, *words: str):
     return named.named(cli._parser(["test"]).parse_args(line))
 
 
-def test_a_whole_one(folder):
-    """All names are relative to the file, wherever the command runs."""
+def test_complete_run_file_makes_all_cases(folder):
+    """All names are relative to the file, regardless of the working directory."""
     table = cases_of(folder, WHOLE)
     assert len(table) == 3 * 2 * 2
     assert table[0].name == "web.raw small.yaml openstack"
@@ -59,7 +59,7 @@ def test_a_whole_one(folder):
     assert loaded.expect({"port": "81"}) == ['output "port" is "81"; expected "80"']
 
 
-def test_the_command_line_takes_the_place_of_what_is_in_it(folder):
+def test_command_line_overrides_the_run_file(folder):
     other = folder / "other.yaml"
     other.write_text(TEMPLATE)
     words = (str(folder / "web.raw"), "-t", str(other), "--datasource", "nocloud", "-P", "a=b")
@@ -99,18 +99,18 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "problem"), WRONG)
-def test_what_is_wrong_in_it_is_told_with_its_line(folder, text, problem):
+def test_run_file_error_has_its_line(folder, text, problem):
     with pytest.raises(UsageError) as caught:
         cases_of(folder, text)
     assert caught.value.message.startswith(problem.format(file=folder / "matrix.yaml"))
 
 
-def test_a_file_that_is_not_there():
+def test_missing_run_file_is_refused():
     with pytest.raises(UsageError, match="cannot be read"):
         run_file.read(Path("/gone.yaml"))
 
 
-def test_a_command_runs_it(tmp_path):
+def test_command_runs_a_run_file(tmp_path):
     played = Played(tmp_path)
     images = played.images(good="pass", bad="fail")
     (tmp_path / "matrix.yaml").write_text(f"images: [{images[0]}, {images[1]}]\n")

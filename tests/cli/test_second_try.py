@@ -1,4 +1,4 @@
-"""A lost machine is tried once more, and the verdict says so."""
+"""A lost machine is retried once, and the verdict reports it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def verdict(outcome: Outcome, *reasons: str) -> Verdict:
     )
 
 
-def test_a_second_try_that_passes_has_passed_and_tells_of_the_first():
+def test_passed_second_try_passes_and_reports_the_first():
     final = after_losses(verdict(Outcome.PASSED), ["QEMU was killed"])
     assert final.passed
     assert final.exit_status == 0
@@ -30,13 +30,13 @@ def test_a_second_try_that_passes_has_passed_and_tells_of_the_first():
     assert text.splitlines()[-1] == "PASSED"
 
 
-def test_a_second_try_that_fails_fails():
+def test_failed_second_try_fails():
     final = after_losses(verdict(Outcome.FAILED, "Heat says CREATE_FAILED"), ["QEMU was killed"])
     assert final.exit_status == 1
     assert len(final.reasons) == 2
 
 
-def test_each_of_several_losses_is_told():
+def test_each_loss_is_reported():
     final = after_losses(verdict(Outcome.LOST, "it went away"), ["a panic of QEMU", "killed"])
     assert final.exit_status == 4
     assert final.reasons[1:] == ("a second try lost its machine: killed", "it went away")

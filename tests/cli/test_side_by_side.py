@@ -1,4 +1,4 @@
-"""Cases side by side, a process each: what is shown, what is left, and how they end."""
+"""Cases side by side, a process each: output, artifacts, and ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def left_in(folder: str | Path) -> dict[str, object]:
     return document
 
 
-def test_a_fault_of_one_case_takes_no_other_with_it(played):
+def test_fault_of_one_case_does_not_affect_others(played):
     images = played.images(good="pass", dead="die", bad="fail", fine="pass")
     done = played.run(*images, "-j", "2", "--json", "v.json", "--junit", "j.xml")
     assert done.returncode == 4, done
@@ -64,7 +64,7 @@ def test_a_fault_of_one_case_takes_no_other_with_it(played):
     assert len({pid for name in ("good", "dead", "bad", "fine") for pid in played.tries(name)}) == 5
 
 
-def test_a_disk_that_is_full_ends_what_cannot_begin_and_nothing_else(monkeypatch):
+def test_full_disk_ends_only_cases_that_cannot_start(monkeypatch):
     def full(**_: object) -> tuple[int, str]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -82,7 +82,7 @@ def test_a_disk_that_is_full_ends_what_cannot_begin_and_nothing_else(monkeypatch
     assert [each.verdict.outcome for each in ends] == [Outcome.HOST, Outcome.HOST]
 
 
-def test_a_lost_machine_is_tried_again_at_most_so_often(played):
+def test_retries_of_a_lost_machine_are_limited(played):
     images = played.images(late="lost 2", never="lost 9")
     done = played.run(*images, "-j", "2", "--retry-lost", "2", "--json", "v.json")
     assert done.returncode == 4
@@ -102,7 +102,7 @@ def test_a_lost_machine_is_tried_again_at_most_so_often(played):
     assert "late.raw: the machine was lost, which says nothing about the image" in done.stdout
 
 
-def test_verdicts_are_a_stream_of_lines(played):
+def test_verdicts_are_streamed_as_lines(played):
     process = played.start(*played.images(one="wait", good="pass"), "-j", "2", "--json", "-")
     first = json.loads(process.stdout.readline())
     assert (first["case"], first["outcome"]) == ("good.raw", "passed")
@@ -116,7 +116,7 @@ def test_verdicts_are_a_stream_of_lines(played):
     assert err.splitlines()[-1].startswith("1 of 2 images passed; ")
 
 
-def test_after_a_failure_no_other_is_begun_if_so_wanted(played):
+def test_fail_fast_starts_no_case_after_a_failure(played):
     images = played.images(first="fail", second="fail", third="pass")
     done = played.run(*images, "-j", "2", "--fail-fast", "--json", "v.json")
     assert done.returncode == 1
@@ -125,7 +125,7 @@ def test_after_a_failure_no_other_is_begun_if_so_wanted(played):
     assert done.stdout.splitlines()[-1].startswith("0 of 3 images passed; ")
 
 
-def test_one_at_a_time_they_run_in_the_command_itself(played):
+def test_single_job_runs_cases_in_the_command_itself(played):
     images = played.images(good="pass", bad="fail")
     process = played.start(*images, "-j", "1", "--json", "v.json", "-q")
     out, err = process.communicate(timeout=played_cases.SECONDS)
@@ -135,7 +135,7 @@ def test_one_at_a_time_they_run_in_the_command_itself(played):
     assert "case: bad.raw" in out
 
 
-def test_after_a_usage_error_no_other_is_begun(played):
+def test_usage_error_starts_no_further_case(played):
     images = played.images(first="usage", second="usage", third="pass")
     done = played.run(*images, "-j", "2", "--json", "v.json")
     assert done.returncode == 2
@@ -146,7 +146,7 @@ def test_after_a_usage_error_no_other_is_begun(played):
 @pytest.mark.parametrize(
     ("number", "closed"), [(signal.SIGINT, False), (signal.SIGHUP, True)], ids=str
 )
-def test_a_signal_ends_all_of_them(played, number, closed):
+def test_signal_ends_all_cases(played, number, closed):
     images = played.images(good="pass", one="wait", two="wait", three="wait")
     process = played.start(*images, "-j", "2", "--json", "v.json", "--junit", "j.xml")
     if closed:
@@ -171,7 +171,7 @@ def test_a_signal_ends_all_of_them(played, number, closed):
     assert played.tries("three") == []
 
 
-def test_none_outlives_the_command(played):
+def test_no_case_outlives_the_command(played):
     process = played.start(*played.images(one="wait", two="wait"), "-j", "2")
     wait_until(lambda: played.tries("one") and played.tries("two"))
     process.kill()
@@ -187,7 +187,7 @@ def test_none_outlives_the_command(played):
         (("-j", "2", "--keep"), "--keep and --pause-on-fail wait for you at each case"),
     ],
 )
-def test_what_makes_no_sense_is_refused(played, monkeypatch, capsys, words, problem):
+def test_invalid_options_are_refused(played, monkeypatch, capsys, words, problem):
     monkeypatch.chdir(played.folder)
     assert cli.main(["test", *played.images(one="pass", two="pass"), *words]) == 2
     assert problem in capsys.readouterr().err
@@ -198,7 +198,7 @@ def test_what_makes_no_sense_is_refused(played, monkeypatch, capsys, words, prob
     ("cases", "cores", "mib", "expected"),
     [(8, 4, 64_000, 4), (3, 4, 64_000, 3), (8, 4, 4_500, 2), (8, 4, 1_000, 1), (8, 1, 64_000, 1)],
 )
-def test_so_many_as_processors_and_memory_allow(monkeypatch, cases, cores, mib, expected):
+def test_jobs_are_limited_by_processors_and_memory(monkeypatch, cases, cores, mib, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     monkeypatch.setattr(admission, "host_mib", lambda: mib)
     jobs, why = side_by_side.how_many(cases, Settings())

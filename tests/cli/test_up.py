@@ -1,4 +1,4 @@
-"""``hotplate up`` and ``down``: one session by its real command line, without a machine."""
+"""``hotplate up`` and ``down``: a session by its real command line, without a machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def hotplate(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 class Session:
-    """A ``hotplate up`` that runs."""
+    """A running ``hotplate up``."""
 
     def __init__(self, image: Path, directory: Path, *words: object) -> None:
         self.directory = directory
@@ -57,7 +57,7 @@ class Session:
         return self.wait_for("hotplate down")
 
     def wait_for(self, beginning: str) -> Session:
-        """Until a line has been printed that begins so."""
+        """Wait for an output line with that beginning."""
         if f"\n{beginning}" in f"\n{self.output}":
             return self
         for line in self.process.stdout:
@@ -106,14 +106,14 @@ def openstack(session, tmp_path_factory):
         yield command
 
 
-def test_it_says_how_to_reach_it(session):
+def test_up_prints_how_to_reach_it(session):
     config = session.directory / "clouds.yaml"
     assert f"export OS_CLIENT_CONFIG_FILE={config} OS_CLOUD=hotplate\n" in session.output
     assert f"hotplate down --directory {session.directory}\n" in session.output
 
 
-def test_a_shell_reads_how_to_reach_it(session):
-    """The openstack command, and by a proxy the addresses that Heat hands to guests."""
+def test_environment_file_sets_up_a_shell(session):
+    """The openstack command, and by a proxy the addresses that Heat gives to guests."""
     environment = session.directory / "environment"
     assert f". {environment}  " in session.output
     ask = "curl -s http://169.254.169.254:8004/ | grep -o versions; curl -s http://169.254.169.254/"
@@ -123,13 +123,13 @@ def test_a_shell_reads_how_to_reach_it(session):
     assert done.stdout.startswith("versions\nThe metadata service answers guests alone"), done
 
 
-def test_nobody_else_can_read_what_it_writes(session):
+def test_session_files_are_private(session):
     assert stat.S_IMODE(session.directory.stat().st_mode) == 0o700
     for name in ("clouds.yaml", "environment", "ssh-key", "ssh-config", "control", "session.json"):
         assert stat.S_IMODE((session.directory / name).stat().st_mode) == 0o600, name
 
 
-def test_a_stack_by_the_openstack_command(openstack, template):
+def test_openstack_command_manages_a_stack(openstack, template):
     wait = ("--wait", "--poll", "1")
     made = openstack("stack", "create", "-t", str(template), *wait, "mine", "-f", "json")
     assert made["stack_status"] == "CREATE_COMPLETE"
@@ -145,7 +145,7 @@ def test_a_stack_by_the_openstack_command(openstack, template):
     assert "not found" in openstack("stack", "show", "mine", status=1)
 
 
-def test_a_stack_waits_at_a_hook(openstack, template, tmp_path):
+def test_stack_waits_at_a_hook(openstack, template, tmp_path):
     environment = tmp_path / "env.yaml"
     environment.write_text("resource_registry: {resources: {value: {hooks: pre-create}}}\n")
     openstack("stack", "create", "-t", str(template), "-e", str(environment), "hooked")
@@ -155,7 +155,7 @@ def test_a_stack_waits_at_a_hook(openstack, template, tmp_path):
     openstack("stack", "delete", "--yes", "--wait", "hooked")
 
 
-def test_a_deployment_by_the_openstack_command(openstack, tmp_path):
+def test_openstack_command_makes_a_deployment(openstack, tmp_path):
     script = tmp_path / "script.sh"
     script.write_text("#!/bin/sh\necho hello\n")
     made = openstack(
@@ -173,7 +173,7 @@ def test_a_deployment_by_the_openstack_command(openstack, tmp_path):
     assert deployed["id"] in {each["id"] for each in listed}
 
 
-def test_a_second_one_in_the_same_directory_is_refused(session, disk):
+def test_second_session_in_a_directory_is_refused(session, disk):
     done = hotplate("up", disk, "--directory", session.directory)
     assert done.returncode == 2
     assert f'a session already runs in "{session.directory}"' in done.stderr
@@ -181,7 +181,7 @@ def test_a_second_one_in_the_same_directory_is_refused(session, disk):
 
 
 @pytest.mark.parametrize("verb", ["ssh", "shell", "monitor"])
-def test_there_is_no_server_to_log_into(session, verb):
+def test_unknown_server_is_a_usage_error(session, verb):
     done = hotplate(verb, "--directory", session.directory, "web")
     if verb != "ssh":
         done = hotplate(verb, "--directory", session.directory, "web", "true")
@@ -191,7 +191,7 @@ def test_there_is_no_server_to_log_into(session, verb):
 
 
 @pytest.mark.tool("qemu-system-x86_64")
-def test_qemus_monitor_answers_for_a_server(session, openstack, tmp_path):
+def test_qemu_monitor_answers_for_a_server(session, openstack, tmp_path):
     server = {"type": "OS::Nova::Server", "properties": {"image": "any", "flavor": "m1.small"}}
     template = tmp_path / "server.yaml"
     resources = {"web": server | {"properties": {"name": "web", **server["properties"]}}}
@@ -214,8 +214,8 @@ def test_qemus_monitor_answers_for_a_server(session, openstack, tmp_path):
 
 
 @pytest.mark.tool("qemu-system-x86_64")
-def test_a_server_by_the_openstack_command(session, openstack, tmp_path):
-    """As people type it: no Heat, a network of its own, a machine that is really switched."""
+def test_openstack_command_manages_a_server(session, openstack, tmp_path):
+    """As users do: no Heat, a network of its own, a machine that is really started."""
     (image,) = openstack("image", "list", "-f", "json")
     openstack("network", "create", "private", "-f", "json")
     subnet = ("--network", "private", "--subnet-range", "10.20.0.0/24", "private-subnet")
@@ -227,7 +227,7 @@ def test_a_server_by_the_openstack_command(session, openstack, tmp_path):
         *("--wait", "by-hand", "-f", "json"),
     )
     assert (made["status"], made["addresses"]) == ("ACTIVE", {"private": ["10.20.0.2"]})
-    # By its address too, as "openstack server ssh" has ssh ask for it.
+    # By its address too, which "openstack server ssh" passes to ssh.
     done = hotplate("monitor", "--directory", session.directory, "10.20.0.2", "info status")
     assert (done.returncode, done.stdout) == (0, "VM status: running\n"), done.stderr
     openstack("server", "reboot", "--hard", "--wait", "by-hand")
@@ -235,14 +235,14 @@ def test_a_server_by_the_openstack_command(session, openstack, tmp_path):
     assert console.count("Booting from Hard Disk") == 2
     openstack("server", "delete", "--wait", "by-hand")
     assert openstack("server", "list", "-f", "json") == []
-    # By its id it tells what was done to it, also after its end.
+    # By its id its actions are listed, even after its deletion.
     version = ("--os-compute-api-version", "2.21")
     events = openstack(*version, "server", "event", "list", made["id"], "-f", "json")
     assert [each["Action"] for each in events] == ["delete", "reboot", "create"]
 
 
 @pytest.mark.tool("qemu-system-x86_64")
-def test_a_stack_with_a_server_is_handed_on(openstack, tmp_path):
+def test_stack_with_a_server_is_adopted(openstack, tmp_path):
     template = tmp_path / "server.yaml"
     properties = {"name": "kept", "image": "any", "flavor": "m1.small"}
     resources = {"web": {"type": "OS::Nova::Server", "properties": properties}}
@@ -264,14 +264,14 @@ def test_a_stack_with_a_server_is_handed_on(openstack, tmp_path):
     assert openstack("server", "list", "-f", "json") == []
 
 
-def test_a_request_that_makes_no_sense_is_answered(session):
+def test_unknown_request_is_answered(session):
     directory = SessionDirectory(session.directory)
     for ask in ("nonsense", ""):
         with pytest.raises(Exception, match="does not know"), directory.asked(ask):
             pass
 
 
-def test_down_ends_it_and_nothing_is_left(disk, tmp_path):
+def test_down_ends_the_session_without_leftovers(disk, tmp_path):
     with up(disk, tmp_path / "up") as session:
         done = hotplate("down", "--directory", tmp_path / "up")
         assert (done.returncode, done.stdout) == (0, "ended; nothing was kept\n")
@@ -282,7 +282,7 @@ def test_down_ends_it_and_nothing_is_left(disk, tmp_path):
     assert f'no session runs in "{tmp_path / "up"}"' in done.stderr
 
 
-def test_a_stack_that_heat_is_at_work_on_is_named_when_it_is_kept(disk, tmp_path):
+def test_stack_in_progress_is_named_when_it_is_kept(disk, tmp_path):
     handle = {"type": "OS::Heat::WaitConditionHandle"}
     condition = {"handle": {"get_resource": "handle"}, "timeout": 600}
     resources = {
@@ -309,7 +309,7 @@ def test_a_stack_that_heat_is_at_work_on_is_named_when_it_is_kept(disk, tmp_path
         assert "the engine went down" in shown["stack_status_reason"]
 
 
-def test_what_is_kept_is_there_again(disk, tmp_path, template):
+def test_kept_session_is_resumed(disk, tmp_path, template):
     directory = tmp_path / "a directory with a long name, longer than a socket's address" / "up"
     with up(disk, directory, "-t", template, "-P", "word=kept", "--keep") as session:
         session.process.send_signal(signal.SIGTERM)
@@ -336,7 +336,7 @@ def test_what_is_kept_is_there_again(disk, tmp_path, template):
     assert "is of another image" in done.stderr
 
 
-def test_a_restored_server_goes_alone(disk, tmp_path, template):
+def test_restored_server_excludes_keep_and_template(disk, tmp_path, template):
     where = ("--directory", tmp_path / "up", "--restored")
     for words, sentence in (
         (("--keep",), "a restored server cannot be kept"),
@@ -348,7 +348,7 @@ def test_a_restored_server_goes_alone(disk, tmp_path, template):
     assert not (tmp_path / "up").exists()
 
 
-def test_one_that_was_killed_leaves_nothing_in_the_way(disk, tmp_path):
+def test_killed_session_does_not_block_the_next(disk, tmp_path):
     with up(disk, tmp_path / "up") as session:
         session.process.kill()
         session.end()
@@ -359,7 +359,7 @@ def test_one_that_was_killed_leaves_nothing_in_the_way(disk, tmp_path):
 
 
 def family(pid: int) -> dict[tuple[int, str], str]:
-    """The processes below one: (pid, time of start) -> the program's name (proc(5))."""
+    """Return the processes below one: (pid, time of start) -> the program's name (proc(5))."""
     parents, those = {}, {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -386,8 +386,8 @@ def alive(process: tuple[int, str]) -> bool:
 
 @pytest.mark.tool("qemu-system-x86_64")
 @pytest.mark.tool("dnsmasq")
-def test_a_kill_leaves_no_process_of_machines_on_a_network(disk, tmp_path):
-    """QEMU, the network's helper and dnsmasq end, and with them the namespaces they are in."""
+def test_killed_session_leaves_no_process_of_networked_machines(disk, tmp_path):
+    """QEMU, the network's helper and dnsmasq end, and with them their namespaces."""
     template = tmp_path / "two.yaml"
     machine = {
         "type": "OS::Nova::Server",
@@ -415,8 +415,8 @@ def test_a_kill_leaves_no_process_of_machines_on_a_network(disk, tmp_path):
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
 
-def test_one_that_was_killed_is_not_gone_on_with_unless_it_was_to_be_kept(disk, tmp_path, template):
-    """Its stack would stand in the way of another template, in silence."""
+def test_killed_session_is_resumed_only_with_keep(disk, tmp_path, template):
+    """Its stack would silently prevent another template."""
     words = ("-t", template, "-P", "word=old")
     for keep, expected in ((), False), (("--keep",), True):
         with up(disk, tmp_path / "up", *words, *keep) as session:
@@ -428,7 +428,7 @@ def test_one_that_was_killed_is_not_gone_on_with_unless_it_was_to_be_kept(disk, 
             hotplate("down", "--directory", tmp_path / "up")
 
 
-def test_a_mistake_does_not_cost_what_was_kept(disk, tmp_path, template):
+def test_mistake_does_not_lose_a_kept_session(disk, tmp_path, template):
     with up(disk, tmp_path / "up", "--keep"):
         assert hotplate("down", "--directory", tmp_path / "up").returncode == 0
     template.write_text("heat_template_version: 2018-08-31\nresources: {x: {type: No::Such}}\n")
@@ -438,7 +438,7 @@ def test_a_mistake_does_not_cost_what_was_kept(disk, tmp_path, template):
     assert (tmp_path / "up" / "cloud" / "heat.db").exists()
 
 
-def test_a_directory_of_somebody_else_is_left_alone(disk, tmp_path):
+def test_directory_with_other_files_is_left_alone(disk, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     done = hotplate("up", disk, "--directory", tmp_path)
     assert done.returncode == 2

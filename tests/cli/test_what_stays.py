@@ -1,4 +1,4 @@
-"""What a command leaves of a run, and what it says of a guest's words."""
+"""The files that a command leaves of a run, and the escaping of a guest's output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hotplate.verdict.verdict import Subject, Verdict
 
 
 def disks_after(folder, outcome, *words):
-    """The disks that are there when the run of an image has ended so."""
+    """Return the remaining disks after the run of an image has ended so."""
     args = cli._parser(["test"]).parse_args(["test", "web.qcow2", *words])
     case = CaseRun(args, Case("web.qcow2", args.images[0]), Interrupts())
     artifacts = Artifacts(folder, "web.qcow2")
@@ -52,7 +52,7 @@ def disks_after(folder, outcome, *words):
         (Outcome.LOST, [], 2),
     ],
 )
-def test_the_disks_of_a_run_that_passed_go(tmp_path, monkeypatch, outcome, words, disks):
+def test_disks_of_a_passed_run_are_removed(tmp_path, monkeypatch, outcome, words, disks):
     monkeypatch.chdir(tmp_path)
     assert disks_after(tmp_path / "artifacts", outcome, *words) == disks
 
@@ -102,16 +102,16 @@ HIDDEN = {
 
 
 def files_with(folder, text):
-    """The names of the files in a folder that hold a text."""
+    """Return the names of the files in a folder that contain a text."""
     files = [each for each in folder.rglob("*") if each.is_file()]
-    # The disk of a run that failed is documented to have what its guest was given.
+    # The disk of a failed run is documented to contain the guest's data.
     there = [each for each in files if PLAYED_DISK not in each.parts]
     assert there
     return {each.name for each in there if text.encode() in each.read_bytes()}
 
 
 def run_of(play, folder, guest, *words):
-    """The command on a played guest; returns the outcome and the run's folder."""
+    """Run the command on a played guest; return the outcome and the run's folder."""
     play.play_as(guest)
     (folder / "secret.yaml").write_text(yaml.safe_dump(HIDDEN))
     line = "test played.raw --patience 20 --limit 120 --memory 128 --accelerator tcg"
@@ -128,8 +128,8 @@ FAILING = {"deploy_status_code": 3, "deploy_stderr": f"{SECRET} is refused", "de
 
 
 @pytest.mark.parametrize("outcome", [Outcome.PASSED, Outcome.FAILED, Outcome.INTERRUPTED])
-def test_the_value_of_a_hidden_parameter_stays_nowhere(play, tmp_path, monkeypatch, outcome):
-    """Heat shows hidden parameters as stars too (heat.engine.parameters, HIDDEN)."""
+def test_value_of_a_hidden_parameter_is_nowhere(play, tmp_path, monkeypatch, outcome):
+    """Heat also shows hidden parameters as stars (heat.engine.parameters, HIDDEN)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
     judge = Trial.judge
@@ -154,7 +154,7 @@ def test_the_value_of_a_hidden_parameter_stays_nowhere(play, tmp_path, monkeypat
     assert [*folder.rglob("*.db*")] == []
 
 
-def test_the_databases_stay_with_keep(play, tmp_path, monkeypatch):
+def test_databases_are_kept_with_keep(play, tmp_path, monkeypatch):
     from hotplate.cli import case_run
 
     monkeypatch.chdir(tmp_path)
@@ -167,7 +167,7 @@ def test_the_databases_stay_with_keep(play, tmp_path, monkeypatch):
     assert "parameters.json" not in files_with(folder, SECRET)
 
 
-def test_the_databases_of_a_case_whose_process_died_go(tmp_path):
+def test_databases_of_a_killed_case_are_removed(tmp_path):
     played = Played(tmp_path)
     words = played.images(web="wait", db="pass")
     process = played.start(*words, "-j", "2", "--retry-lost", "0")
@@ -202,7 +202,7 @@ class TalkingUp:
         pass
 
 
-def test_up_lets_no_guest_write_on_the_terminal(tmp_path, monkeypatch, capsys):
+def test_up_escapes_the_output_of_guests(tmp_path, monkeypatch, capsys):
     from hotplate.image.inspect import Image
     from hotplate.session import up as sessions
 

@@ -1,7 +1,7 @@
-"""The wheel outside of a checkout: what a person gets from pip.
+"""The wheel outside a checkout, as a user gets it from pip.
 
-In each run of CI the wheel is installed alone, beside the packages that are here already. What is
-long gets these from the package index as well, into an environment that was empty.
+In each run of CI only the wheel is installed, beside the existing packages. The long tests also
+install its dependencies from the package index, into an empty environment.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
 
 
 def run(*words: str | Path, cwd: Path, seconds: float = 300) -> str:
-    """Run a program to its end with an environment of its own; return what it prints."""
+    """Run a program to its end with an environment of its own; return its output."""
     path = f"{Path(words[0]).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
     kept = {name: text for name, text in os.environ.items() if name.startswith("PIP_")}
-    # The directory of each test is its home, but for what was fetched once.
+    # Each test's directory is its home, except for files fetched only once.
     kept |= {"XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))}
     environ = {**kept, "PATH": path, "HOME": str(cwd), "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
@@ -44,20 +44,20 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def beside_what_is_here(directory: Path, wheel: Path) -> None:
-    """Install the wheel alone; what it depends on is where this Python has it."""
+    """Install only the wheel; its dependencies are those of this Python."""
     venv.create(directory, with_pip=False)
     run(*PIP, "--python", directory, "install", "-q", "--no-deps", wheel, cwd=directory)
     (packages,) = directory.glob("lib/python3*/site-packages")
     here = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
-    # A line of a .pth is a directory to import from; no .pth in there is read, so the checkout
-    # that is installed in there stays out.
+    # A line of a .pth file adds a directory to the import path; .pth files in that one are not
+    # read, so the checkout installed there stays out.
     (packages / "here.pth").write_text("\n".join(sorted(here)) + "\n")
 
 
 def with_all_it_needs(directory: Path, wheel: Path) -> None:
-    """Install the wheel and all that it depends on into an empty environment."""
+    """Install the wheel and all its dependencies into an empty environment."""
     venv.create(directory, with_pip=False)
-    # Compiling is a third of the time, and each module is imported a few times here at most.
+    # Compiling takes a third of the time, and each module is imported only a few times here.
     words = ("install", "-q", "--no-compile", "--prefer-binary", wheel)
     run(*PIP, "--python", directory, *words, cwd=directory, seconds=900)
 
@@ -75,7 +75,7 @@ def programs(
     tmp_path_factory: pytest.TempPathFactory,
     distributions: list[Path],
 ) -> Path:
-    """The programs of an environment that has the wheel."""
+    """The programs of an environment with the wheel."""
     directory = tmp_path_factory.mktemp("environment")
     request.param(directory, distributions[0])
     return directory / "bin"
@@ -87,13 +87,13 @@ def programs_below(directory: Path) -> Iterator[str]:
             yield str(path.relative_to(directory))
 
 
-def test_what_is_published_is_in_order(distributions: list[Path], tmp_path: Path):
+def test_distributions_pass_twine_check(distributions: list[Path], tmp_path: Path):
     assert [path.suffix for path in distributions] == [".whl", ".gz"]
     check = (sys.executable, "-m", "twine", "check", "--strict", *distributions)
     assert "WARNING" not in run(*check, cwd=tmp_path)
 
 
-def test_what_is_installed_is_whole(programs: Path, tmp_path: Path):
+def test_installed_wheel_is_complete(programs: Path, tmp_path: Path):
     hotplate = programs / "hotplate"
     assert run(hotplate, "--version", cwd=tmp_path).startswith("hotplate ")
     assert "NAME.manifest.json" in run(hotplate, "inspect", "--help", cwd=tmp_path)
@@ -109,12 +109,12 @@ def test_what_is_installed_is_whole(programs: Path, tmp_path: Path):
     assert "--pause-on-fail" in run(programs / "python", "-m", "pytest", "--help", cwd=tmp_path)
 
 
-def test_a_new_hook_outside_of_a_checkout(programs: Path, tmp_path: Path):
+def test_new_hook_works_outside_a_checkout(programs: Path, tmp_path: Path):
     hotplate = programs / "hotplate"
     run(hotplate, "hook", "new", "my-tool", "--lang", "sh", cwd=tmp_path)
     words = ["hook", "check", "--changes-in", tmp_path / "elements", "hooks/my_tool.sh"]
     if any(programs.parent.glob("lib/python3*/site-packages/here.pth")):
-        # The whole contract is held by the long one.
+        # The long test checks the whole contract.
         words += ["--line", "answer"]
     assert "0 failed" in run(hotplate, *words, cwd=tmp_path)
     (tmp_path / "config").write_text("echo hello\n")

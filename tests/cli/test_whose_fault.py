@@ -1,4 +1,4 @@
-"""Whose fault it is, by the real command: exit status, outcome, JUnit's kind, and what is left."""
+"""Outcomes by the real command: exit status, verdict, JUnit's kind, and artifacts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NAMELESS = {
 
 @dataclass
 class Command:
-    """``hotplate test`` on a disk that boots nothing, in a folder of its own."""
+    """``hotplate test`` on an unbootable disk, in a folder of its own."""
 
     folder: Path
 
@@ -55,7 +55,7 @@ class Command:
         (self.folder / "refused.yaml").write_text(yaml.safe_dump(REFUSED))
         (self.folder / "nameless.yaml").write_text(yaml.safe_dump(NAMELESS))
         (self.folder / "broken.yaml").write_text("resources: [")
-        # What an earlier run left: of none of it a word may stay.
+        # The files of an earlier run; none of their content may remain.
         (self.folder / "junit.xml").write_text("<stale/>")
         (self.folder / "verdict.json").write_text('"stale"')
 
@@ -75,7 +75,7 @@ class Command:
         ]
 
         def default_signals() -> None:
-            # Where the tests were started with & or nohup, SIGINT and SIGHUP are ignored.
+            # When the tests were started with & or nohup, SIGINT and SIGHUP are ignored.
             for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
 
@@ -179,7 +179,7 @@ from hotplate.testbed import qemu_compute
 qemu_compute.Machine = played_guest.PlayedMachine
 qemu_compute.wiring.choose = played_guest._choose
 """
-"""A guest that is played takes the place of QEMU's."""
+"""Replaces QEMU's guest by a played one."""
 
 SUBSCRIBER = """
 def see(self, event):
@@ -212,10 +212,11 @@ OURS = {
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_fault_of_ours_in_a_thread_is_no_verdict_on_the_image(command, name):
-    """At once: the guest, which does nothing wrong, would be waited for until the test's own end.
+def test_fault_in_a_thread_is_no_verdict_on_the_image(command, name):
+    """At once: the guest is not at fault, and would be waited for until the test's time limit.
 
-    A service that fails at one request ends nothing; the guest panics for it, and is not blamed.
+    A service that fails at one request ends nothing; the guest panics because of it, but is not
+    blamed.
     """
     plant, *parts = OURS[name]
     patience = str(SECONDS // 2)
@@ -231,19 +232,19 @@ def test_a_fault_of_ours_in_a_thread_is_no_verdict_on_the_image(command, name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_whose_fault(command, name):
+def test_cause_has_its_outcome_and_status(command, name):
     if name == "more memory than there is" and admission.most_mib() is None:
         pytest.skip("this host lets a process have more memory than there is")
     (words, shell, plant, environ), (status, outcome, kind, line) = CASES[name]
     done = command.end(command.start(*words, shell=shell, plant=plant, **environ))
     assert (done.status, done.verdict["outcome"], done.junit) == (status, outcome, kind), done
     assert done.verdict["exit_status"] == status
-    # The last line is the last line, whatever it holds.
+    # The last line is checked as a whole, whatever it contains.
     assert line in done.out.splitlines()[-1]
     assert ("Traceback" in done.err) == bool(plant)
 
 
-def test_a_folder_that_cannot_be_written(command):
+def test_unwritable_folder_is_a_host_error(command):
     words = ("tiny.raw", "--artifacts", "/proc/nope/artifacts")
     done = command.end(command.start(*words), last=False)
     assert (done.status, done.verdict["outcome"], done.junit) == (3, "host error", "error")
@@ -251,7 +252,7 @@ def test_a_folder_that_cannot_be_written(command):
 
 
 @pytest.mark.root
-def test_a_full_disk(command):
+def test_full_disk_is_a_host_error(command):
     disk = command.folder / "small"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "none", disk]
@@ -264,7 +265,7 @@ def test_a_full_disk(command):
     assert (done.status, done.verdict["outcome"], done.junit) == (3, "host error", "error"), done
 
 
-def test_results_that_cannot_be_written(command):
+def test_unwritable_results_are_a_host_error(command):
     process = command.start("tiny.raw", "--patience", "1", "--junit", "/dev/full")
     _, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 3
@@ -273,7 +274,7 @@ def test_results_that_cannot_be_written(command):
     assert Path("/dev/full").is_char_device()
 
 
-def test_a_reader_that_goes_changes_nothing(command):
+def test_closed_reader_does_not_change_the_result(command):
     process = command.start("tiny.raw", "--patience", "1")
     process.stdout.close()
     _, err = process.communicate(timeout=SECONDS)
@@ -283,7 +284,7 @@ def test_a_reader_that_goes_changes_nothing(command):
     assert (command.folder / "artifacts" / "last" / "report.html").exists()
 
 
-def test_the_second_image_is_tested_although_the_reader_has_gone(command):
+def test_second_image_is_tested_without_a_reader(command):
     tiny_disk.make(command.folder / "second.raw")
     process = command.start("tiny.raw", "second.raw", "--patience", "1")
     process.stdout.close()
@@ -296,7 +297,7 @@ def test_the_second_image_is_tested_although_the_reader_has_gone(command):
     assert {each["outcome"] for each in verdicts} == {"failed"}
 
 
-def test_a_name_that_is_no_utf8(command):
+def test_image_name_may_be_no_utf8(command):
     name = os.fsdecode(b"a\xff.raw")
     tiny_disk.make(command.folder / name)
     done = command.end(command.start(name, "--patience", "1"))
@@ -316,7 +317,7 @@ inspect._check_length = check
 
 
 def test_signal_ends_the_command_while_an_image_is_opened(command):
-    """Built-in cases open it before anything else, and one from others may take long to open."""
+    """Built-in cases open it before anything else, and a foreign image may take long to open."""
     image = command.folder / "web.qcow2"
     create = ["qemu-img", "create", "-q", "-f", "qcow2", image, "8M"]
     subprocess.run(create, check=True)
@@ -326,7 +327,7 @@ def test_signal_ends_the_command_while_an_image_is_opened(command):
 
 
 def machines_of(process: subprocess.Popen[str]) -> list[int]:
-    """The QEMUs of a command: children of its keepers."""
+    """Return the QEMU processes of a command: children of its keepers."""
 
     def children(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
@@ -352,13 +353,13 @@ def waited(what: Callable[[], object], process: subprocess.Popen[str]) -> Iterat
         yield
 
 
-def test_a_machine_that_is_killed_twice_is_lost(command):
+def test_machine_killed_twice_is_lost(command):
     process = command.start("tiny.raw", "--patience", "120")
     killed: set[int] = set()
     while len(killed) < 2:
         for _ in waited(lambda: set(machines_of(process)) - killed, process):
             pass
-        # It has to have started: a QEMU that does not is the host's fault.
+        # It must have started: a QEMU that does not start is a host error.
         time.sleep(5)
         for pid in set(machines_of(process)) - killed:
             os.kill(pid, signal.SIGKILL)
@@ -370,7 +371,7 @@ def test_a_machine_that_is_killed_twice_is_lost(command):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
 @pytest.mark.parametrize("seed", range(2))
-def test_a_signal_at_any_moment_leaves_a_verdict(command, number, seed):
+def test_signal_at_any_moment_leaves_a_verdict(command, number, seed):
     chance = random.Random(f"{number}{seed}")
     process = command.start("tiny.raw", "--patience", "300")
     for _ in waited((command.folder / "artifacts" / "last").exists, process):
@@ -400,14 +401,14 @@ sys.meta_path.insert(0, Finder())
 """
 
 
-def test_a_signal_in_the_midst_of_an_import_leaves_a_verdict(command):
-    """PyYAML cannot be imported again when its own import was ended."""
+def test_signal_during_an_import_leaves_a_verdict(command):
+    """PyYAML cannot be imported again when its own import was interrupted."""
     done = command.end(command.start("tiny.raw", plant=AN_IMPORT_THAT_IS_ENDED))
     assert done.status == 128 + signal.SIGTERM, done
     assert (done.verdict["outcome"], done.junit) == ("interrupted", "error"), done
 
 
-def test_a_run_that_is_killed_has_reported_that_it_did_not_end(command):
+def test_killed_run_is_reported_as_interrupted(command):
     process = command.start("tiny.raw", "--patience", "300")
     for _ in waited((command.folder / "artifacts" / "last" / "verdict.json").exists, process):
         pass

@@ -1,4 +1,4 @@
-"""``hotplate worker``: what it declares, and when it does not begin or ends by itself."""
+"""``hotplate worker``: its resources, failed starts, and its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TCG = Settings(accelerator=AcceleratorChoice.TCG)
 
 
 def probed(monkeypatch: pytest.MonkeyPatch, **states: State) -> None:
-    """Let the probes see that, by the names of tools with ``_`` for ``-``."""
+    """Make the probes return these states, by the names of tools with ``_`` for ``-``."""
     names = {"qemu_system_x86_64": "qemu-system-x86_64", "uefi_x86_64": "UEFI x86_64"}
     findings = [
         Finding(names.get(name, name), Use.TEST, state, "is not installed")
@@ -28,7 +28,7 @@ def probed(monkeypatch: pytest.MonkeyPatch, **states: State) -> None:
     monkeypatch.setattr(host_probes, "wiring", lambda: iter(()))
 
 
-def test_it_declares_what_the_doctor_sees(monkeypatch):
+def test_worker_declares_the_findings_of_the_doctor(monkeypatch):
     probed(monkeypatch, qemu_system_x86_64=State.WORKS, uefi_x86_64=State.WORKS)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
     monkeypatch.setattr(admission, "host_mib", lambda: 10_000)
@@ -43,7 +43,7 @@ def test_it_declares_what_the_doctor_sees(monkeypatch):
     assert worker.resources_of(TCG, cores=1, memory_mib=2000)["MEMORY"] == 2000.0
 
 
-def test_a_host_that_can_run_no_guest_is_no_worker(monkeypatch):
+def test_host_that_can_run_no_guest_is_no_worker(monkeypatch):
     probed(monkeypatch, qemu_system_x86_64=State.FAILS)
     with pytest.raises(HostError) as caught:
         worker.resources_of(TCG)
@@ -60,12 +60,12 @@ def test_a_host_that_can_run_no_guest_is_no_worker(monkeypatch):
         (("tcp://127.0.0.1:9", "--cores", "0"), "--cores 0 is too small; expected at least 1"),
     ],
 )
-def test_what_makes_no_sense_is_refused(capsys, words, problem):
+def test_invalid_worker_options_are_refused(capsys, words, problem):
     assert cli.main(["worker", *words]) == 2
     assert problem in capsys.readouterr().err
 
 
-def test_it_ends_when_no_scheduler_answers(monkeypatch, capsys, tmp_path):
+def test_worker_ends_when_no_scheduler_answers(monkeypatch, capsys, tmp_path):
     probed(monkeypatch, qemu_system_x86_64=State.WORKS)
     monkeypatch.setenv("HOTPLATE_ACCELERATOR", "tcg")
     monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path))
