@@ -1,7 +1,7 @@
-"""hotplate: images that OpenStack Heat can configure, and the proof that they can be.
+"""hotplate: images that OpenStack Heat can configure, and tests that prove it.
 
-The package is the harness.  What goes into an image lies beside it, in ``elements/`` and
-``hooks/``, and shares no code with it.
+The package is the harness. The contents of images are beside it, in ``elements/`` and ``hooks/``,
+and share no code with it.
 """
 
 __version__ = "0.1.0"

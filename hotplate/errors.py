@@ -1,10 +1,9 @@
-"""What can go wrong, told apart by who has to act.
+"""Errors, sorted by who has to act.
 
-Whose fault it is decides the exit status (:class:`Outcome`): that of the image or the template
+The exit status (:class:`Outcome`) depends on whose fault it is: that of the image or the template
 under test (:class:`SubjectError`), of the command line (:class:`UsageError`), of the host
-(:class:`HostError`), or of nobody who could mend the image: the machine was lost
-(:class:`MachineLostError`), or the harness itself is at fault, which is any other exception and is
-shown with its traceback.
+(:class:`HostError`), or of neither: the machine was lost (:class:`MachineLostError`), or the
+harness itself is at fault, which is any other exception and is shown with its traceback.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from hotplate.text import clean
 
 
 class Outcome(StrEnum):
-    """How something ended, by who has to act; the value is what people and JSON read."""
+    """The result of something, by who has to act; the value is for people and JSON."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -33,7 +32,7 @@ class Outcome(StrEnum):
 
     @property
     def exit_status(self) -> int:
-        """What a command ends with; an interrupted one with 128 and the signal's number."""
+        """Return a command's exit status; an interrupted one ends with 128 plus the signal."""
         return _STATUS[self]
 
 
@@ -56,7 +55,7 @@ EXIT_STATUSES = {
     4: "the machine was lost, the run was given up, or hotplate is at fault: says nothing about "
     "the image",
 }
-"""The exit statuses for people; 128 + N beside them: interrupted by the signal N."""
+"""The exit statuses for people; besides these, 128 + N: interrupted by the signal N."""
 
 _REMEDIES = {
     errno.EMFILE: "ulimit -n 4096",
@@ -67,21 +66,21 @@ _REMEDIES = {
     errno.EROFS: "mount | grep -w ro",
     errno.EIO: "dmesg",
 }
-"""The errors of the operating system by which a host says that it has no more to give, and what
-shows more of it."""
+"""The operating system's errors that mean that the host is out of resources, each with a command
+that shows more about it."""
 
 
 class HotplateError(Exception):
     """A failure that is reported as one sentence, without a traceback.
 
-    :param message: a sentence that names the thing in quotes and says what was expected.
-    :param hint: what to do about it; where possible a command that can be pasted.
+    :param message: a sentence that names the thing in quotes, with the expected value.
+    :param hint: the remedy; where possible a command to paste.
     """
 
     outcome: ClassVar[Outcome] = Outcome.ERROR
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        # A sentence may quote what a guest, an image or a template said.
+        # A sentence may quote a guest, an image or a template.
         self.message = clean(message)
         self.hint = clean(hint)
         super().__init__(self.message)
@@ -91,7 +90,7 @@ class HotplateError(Exception):
 
     @property
     def exit_status(self) -> int:
-        """What a command ends with that this ended."""
+        """Return the exit status of a command that this error ended."""
         return self.outcome.exit_status
 
 
@@ -102,11 +101,11 @@ class SubjectError(HotplateError):
 
 
 class ImageError(SubjectError):
-    """The image cannot be used: not an image, truncated, nothing in it that boots."""
+    """The image cannot be used: it is no image, truncated, or not bootable."""
 
 
 class TemplateError(SubjectError):
-    """The template cannot be used: not YAML, refused by Heat, a file it names is missing."""
+    """The template cannot be used: not YAML, refused by Heat, or with a missing file."""
 
 
 class UsageError(HotplateError):
@@ -122,26 +121,26 @@ class HostError(HotplateError):
 
 
 class MachineLostError(HotplateError):
-    """The virtual machine went away or stopped answering; says nothing about the image.
+    """The virtual machine went away or stopped answering; this says nothing about the image.
 
-    A run that ends so may be tried once more.  Exit status 4.
+    A run that ends so may be retried. Exit status 4.
     """
 
     outcome = Outcome.LOST
 
 
 class WaitedTooLong(Exception):
-    """Something took longer than is waited for.
+    """Something took longer than its time limit.
 
-    Who waits for a guest says what that means; one that comes as far as the end of a command waited
-    for what this host does by itself (exit status 3).
+    Callers that wait for a guest translate it; uncaught, it means that the host was too slow (exit
+    status 3).
     """
 
 
 def error_of(outcome: Outcome, message: str, *, hint: str = "") -> HotplateError:
-    """Return the error that another process had and put into words.
+    """Return the error of another process, from its words.
 
-    :param outcome: whose fault it was there.
+    :param outcome: the outcome of that error there.
     """
     kinds = (SubjectError, UsageError, HostError, MachineLostError)
     kind = next((each for each in kinds if each.outcome is outcome), HotplateError)
@@ -149,7 +148,7 @@ def error_of(outcome: Outcome, message: str, *, hint: str = "") -> HotplateError
 
 
 class ThreadFault(Exception):
-    """A thread of hotplate's own failed while others relied on it; its cause is what it raised.
+    """A thread of hotplate's own failed while others relied on it; the cause is its exception.
 
     :ivar thread: its name.
     """
@@ -161,7 +160,7 @@ class ThreadFault(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked us to end.
+    """A signal asked this process to end.
 
     :ivar number: the signal's.
     """
@@ -172,10 +171,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """Whose fault an exception is, whatever layers it went through.
+    """Return the outcome of an exception, whatever layers it went through.
 
-    What names the host's exhaustion anywhere among its causes is the host's: a template that Heat
-    refuses because no file can be opened any more is a good template.
+    When any of its causes is an exhausted host, the fault is the host's: a template that Heat
+    refuses because no more files can be opened is a good template.
     """
     if isinstance(error, UsageError):
         return Outcome.USAGE
@@ -190,22 +189,22 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def is_unforeseen(error: BaseException) -> bool:
-    """Return True when it is shown with its traceback: nobody thought of it."""
+    """Return True when it is unforeseen, and so shown with its traceback."""
     return outcome_of(error) is Outcome.ERROR and not isinstance(error, HotplateError)
 
 
 def exhaustion(error: BaseException) -> bool:
-    """Return True for an error of the operating system that says that the host is full."""
+    """Return True for an operating system's error that means that the host is out of resources."""
     return _number(error) in _REMEDIES
 
 
 def remedy(error: BaseException) -> str:
-    """Return the command that shows more of an error by which the host says that it is full."""
+    """Return the command that shows more about an exhausted host, for its error."""
     return _REMEDIES.get(_number(error) or 0, "")
 
 
 def _number(error: BaseException) -> int | None:
-    """Return the operating system's error number behind an exception, SQLite's too."""
+    """Return the operating system's error number of an exception, SQLite's too."""
     if isinstance(error, sqlite3.Error):
         full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
         return errno.ENOSPC if full else None
@@ -213,7 +212,7 @@ def _number(error: BaseException) -> int | None:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and those behind it, as a traceback shows them."""
+    """Yield an exception and its causes, in the order of a traceback."""
     seen: set[int] = set()
     each: BaseException | None = error
     while each is not None and id(each) not in seen:
@@ -223,7 +222,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def sentence_of(error: BaseException) -> str:
-    """Return what an exception has to say to a person."""
+    """Return the message of an exception for people."""
     if isinstance(error, HotplateError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""The programs of this host that are run, and the Debian packages that have them."""
+"""The programs that hotplate runs on this host, and their Debian packages."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ PACKAGES = {
 
 
 def package_of(name: str) -> str:
-    """Return the Debian package of a program; its own name where none is known."""
+    """Return the Debian package of a program; its own name when none is known."""
     return PACKAGES.get(name, name)
 
 
 def find_tool(name: str, *, besides: str = "") -> str:
     """Return the path of a program.
 
-    :param besides: directories in which it may be as well, as in PATH.
+    :param besides: additional directories to search, as in PATH.
     :raises HostError: when it is not installed; the hint is the command that installs it.
     """
     path = shutil.which(name) or (shutil.which(name, path=besides) if besides else None)

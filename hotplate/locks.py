@@ -1,8 +1,8 @@
-"""Locks that the kernel gives back, whatever ends their owner.
+"""Locks that the kernel releases, however their owner ends.
 
-A directory is locked itself (flock(2)), so that no lock file is left beside it or removed under
-somebody who waits for it.  Who removes a directory holds it exclusively meanwhile; who gets a lock
-on one that was removed gets an error.
+A directory itself is locked (flock(2)), so that no lock file is left beside it, or removed while
+another process waits for it. The remover of a directory holds it exclusively meanwhile; a process
+that gets a lock on a removed directory gets an error.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TRIES = 100
-"""How often a directory is made again when it is removed at once, before that is an error."""
+"""How often a directory that is removed at once is made again, before that is an error."""
 
 
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
-"""What a file system says that knows no locks; on one nothing is held."""
+"""The errors of a file system without locks; there nothing is locked."""
 
 
 class InUse(Exception):
-    """Another process holds a lock that does not go with the one that was asked for."""
+    """Another process holds a conflicting lock."""
 
 
 @contextlib.contextmanager
 def shared(directory: Path, *, make: bool = False) -> Iterator[None]:
-    """Hold a directory with others; nobody has it exclusively meanwhile.
+    """Hold a directory together with others, while nobody holds it exclusively.
 
-    Waits for one who does.
+    Waits for an exclusive holder.
 
-    :param make: make it when it is not there, with its parents.
+    :param make: make it when it does not exist, with its parents.
     :raises OSError: when it cannot be made or opened.
-    :raises FileNotFoundError: when it is not there, or was removed while this waited.
+    :raises FileNotFoundError: when it does not exist, or was removed while this waited.
     """
     with _held(directory, fcntl.LOCK_SH, make=make):
         yield
@@ -45,9 +45,9 @@ def shared(directory: Path, *, make: bool = False) -> Iterator[None]:
 def exclusive(directory: Path, *, wait: bool = True, make: bool = False) -> Iterator[None]:
     """Hold a directory alone.
 
-    :param wait: for those who have it; without it they are an error.
-    :param make: as for :func:`shared`; what is made is private (0700).
-    :raises InUse: when somebody else has it and ``wait`` is false.
+    :param wait: wait for other holders; otherwise they are an error.
+    :param make: as for :func:`shared`; a new directory is private (0700).
+    :raises InUse: when another process holds it and ``wait`` is false.
     :raises OSError: as for :func:`shared`.
     """
     with _held(directory, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), make=make, mode=0o700):
@@ -64,7 +64,7 @@ def _held(directory: Path, operation: int, *, make: bool, mode: int = 0o777) -> 
                 held.enter_context(_locked(directory, operation))
                 break
             except (FileNotFoundError, FileExistsError):
-                # The latter is what mkdir makes of one that goes while it looks whether it is one.
+                # mkdir raises the latter for a directory that is removed while it checks for it.
                 if not left:
                     raise
         yield
@@ -79,7 +79,7 @@ def _locked(directory: Path, operation: int) -> Iterator[None]:
         except BlockingIOError:
             raise InUse(f'"{directory}" is in use') from None
         except OSError as error:
-            # A build there is worth more than the promise that no other does the same.
+            # A build on such a file system matters more than the exclusion of a second one.
             if error.errno not in NO_LOCKS:
                 raise
         # It may have been removed, and made again, between the two calls.
@@ -91,7 +91,7 @@ def _locked(directory: Path, operation: int) -> Iterator[None]:
 
 
 def has_holder(file: Path) -> bool:
-    """Whether a process holds a lock on a part of a file, as QEMU does on each disk that it uses.
+    """Return True when a process locks a part of a file, as QEMU does for each disk in use.
 
     Source: fcntl(2), ``F_OFD_GETLK``; QEMU's docs/system/images.rst, "Disk image file locking".
     """

@@ -1,4 +1,4 @@
-"""Where hotplate finds its own parts on the host."""
+"""The locations of hotplate's own parts on the host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hotplate.errors import HostError
 
 
 def _shared(name: str) -> Path:
-    """Return a directory that lies beside the package, or in share/hotplate when installed."""
+    """Return a directory beside the package, or in share/hotplate when installed."""
     checkout = Path(__file__).resolve().parent.parent / name
     if checkout.is_dir() and (checkout.parent / "pyproject.toml").is_file():
         return checkout
@@ -28,5 +28,5 @@ def elements_dir() -> Path:
 
 
 def hooks_dir() -> Path:
-    """Return the directory of hotplate's hooks, in which their library ``heat_config`` lies."""
+    """Return the directory of hotplate's hooks, which contains their library ``heat_config``."""
     return _shared("hooks")

@@ -1,7 +1,7 @@
 """The settings of a run: parsed once, frozen, and passed down.
 
 Each comes from the command line, else from the environment (``HOTPLATE_<NAME>``), else from
-``hotplate.toml`` in the current directory, else it has its default; where it came from is kept.
+``hotplate.toml`` in the current directory, else it has its default; its source is recorded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE = "hotplate.toml"
 
 
 class AcceleratorChoice(Enum):
-    """What runs the guest's instructions; AUTO believes KVM only after a probe has run on it."""
+    """The guest's accelerator; AUTO chooses KVM only after a probe has run on it."""
 
     AUTO = "auto"
     KVM = "kvm"
@@ -28,7 +28,7 @@ class AcceleratorChoice(Enum):
 
 
 class Arch(Enum):
-    """The guest's processor; AUTO asks the image's kernel or manifest."""
+    """The guest's processor; AUTO is that of the image's kernel or manifest."""
 
     AUTO = "auto"
     X86_64 = "x86_64"
@@ -36,7 +36,7 @@ class Arch(Enum):
 
 
 class WiringChoice(Enum):
-    """How the guest reaches the harness; AUTO tries them in this order."""
+    """The connection between guest and harness; AUTO tries them in this order."""
 
     AUTO = "auto"
     NAMESPACE = "namespace"
@@ -44,7 +44,7 @@ class WiringChoice(Enum):
 
 
 class FirmwareChoice(Enum):
-    """What starts the guest; AUTO takes UEFI only where there is no BIOS that could."""
+    """The guest's firmware; AUTO is UEFI only where BIOS cannot boot it."""
 
     AUTO = "auto"
     BIOS = "bios"
@@ -52,7 +52,7 @@ class FirmwareChoice(Enum):
 
 
 class Datasource(Enum):
-    """Where the guest finds its metadata, by the names that cloud-init gives them."""
+    """The guest's source of metadata, by cloud-init's names."""
 
     OPENSTACK = "openstack"
     EC2 = "ec2"
@@ -76,22 +76,22 @@ def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 @dataclass(frozen=True)
 class Settings:
-    """What can be set for a run.
+    """The settings of a run.
 
     :param artifacts: the directory in which each run gets a folder of its own.
-    :param cache: the directory of everything that can be made again; see :func:`cache_dir`.
-    :param memory: MiB of memory a guest has.
-    :param cpus: virtual processors a guest has; 0 for as many as suit the accelerator.
+    :param cache: the directory of everything that can be recreated; see :func:`cache_dir`.
+    :param memory: MiB of memory of a guest.
+    :param cpus: virtual processors of a guest; 0 for the accelerator's default number.
     :param patience: seconds without a line on the console, a request or a signal after which a
         guest is given up; that many times longer as the host is measured to be slow then.
-    :param limit: seconds after which a run is given up, whatever it shows, in the same way.
+    :param limit: seconds after which a run is given up despite progress, in the same way.
     :param display: give a guest a VGA adapter, whose picture is kept when it does not come up; the
         kernel's console on it costs boot time.
     :param append: more words for the kernel's command line, for images that have their kernel
         beside them.
-    :param strict: take what was noticed in a run that passed for a failure.
+    :param strict: count notices in a passed run as a failure.
     :param allow_backing: follow the names of backing files in an image out of its directory.
-    :param lift_limits: take requests that a real cloud refuses because they are too large.
+    :param lift_limits: accept requests that a real cloud refuses because they are too large.
     :param keep_runs: how many folders of earlier runs stay in ``artifacts``; 0 for all.
     :param keep: keep the stacks and disks of ``hotplate up`` when it ends.
     """
@@ -124,12 +124,12 @@ class Settings:
         environ: Mapping[str, str],
         directory: Path,
     ) -> Settings:
-        """Put the settings of a run together.
+        """Combine the settings of a run.
 
-        :param given: what the command line said, by field name; None means it said nothing.
+        :param given: the command line's values, by field name; None means not given.
         :param environ: the environment.
-        :param directory: where ``hotplate.toml`` may lie.
-        :raises UsageError: for a value that is not of the setting's kind; names its source.
+        :param directory: the directory that may contain ``hotplate.toml``.
+        :raises UsageError: for a value of the wrong kind; names its source.
         """
         file = directory / FILE
         in_file = _read(file)
@@ -171,7 +171,7 @@ def _read(file: Path) -> dict[str, object]:
 
 
 def _convert(name: str, default: Any, value: Any, source: str) -> Any:
-    """``value`` as the type of ``default``, or a sentence that says what was expected."""
+    """Return ``value`` as the type of ``default``, or raise an error with the expected type."""
     try:
         if isinstance(default, Enum):
             return value if isinstance(value, type(default)) else type(default)(str(value))
@@ -179,8 +179,8 @@ def _convert(name: str, default: Any, value: Any, source: str) -> Any:
             return _boolean(value)
         if isinstance(default, (int, float)):
             number = type(default)(value)
-            # Neither nan nor inf: a wait has to end. 0 is good where it is the default, which it
-            # is where it means "as many as suit" or "all".
+            # Neither nan nor inf: a wait has to end. 0 is valid where it is the default, and there
+            # means "as many as suit" or "all".
             if not 0 <= number < float("inf") or (number == 0 and default != 0):
                 raise ValueError
             return number

@@ -1,6 +1,6 @@
-"""One of several parts of what is to run, for CI systems that split it among their workers.
+"""One of several parts of a test run, for CI systems that split it among their workers.
 
-Which part something is in depends on its name alone: no worker has to know of another.
+The part of an item depends only on its name: no worker has to know of another.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Shard:
     >>> [Shard.parse(f"hash:{part}/2").has("web.qcow2") for part in (1, 2)]
     [False, True]
 
-    :param part: which one, from 1 on.
+    :param part: its number, from 1 on.
     """
 
     part: int
@@ -25,9 +25,9 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Return the shard that is meant by ``hash:M/N``.
+        """Return the shard of the form ``hash:M/N``.
 
-        :raises ValueError: when it is not of that form; says so.
+        :raises ValueError: when it is malformed; the message has the form.
         """
         match = re.fullmatch(r"hash:(\d+)/(\d+)", text)
         if not match or not 1 <= int(match[1]) <= int(match[2]):
@@ -35,7 +35,7 @@ class Shard:
         return cls(int(match[1]), int(match[2]))
 
     def has(self, name: str) -> bool:
-        """Whether what is called so is in this part."""
+        """Return True when the item of that name is in this part."""
         digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
         number = int.from_bytes(digest[:8], "big")
         return number % self.parts == self.part - 1

@@ -1,22 +1,22 @@
-"""The one cleaning of text that a guest, a template or an image may have written.
+"""Clean text that a guest, a template or an image may have written.
 
-Whatever people read (a terminal, pytest's output, a report, an error's sentence) passes
-:func:`clean`, so that nothing but the words gets there: no escape sequence that moves the cursor,
-sets a title or fills the clipboard (ECMA-48, xterm's ctlseqs), and no invisible character that
-makes a line read otherwise than it is (Unicode Technical Report 36, 3.5; CVE-2021-42574).
+All text for people (a terminal, pytest's output, a report, an error's sentence) passes
+:func:`clean`, which keeps only the words: no escape sequence that moves the cursor, sets a title
+or fills the clipboard (ECMA-48, xterm's ctlseqs), and no invisible character that makes a line
+read differently (Unicode Technical Report 36, 3.5; CVE-2021-42574).
 """
 
 from __future__ import annotations
 
 import re
 
-# CSI and OSC sequences, and the two-character escapes of ECMA-48.  What is left of others, or of
-# those that never end, is harmless text once the controls are gone.
+# CSI and OSC sequences, and the two-character escapes of ECMA-48. The rest of others, or of
+# unterminated ones, is harmless text without its control characters.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[=>@-Z\\-~]")
-# Controls of both sets but tab and line feed.
+# Controls of both sets except tab and line feed.
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f"
-# Unicode's format characters (category Cf: bidirectional controls, zero widths, tags), which show
-# nothing, and its separators of lines and paragraphs.
+# Unicode's format characters (category Cf: bidirectional controls, zero widths, tags), which are
+# invisible, and its separators of lines and paragraphs.
 _FORMATS = (
     "\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
@@ -40,12 +40,12 @@ def clean(text: str) -> str:
 
 
 def clean_line(text: str) -> str:
-    """Return text as one clean line: it cannot look as if it were two."""
+    """Return text as one clean line, which cannot look like two."""
     return " ".join(clean(text).split("\n"))
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return text with at most about ``limit`` characters; a longer one says how long it was."""
+    """Return text of at most about ``limit`` characters; a shortened one states the full length."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}... ({len(text)} characters)"
