@@ -184,7 +184,7 @@ def run_job(sent: bytes) -> bytes:
     :return: a :class:`~hotplate.cli.brought.Brought`, even when the case cannot be run.
     """
     worker = get_worker()
-    job: Job = pickle.loads(sent)  # noqa: S301 - who reaches a worker runs programs on it anyway
+    job: Job = pickle.loads(sent)  # noqa: S301 - anyone who reaches a worker can run programs on it anyway
     try:
         return _run(job, worker).to_bytes()
     except HotplateError as error:

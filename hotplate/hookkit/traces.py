@@ -100,7 +100,7 @@ def processes(scratch: Path) -> list[int]:
 
 
 def held_open(paths: set[str], scratch: Path) -> set[str]:
-    """Return those files that are open in a process of no run of the scratch directory."""
+    """Return those files that processes outside a scratch directory's runs have open."""
     own = set(processes(scratch)) if paths else set()
     held = set()
     for each in Path("/proc").iterdir() if paths else ():

@@ -169,7 +169,7 @@ class Access:
     def _deploy(self, server: Server, wanted: dict[str, Any]) -> tuple[object, list[int]]:
         """Deploy a config by Heat, and wait for its end; its stack is removed.
 
-        :param wanted: the fields of :class:`DeploymentSpec` without defaulted ones, and
+        :param wanted: the non-default fields of :class:`DeploymentSpec`, and
             ``timeout`` in seconds.
         :return: its status; as a file, JSON of ``reason`` and ``outputs``.
         :raises ImageError: when it has not ended in time.

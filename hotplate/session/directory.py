@@ -268,7 +268,7 @@ class SessionDirectory:
     def end(self, deadline: Deadline, *, keep: bool) -> bool:
         """Ask the session to end, and wait until it has.
 
-        :param keep: keep its state, whatever option it was started with.
+        :param keep: keep its state, regardless of its own option.
         :return: whether its state was kept.
         :raises DeadlineExceeded: when it still runs then.
         """

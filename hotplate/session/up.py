@@ -274,7 +274,7 @@ class Up:
                         f"does not go on with: in the next session it is {action}_FAILED"
                     )
 
-    # -- what is printed -------------------------------------------------------------------------
+    # -- output ----------------------------------------------------------------------------------
 
     def _tell(self, event: Event) -> None:
         if change := StackResource.of(event):

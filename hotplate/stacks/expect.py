@@ -254,7 +254,7 @@ def load(
 
     :param parameters: those of the command line, which go before those of the file.
     :param environments: those of the command line, behind those of the file.
-    :raises TemplateError: it, or a file that it names, cannot be used; says what and where.
+    :raises TemplateError: when it, or a file that it names, cannot be used; names the place.
     """
     document = documents.read(path)
     content = document.content
@@ -295,7 +295,7 @@ def parse(path: Path, document: Any) -> Expected:
     """Read the map below ``expect:``.
 
     :param path: for the sentences.
-    :raises UsageError: for what is not known or of the wrong kind; names the place.
+    :raises UsageError: for unknown keys and values of the wrong kind; names the place.
     """
     document = {} if document is None else document
     _keys(path, "expect", document, ("status", "outputs", *SECTIONS))
@@ -328,7 +328,7 @@ def _entry(path: Path, where: str, section: Section, value: object) -> Mapping[s
         )
     entry = dict(value)
     if section.one == "the file" and (ways := {k: entry.pop(k) for k in WAYS if k in entry}):
-        # {contains: hello} is said of what is in the file.
+        # {contains: hello} is about the content of the file.
         entry["content"] = ways
     _keys(path, where, entry, (*names, *(WAYS if section.one == "the file" else ())))
     for key, wanted in entry.items():

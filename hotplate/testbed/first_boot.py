@@ -35,7 +35,7 @@ LOOKS = 20
 """Attempts to catch the agent between two polls; on a busy host all may fail."""
 
 PANICS = ("kernel-panic", "timer-too-late")
-"""The console patterns of a panic that do not tell what the image lacks."""
+"""The console patterns of a panic that say nothing about missing parts of the image."""
 
 CONSOLE_LINES = 100
 """The number of last console lines that decide whether host or image caused a panic."""

@@ -137,7 +137,7 @@ class QemuCompute:
         self._lock = threading.Lock()
         events.subscribe(self._see)
 
-    # -- what Heat asks for -------------------------------------------------------------------
+    # -- requests of Heat ---------------------------------------------------------------------
 
     def boot(self, spec: ServerSpec, services: GuestServices) -> None:
         """Start a server on an overlay of the image."""

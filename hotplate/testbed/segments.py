@@ -24,7 +24,7 @@ from hotplate.network.segment import Port, Segment
 from hotplate.testbed.routers import RunningRouters
 
 MOST_INTERFACES = 8
-"""The highest number of ports of a server: QEMU starts with a fixed number of descriptors."""
+"""The highest number of ports of a server: QEMU can be handed few descriptors at its start."""
 
 
 class Segments:

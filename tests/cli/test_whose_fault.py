@@ -64,8 +64,8 @@ class Command:
     ) -> subprocess.Popen[str]:
         """Begin it.
 
-        :param shell: what sh does before it.
-        :param plant: Python that is run in its process before it.
+        :param shell: commands that sh runs before it.
+        :param plant: Python code that runs in its process before it.
         """
         program = f"{plant}\nimport sys\nfrom hotplate.cli import main\nsys.exit(main())"
         command = [

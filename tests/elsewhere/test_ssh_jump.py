@@ -169,7 +169,7 @@ def test_run_refused_by_a_jump_host_is_a_host_error(cloud, tmp_path):
     assert f'the jump host "{jump}" gives no way to ' in cloud.verdict()["reasons"][-1]
 
 
-# -- the program by itself -----------------------------------------------------------------------
+# -- the program alone ---------------------------------------------------------------------------
 
 
 def ended(command: str, *, jump: str = "jump") -> WayProgram:

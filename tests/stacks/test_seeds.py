@@ -34,7 +34,7 @@ def test_only_indentation_was_restored(restored, original):
     assert yaml.safe_load((SEEDS / restored).read_text())
 
 
-def test_the_quoted_snippet_is_in_its_template():
+def test_quoted_snippet_is_in_its_template():
     lines = bare(SEEDS / "puppet-deployment" / "original.txt")
     whole = bare(SEEDS / "puppet-deployment" / "template.yaml")
     start = whole.index(lines[0])

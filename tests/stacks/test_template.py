@@ -45,7 +45,7 @@ def test_unusable_template_error_is_one_sentence(tmp_path, content, message):
     assert "\n" not in caught.value.message
 
 
-def test_a_missing_environment_is_named(tmp_path):
+def test_missing_environment_is_named(tmp_path):
     with pytest.raises(UsageError, match=r"env\.yaml"):
         template.load(SAMPLE, environments=[tmp_path / "env.yaml"])
 
@@ -55,7 +55,7 @@ def test_parameters_are_split_into_name_and_value():
 
 
 @pytest.mark.parametrize("word", ["a", "=b", ""])
-def test_a_parameter_without_a_name_is_refused(word):
+def test_parameter_without_a_name_is_refused(word):
     with pytest.raises(UsageError, match="name=value"):
         template.parse_parameters([word])
 

@@ -209,7 +209,7 @@ def test_link_is_shaped_and_restored(cloud: Cloud, pair) -> None:
     ]
 
 
-def test_the_harness_connects_to_a_server(cloud: Cloud) -> None:
+def test_harness_connects_to_a_server(cloud: Cloud) -> None:
     cloud.run(DB, "(while :; do echo from db | nc -l -p 2200; done) >/dev/null 2>&1 & sleep 1")
     link = cloud.compute.servers[DB.id].machine.wiring
     with link.connect(2200, seconds=20) as connection:

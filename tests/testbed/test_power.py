@@ -88,7 +88,7 @@ def machine(compute: QemuCompute) -> Iterator[PlayedMachine]:
     compute.close()
 
 
-def test_pause_and_unpause(compute: QemuCompute, machine: PlayedMachine) -> None:
+def test_server_is_paused_and_unpaused(compute: QemuCompute, machine: PlayedMachine) -> None:
     compute.pause(ID)
     assert compute.status(ID) == ("PAUSED", "")
     compute.unpause(ID)
@@ -169,11 +169,11 @@ def test_lost_machine_during_a_reboot_is_an_error(
     assert compute.status(ID) == ("ERROR", "gone")
 
 
-def test_the_console(compute: QemuCompute, machine: PlayedMachine) -> None:
+def test_console_is_returned(compute: QemuCompute, machine: PlayedMachine) -> None:
     assert compute.console(ID) == "login:"
     assert compute.console("one that waits for memory") == ""
 
 
-def test_no_such_server(compute: QemuCompute) -> None:
+def test_unknown_server_is_refused(compute: QemuCompute) -> None:
     with pytest.raises(MachineLostError):
         compute.pause("nobody")
