@@ -27,7 +27,6 @@ HERE = {
     "hotplate.cloud.nova.network",
     "hotplate.elsewhere.console_text",
     "hotplate.elsewhere.marks",
-    "hotplate.events.classify",
     "hotplate.elsewhere.refusals",
     "hotplate.elsewhere.tree",
     "hotplate.hookkit.contract_configs",
