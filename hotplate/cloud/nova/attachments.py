@@ -1,8 +1,8 @@
 """Attach interfaces and volumes to servers.
 
-Interfaces are attached and detached, also on a stopped server; a server without ports keeps its one
-interface.  There are no volumes: requests for them get Nova's answers, so that a template which
-attaches volumes goes on.
+Interfaces can be attached and detached on running and stopped servers; a server without ports keeps
+its one interface.  There are no volumes: requests for them get Nova's answers, so that a template
+which attaches volumes goes on.
 """
 
 from __future__ import annotations

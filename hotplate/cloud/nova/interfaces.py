@@ -104,7 +104,7 @@ class RequestedNetwork:
 def own_link(server_id: str, requested: RequestedNetwork = RequestedNetwork()) -> Interface:
     """Return the interface of a server without ports: on the network of its own machine.
 
-    :param requested: the requested network, whose name the interface takes.
+    :param requested: the requested network, whose name and ids the interface shows.
     """
     address = PortAddress(GUEST_IP, NETWORK, LINK)
     port = ServerPort(

@@ -12,11 +12,11 @@ GUEST_IP = "169.254.169.15"
 
 
 LINK = "169.254.169.0/24"
-"""The subnet of that network."""
+"""The subnet of the network that each machine has of its own."""
 
 
 def host_name(name: str) -> str:
-    """Return a server's host name: its name as Nova's ``sanitize_hostname`` changes it.
+    """Return the host name that Nova's ``sanitize_hostname`` derives from a server's name.
 
     >>> host_name("My web_1")
     'my-web-1'

@@ -67,7 +67,7 @@ UNRECORDED = frozenset({"addSecurityGroup", "os-getConsoleOutput", "removeSecuri
 """Actions for which Nova records no instance action."""
 
 RECORDED_AS = {"os-start": "start", "os-stop": "stop", "forceDelete": "delete"}
-"""Names of instance actions that differ from the name of the action."""
+"""Name of an action -> name of its instance action, where they differ."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class ActionsApi:
         }
 
     def add_to(self, routes: Routes[Caller]) -> None:
-        """Add the route of server actions."""
+        """Add the routes of server actions and remote consoles."""
         routes.add("POST", "/servers/{id}/action", self._act)
         routes.add("POST", "/servers/{id}/remote-consoles", self._remote_console)
 

@@ -1,4 +1,4 @@
-"""Create servers over HTTP, one or several by a request."""
+"""Create servers over HTTP, one or several per request."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class CreateApi:
 
 
 def kept(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the notes of a request that creates, changes or rebuilds a server.
+    """Return the notes to store from a request that creates, changes or rebuilds a server.
 
     :return: fields of :class:`~hotplate.cloud.nova.server_records.Notes`.
     """

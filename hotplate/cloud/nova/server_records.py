@@ -1,4 +1,4 @@
-"""Nova's records of servers and key pairs, and its errors for missing servers."""
+"""Nova's records of servers and key pairs, and the errors for missing and refused servers."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def check_state(server_id: str, word: str, action: str, allowed: Sequence[str]) 
     if word in allowed:
         return
     machine, _, task = STATES.get(word, STATES["ERROR"])
-    # The machine is in the right state, so the task blocks the action.
+    # When the machine is in the right state, its task blocks the action.
     busy = task and machine in {STATES[each][0] for each in allowed}
     state = f"task_state {task}" if busy else f"vm_state {machine}"
     raise HttpError(409, f"Cannot '{action}' instance {server_id} while it is in {state}")

@@ -104,11 +104,11 @@ class Servers:
         self._closed = False
 
     def close(self) -> None:
-        """Ignore the outcome of detachments in progress, because the cloud ends."""
+        """Ignore failures of detachments in progress, because the cloud ends."""
         self._closed = True
 
     def check_size(self, spec: ServerSpec) -> None:
-        """Refuse user data or requests that a real Nova would refuse, with its messages.
+        """Refuse user data or a request that is too large for a real Nova, with its messages.
 
         :raises UserDataTooLargeError: with status 400 or 413.
         """

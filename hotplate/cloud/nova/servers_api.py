@@ -157,7 +157,7 @@ class ServersApi:
         return Answer(body={network: addresses[network]})
 
     def _password(self, request: Request, _caller: Caller) -> Answer:
-        """Return the password that the guest posted as metadata, encrypted with its key."""
+        """Return the password that the guest encrypted and posted to its metadata service."""
         return Answer(body={"password": self._servers.password(self.record(request).spec.id)})
 
     def _security_groups(self, request: Request, caller: Caller) -> Answer:

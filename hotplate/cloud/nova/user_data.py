@@ -17,7 +17,7 @@ from hotplate.events.kinds import UserDataParts
 
 CFN_INIT_DATA = "cfn-init-data"
 SOURCES = ("cfn", "heat", "request", "zaqar")
-"""The collectors of os-collect-config that Heat can configure."""
+"""The collectors of os-collect-config that Heat can point at itself."""
 
 _HANDLE = re.compile(r"stacks/[^/\s\"']+/(?P<stack>[0-9a-f-]{36})/resources/(?P<name>[\w.-]+)")
 
@@ -46,7 +46,7 @@ def _text(part: Any) -> str:
 
 
 def _sources(init_data: str) -> list[str]:
-    """Return the collectors with a source to ask."""
+    """Return the collectors for which the data has a setting that is not empty."""
     with contextlib.suppress(ValueError, AttributeError):
         sections = json.loads(init_data).get("os-collect-config") or {}
         return [name for name in SOURCES if any((sections.get(name) or {}).values())]
