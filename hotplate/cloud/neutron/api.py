@@ -297,7 +297,7 @@ def _describe(error: HttpError) -> object:
 
 
 _KINDS = {400: "HTTPBadRequest", 403: "PolicyNotAuthorized", 404: "HTTPNotFound"}
-"""The error type for statuses that have no class of their own in Neutron."""
+"""Status -> type of the errors for which Neutron has no name of its own."""
 
 
 def _version(base: str) -> Values:

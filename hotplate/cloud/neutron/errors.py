@@ -135,7 +135,7 @@ def http_error(error: Exception) -> HttpError | None:
     if isinstance(error, exc.HTTPException):
         return refusal(error.code, type(error).__name__, str(error.detail or error.explanation))
     if isinstance(error, exceptions.SubnetAllocationError):
-        # neutron-lib gives it no status, and Neutron would answer as to a fault.
+        # neutron-lib gives it no status, and Neutron answers with that of a fault.
         return refusal(409, type(error).__name__, str(error))
     for kind, answer in faults.FAULT_MAP.items():
         if isinstance(error, kind):

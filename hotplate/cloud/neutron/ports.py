@@ -92,7 +92,7 @@ class Ports(Resources):
         return super().change(record, changes)
 
     def delete(self, record: Values) -> None:
-        """Remove a port, and unmap its floating address.
+        """Remove a port, and unmap its floating addresses.
 
         :raises neutron_lib.exceptions.ServicePortInUse: for a port of a router or floating address.
         """

@@ -103,7 +103,7 @@ class Routers(Resources):
         }
 
     def own_port(self, network_id: str, device: str, owner: str, **more: object) -> Values:
-        """Return a new port that belongs to Neutron and to no project."""
+        """Create a port that belongs to Neutron and to no project."""
         body = {"network_id": network_id, "device_id": device, "device_owner": owner, **more}
         values = KINDS["ports"].new(body, "none")
         return self._ports.create({**values, "project_id": "", "tenant_id": ""})

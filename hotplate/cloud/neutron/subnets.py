@@ -64,7 +64,7 @@ class Subnets(Resources):
         return super().create(record)
 
     def change(self, record: Values, changes: Values) -> Values:
-        """Change a subnet except its addresses.
+        """Change a subnet; its CIDR stays.
 
         :raises neutron_lib.exceptions.NeutronException: when values contradict each other.
         """
