@@ -106,14 +106,14 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
         return nics
 
     def check_interface_attach(self, server_id: str, port_id: str | None) -> bool:
-        """Return at once for a server without ports, which keeps its one interface."""
+        """Return True at once when servers have no ports, since each keeps its one interface."""
         return not _use.networked or bool(super().check_interface_attach(server_id, port_id))
 
     def check_interface_detach(self, server_id: str, port_id: str) -> bool:
         """Wait until Nova's request to the guest to release an interface has ended.
 
         Heat's own wait ends after a minute, in which an emulated guest has not booted.
-        A server without ports keeps its interface, so it is not waited for.
+        When servers have no ports, each keeps its one interface and there is no wait.
 
         :raises heat.common.exception.InterfaceDetachFailed: when the guest keeps it.
         """
@@ -362,7 +362,7 @@ class HeatPlugin(heat_plugin.HeatClientPlugin):  # type: ignore[misc]
     """Real heatclient over loopback; URLs for guests contain the guest's address."""
 
     def _create(self) -> Any:
-        # The endpoint is fixed: a remote stack's region may not exist here.
+        # The catalogue's endpoint in any case: a remote stack's region may not exist here.
         return heat_client.Client(
             "1",
             endpoint_override=super().get_heat_url(),

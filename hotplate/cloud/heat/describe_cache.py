@@ -39,7 +39,7 @@ class DatabaseVersion:
         self._lock = threading.Lock()
 
     def __call__(self) -> int:
-        """Return a number that differs from an earlier one exactly after a commit."""
+        """Return a number that differs from an earlier one exactly when a commit came between."""
         with self._lock:
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         return int(version)
@@ -109,7 +109,7 @@ class DescribeCache:
                 self._bytes -= oldest
 
     def _ask(self, key: object, environ: WSGIEnvironment) -> _Answer:
-        # Read before the engine is asked: a change meanwhile makes the answer stale, never too new.
+        # Read before the engine is asked: a change meanwhile then expires the answer at once.
         version = self._version()
         started = StartedResponse()
         body = b"".join(self._app(environ, started))

@@ -412,7 +412,8 @@ def _one_writer_at_a_time(engine: Any) -> None:
         connection.exec_driver_sql("COMMIT")
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    # SQLAlchemy announces a commit before it is done; when the connection is back, it is done.
+    # SQLAlchemy announces a commit before it is done; it is done when the connection is returned
+    # to the pool.
     @sqlalchemy.event.listens_for(engine, "checkin")
     def checkin(_connection: Any, record: Any) -> None:
         if record.info.pop(_WRITES, False):
