@@ -46,7 +46,7 @@ _HTML = (
     b"<!DOCTYPE html><html><head><title>Sign in</title></head>"
     b"<body><p>Please sign in to use this network.</p></body></html>"
 )
-#: Path segments that are secrets: we send none today, but Keystone accepts a token in a path.
+#: Path segments that are secrets: no path of ours has one today, but a client may send a token so.
 _TOKEN_PATH = re.compile(r"(/auth/tokens/)[^/]+")
 #: Exceptions of a handler that could not parse a request.
 _NONSENSE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
@@ -65,7 +65,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
     error_task_class = _Refusal
 
     def received(self, data: bytes) -> bool:
-        """Process received data, unless it begins a request that a fault refuses."""
+        """Process data, unless it begins a request that a fault refuses on a kept connection."""
         if data and self.request is None and self.server._front.refuses():
             _reset(self.socket)
             self.handle_close()
@@ -107,7 +107,7 @@ class _Listening:
                 super().pull_trigger()  # type: ignore[misc]
 
     def close_trigger(self) -> None:
-        """Close the trigger; workers that still answer wake nothing."""
+        """Close the trigger, so that workers that still answer do not wake the loop."""
         with self._pulling:
             self._deaf = True
             self.trigger.close()
@@ -244,7 +244,7 @@ class Front:
     def _sensible(
         self, environ: WSGIEnvironment, keep: StartResponse, fault: Fault | None
     ) -> bytes:
-        """Return the response of the service, or 400 when it cannot parse the request."""
+        """Return the service's response; 400 if it cannot parse the request, 414 for a long URI."""
         asked = environ.get("PATH_INFO", ""), environ.get("QUERY_STRING", "")
         if sum(map(len, asked)) > limits.REQUEST_LINE:
             return _plain(keep, "414 URI Too Long", "The URI is too long.")

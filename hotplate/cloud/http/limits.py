@@ -62,8 +62,8 @@ BORNE = {
     "proxy": 16 << 20,
 }
 """Maximum size of a body, by service, because responses are built in this process.
-It is above the limit of the service itself; only Swift accepts larger bodies
-(:data:`SWIFT_OBJECT`), and Glance, whose images are stored in a file."""
+Real services accept no larger ones by default, except Swift (:data:`SWIFT_OBJECT`) and Glance,
+whose uploads are buffered in a file."""
 
 LIFTED = 64 << 20
 """The same for every service when the limits are lifted."""

@@ -156,7 +156,7 @@ class KeystoneBackend:
     # -- trusts --------------------
 
     def create_trust_context(self) -> Any:
-        """Return the context with a trust, so that the engine can act after the token ends."""
+        """Return the context with a trust, so that the engine can act after the token expires."""
         from heat.common.context import RequestContext
 
         if self.context.trust_id:

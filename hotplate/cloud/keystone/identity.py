@@ -41,7 +41,7 @@ class IdentityError(Exception):
 
 @dataclass(frozen=True)
 class User:
-    """The user who runs the cloud, or one that Heat created for a server or deployment."""
+    """A user of the cloud's owner, or one that Heat created for a server or deployment."""
 
     id: str
     name: str
@@ -402,7 +402,7 @@ class Identity:
         return Grant(user, project, tuple(roles), issued, expires, trust, tuple(methods))
 
     def revoke(self, token: str) -> None:
-        """Revoke a token of ours, as long as this cloud runs.
+        """Revoke a token of ours for as long as this cloud runs.
 
         :raises IdentityError: as :meth:`read_token`.
         """
