@@ -57,7 +57,7 @@ class StoodIn:
     """A resource of a template that is not real.
 
     :param kind: the resource type, or ``image``, ``flavor``, ``key pair``.
-    :param name: the resource's name in its template, or the name of the image and the like.
+    :param name: the resource's name in its template, or the name that the template gives.
     """
 
     kind: str
@@ -180,7 +180,8 @@ class Cloud:
         self.identity.addresses = Addresses(self._host)
         keystone_backend.use(self.identity)
         self._exit.callback(keystone_backend.use, None)
-        # A listener of its own: the host's answer few requests at a time, and each waits for Heat.
+        # A listener of its own: the host's ones answer few requests at a time, and each of these
+        # waits for the engine.
         engines = self._listener()
         heat = f"http://127.0.0.1:{engines.getsockname()[1]}"
         cloud_backend.use(

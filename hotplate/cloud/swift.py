@@ -172,7 +172,7 @@ class SwiftApi:
         return dict(json.loads(row["headers"])) if row else {}
 
     def _keep_headers(self, environ: WSGIEnvironment, account: str, container: str = "") -> None:
-        """Store metadata; an empty value or ``X-Remove-`` deletes one."""
+        """Store metadata; an empty value or ``X-Remove-`` deletes an entry."""
         self._check_room(account)
         level = "container" if container else "account"
         with self._store.transaction():
@@ -302,7 +302,7 @@ class SwiftApi:
         return self._get(environ, start_response, place, stored)
 
     def _look_up(self, place: tuple[str, str, str]) -> StoredObject | None:
-        """Return an object, but remove it when it has expired."""
+        """Return an object, or None; remove it first when it has expired."""
         row = self._store.row(
             "SELECT data, type, etag, modified, headers FROM hotplate_object"
             " WHERE account = ? AND container = ? AND name = ?",

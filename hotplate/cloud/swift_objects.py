@@ -30,10 +30,10 @@ KEPT = frozenset(
         MANIFEST,
     }
 )
-"""Headers that are stored beside an object's metadata (``allowed_headers`` of its server)."""
+"""Headers stored beside an object's metadata (``allowed_headers`` of the object server)."""
 
 SEGMENTS = 64 << 20
-"""Maximum size of a dynamic large object, because a response is built in memory."""
+"""Maximum bytes of a dynamic large object, because a response is built in memory."""
 LISTED = 10_000
 """Maximum number of entries in a listing (``container_listing_limit``)."""
 TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
@@ -121,7 +121,7 @@ class StoredObject:
 
     @property
     def last_modified(self) -> int:
-        """The time of its last change; Swift rounds up, so that it is never older than it says."""
+        """The time of its last change, rounded up as in Swift: the object is never newer."""
         return int(self.modified) + 1
 
     def shown(self) -> list[tuple[str, str]]:
