@@ -88,8 +88,8 @@ def test_heat_messages_are_waited_for_without_polling(
         assert {stack.stack_name for stack in stacks.list()} == {"first", "second"}
 
 
-def test_listener_polls_once_before_its_first_wait() -> None:
-    """News between its first poll and its first wait would be lost."""
+def test_first_wait_of_a_new_listener_returns_at_once() -> None:
+    """Otherwise news between its first poll and its first wait would be lost."""
     waker = patches.Waker()
     looked = threading.Semaphore(0)
 

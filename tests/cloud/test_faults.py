@@ -54,7 +54,7 @@ def test_refuse_fault_resets_a_kept_connection(cloud: Any, vm: Guest) -> None:
         assert session.get(url, timeout=10).status_code == 200
 
 
-def test_delay_and_hang_faults(cloud: Any, vm: Guest) -> None:
+def test_delay_fault_is_late_and_hang_fault_never_answers(cloud: Any, vm: Guest) -> None:
     begun = time.monotonic()
     with cloud.fault(endpoint="metadata", kind="delay", delay=0.3):
         assert hostname(vm).status_code == 200
@@ -67,7 +67,7 @@ def test_delay_and_hang_faults(cloud: Any, vm: Guest) -> None:
     assert hostname(vm).status_code == 200
 
 
-def test_truncate_and_html_faults(cloud: Any, vm: Guest) -> None:
+def test_truncate_fault_cuts_and_html_fault_replaces_the_body(cloud: Any, vm: Guest) -> None:
     with (
         cloud.fault(endpoint="metadata", kind="truncate"),
         pytest.raises((requests.ConnectionError, requests.exceptions.ChunkedEncodingError)),

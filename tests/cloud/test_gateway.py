@@ -19,7 +19,7 @@ def answer(_environ, start_response):
     return []
 
 
-def test_worker_that_outlives_its_server_wakes_nothing():
+def test_late_worker_writes_to_no_reused_descriptor():
     serving = Serving(events=EventLog(), threads=1, connections=10)
     listener = socket.create_server(("127.0.0.1", 0))
     front = Front("cfn", answer, side=Side.HOST, server_id="", events=EventLog(), faults=Faults())
@@ -65,7 +65,7 @@ def test_guest_connection_is_kept_alive(served):
 
 
 def test_host_connection_is_closed_after_each_request(served):
-    """Heat's own clients kept 364 in a session of 20 minutes, up to the limit."""
+    """Heat's own clients kept 364 in a session of 20 minutes, until no further one was free."""
     with socket.create_connection(served(keep_alive=False)) as client, client.makefile("rb") as got:
         client.sendall(b"GET / HTTP/1.1\r\nHost: heat\r\n\r\n")
         answered = got.read()

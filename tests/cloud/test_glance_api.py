@@ -86,7 +86,7 @@ def test_session_image_is_listed(glance: Any, disk: Path) -> None:
     assert b"".join(glance.images.data(image.id)) == DATA
 
 
-def test_session_image_cannot_be_changed(cloud: Any, glance: Any, disk: Path) -> None:
+def test_session_image_cannot_be_changed_or_deleted(cloud: Any, glance: Any, disk: Path) -> None:
     (image,) = glance.images.list()
     with pytest.raises(exc.HTTPForbidden, match="is protected and cannot be deleted"):
         glance.images.delete(image.id)

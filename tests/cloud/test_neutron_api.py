@@ -108,7 +108,7 @@ def test_networks(neutron: Any, made: Any) -> None:
         neutron.show_network(net["id"])
 
 
-def test_initial_networks_exist(neutron: Any) -> None:
+def test_initial_networks_exist_and_cannot_be_deleted(neutron: Any) -> None:
     (shared,) = neutron.list_networks(shared=True)["networks"]
     (external,) = neutron.list_networks(**{"router:external": True})["networks"]
     assert (shared["name"], external["name"]) == ("hotplate", "public")
@@ -467,7 +467,7 @@ def test_security_groups(neutron: Any, made: Any) -> None:
         neutron.show_security_group_rule(rule["id"])
 
 
-def test_default_group_cannot_be_changed(neutron: Any) -> None:
+def test_default_group_cannot_be_renamed_or_deleted(neutron: Any) -> None:
     (group,) = neutron.list_security_groups(name="default")["security_groups"]
     with refused("SecurityGroupCannotRemoveDefault", 409):
         neutron.delete_security_group(group["id"])
@@ -660,7 +660,7 @@ def test_versions_and_extensions(cloud: Any, neutron: Any) -> None:
     assert raw(cloud, "GET", "/v2.0").json()["resources"][0]["name"] == "network"
 
 
-def test_request_without_a_token_is_refused(cloud: Any) -> None:
+def test_request_without_a_valid_token_is_refused(cloud: Any) -> None:
     for token in ("", "gAAAAAnonsense"):
         answer = requests.get(
             cloud.endpoints["neutron"] + "/v2.0/networks",

@@ -313,7 +313,7 @@ def test_allocation_pools_are_removed_from_a_subnet(stacks: Any, neutron: Any) -
 
 
 @pytest.mark.parametrize("subnet", [DEFAULT_SUBNET, "subnet"])
-def test_aws_instance_is_on_its_subnet(stacks: Any, subnet: str) -> None:
+def test_aws_instance_on_a_subnet_completes(stacks: Any, subnet: str) -> None:
     instance = {
         "type": "AWS::EC2::Instance",
         "properties": {"ImageId": "i", "InstanceType": "m1.small", "SubnetId": subnet},

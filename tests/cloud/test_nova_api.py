@@ -403,13 +403,13 @@ def test_sdk_creates_and_deletes_a_server(compute_sdk: Any, compute: Any, made: 
     assert server.id not in compute.specs
 
 
-def test_one_request_creates_several_servers(nova: Any, cloud: Any, made: None) -> None:
+def test_request_creates_several_servers(nova: Any, cloud: Any, made: None) -> None:
     nova.servers.create("many", "i", "f", min_count=2, max_count=3, nics="auto")
     names = {each.spec.name for each in cloud.servers.all() if "many" in each.spec.name}
     assert names == {"many-1", "many-2", "many-3"}
 
 
-def test_server_boots_from_a_volume_of_an_image(at: Any, cloud: Any, made: None) -> None:
+def test_server_boots_the_image_of_its_first_disk(at: Any, cloud: Any, made: None) -> None:
     disk = {"uuid": "debian", "source_type": "image", "boot_index": "0"}
     server = at("2.1").servers.create("disk", None, "f", block_device_mapping_v2=[disk])
     assert spec_of(cloud, server.id).image == "debian"
@@ -433,7 +433,7 @@ def test_server_boots_from_a_volume_of_an_image(at: Any, cloud: Any, made: None)
         ({}, "2.37", "'networks' is a required property"),
     ],
 )
-def test_body_is_refused_as_nova_does(
+def test_bad_body_is_refused_as_nova_does(
     cloud: Any, change: dict[str, Any], version: str, message: str
 ) -> None:
     body = {"server": {"name": "n", "imageRef": "i", "flavorRef": "f", **change}}
@@ -694,7 +694,7 @@ def test_action_without_a_machine_is_refused(nova: Any, compute: Any, web: str) 
         del compute.stop
 
 
-def test_sdk_power_actions(compute_sdk: Any, compute: Any, web: str) -> None:
+def test_sdk_runs_power_actions(compute_sdk: Any, compute: Any, web: str) -> None:
     compute_sdk.reboot_server(web, "HARD")
     compute_sdk.stop_server(web)
     compute_sdk.start_server(web)
@@ -848,7 +848,7 @@ def test_key_pair_is_generated_before_2_92(at: Any, cloud: Any) -> None:
         old.create("certificate", key_type="x509")
 
 
-def test_unknown_key_pair_has_the_harness_key(nova: Any) -> None:
+def test_unknown_key_pair_exists_but_is_not_listed(nova: Any) -> None:
     assert nova.keypairs.get("of.another.cloud").name == "of.another.cloud"
     assert "of.another.cloud" not in {each.name for each in nova.keypairs.list()}
 

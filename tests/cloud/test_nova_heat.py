@@ -135,7 +135,7 @@ def test_stack_is_suspended_resumed_and_deleted_over_http(
 @pytest.mark.parametrize(
     "network", [None, [{"allocate_network": "auto"}], [{"network": "hotplate"}]]
 )
-def test_server_with_or_without_networks(
+def test_server_boots_with_or_without_networks(
     stacks: Any, compute: Any, network: list[dict[str, str]] | None
 ) -> None:
     server = {"image": "i", "flavor": "f", **({"networks": network} if network else {})}

@@ -118,7 +118,7 @@ def test_signal_by_hand_completes_a_deployment(
 @pytest.mark.parametrize(
     ("status", "ended"), [("SUCCESS", "CREATE_COMPLETE"), ("FAILURE", "CREATE_FAILED")]
 )
-def test_curl_cli_of_a_wait_condition(stacks: Any, status: str, ended: str) -> None:
+def test_curl_cli_signals_a_wait_condition(stacks: Any, status: str, ended: str) -> None:
     stack_id = stacks.create(
         {
             "heat_template_version": "2018-08-31",

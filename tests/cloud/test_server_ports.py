@@ -107,7 +107,7 @@ def test_server_without_networks_is_on_the_default_one(
     assert ports_of(neutron, server) == []
 
 
-def test_server_has_several_networks_a_port_and_an_address(
+def test_server_gets_the_requested_networks_port_and_address(
     cloud: Any, neutron: Any, nova: Any, boot: Any, lan: Any
 ) -> None:
     body = {"network_id": lan["id"], "name": "own", "fixed_ips": [{"ip_address": "10.5.0.20"}]}

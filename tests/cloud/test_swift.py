@@ -103,7 +103,7 @@ def test_listings_have_the_requested_type(
         assert answer.json() if "json" in kind else answer.text.endswith("\n")
 
 
-def test_empty_listing(cloud: Any, box: str) -> None:
+def test_empty_listing_is_204_as_text_and_200_as_json(cloud: Any, box: str) -> None:
     assert ask(cloud, "GET", f"/{box}").status_code == 204
     answer = ask(cloud, "GET", f"/{box}?format=json")
     assert (answer.status_code, answer.json()) == (200, [])
@@ -323,7 +323,9 @@ def test_objects_are_copied(swift: swift_client.Connection, box: str) -> None:
         assert status_of(refused) == status
 
 
-def test_conditional_requests(cloud: Any, swift: swift_client.Connection, box: str) -> None:
+def test_conditions_are_answered_with_304_412_or_422(
+    cloud: Any, swift: swift_client.Connection, box: str
+) -> None:
     etag = swift.put_object(box, "o", b"1")
     last = swift.head_object(box, "o")["last-modified"]
 

@@ -195,7 +195,7 @@ def test_stack_in_an_unknown_region_is_refused(stacks: Any) -> None:
     stacks.wait(stacks.create(outer("RegionOne")), "CREATE_COMPLETE", seconds=60)
 
 
-def test_nested_stacks_by_registry_and_path(stacks: Any, tmp_path: Path) -> None:
+def test_nested_stacks_are_found_by_registry_and_path(stacks: Any, tmp_path: Path) -> None:
     write(
         tmp_path / "inner.yaml",
         hot(
