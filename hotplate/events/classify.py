@@ -285,7 +285,7 @@ def resource_key(event: Event) -> tuple[str, str]:
 
 
 def deployment_ids(event: Event) -> list[str] | None:
-    """Return the deployment ids in the answer to a poll, None when the event has none."""
+    """Return the deployment ids in a poll's answer, None when the event does not list them."""
     value = event.detail.get("deployments")
     if isinstance(value, list):
         return [str(item) for item in value]

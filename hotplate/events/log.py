@@ -25,7 +25,7 @@ Subscribers get all of them, also the dropped ones in between.
 """
 
 LONGEST_TEXT = 1024
-"""The most characters of a text chosen by a guest (a path, a name) in an event."""
+"""The maximum length of a text chosen by a guest (a path, a name) in an event, in characters."""
 
 
 def clipped(text: str) -> str:
@@ -45,7 +45,8 @@ class EventLog:
     get a :class:`~hotplate.errors.ThreadFault`, as for any other fault of hotplate's own
     (:meth:`fail`).
 
-    :param first: how many of the first events of one kind and server are kept; ``last`` likewise.
+    :param first: how many of the first events of one kind and server are kept;
+        ``last``: how many of the last ones.
     """
 
     def __init__(self, *, first: int = FIRST, last: int = LAST) -> None:

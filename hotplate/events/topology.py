@@ -71,7 +71,7 @@ class Topology:
             network.ports.append(Attachment(server, addresses))
 
     def __str__(self) -> str:
-        """Return a line for each network with its servers; "" when there is none."""
+        """Return a line for each network with its servers; "" when no server is on a network."""
         names = {server: self._titled(server, name) for server, name in self.servers}
         return "\n".join(
             f"network {each.name} {each.cidr}: "

@@ -48,7 +48,7 @@ def test_image_is_named_when_there_are_several():
     assert str(of_events(events)) == "network lan 10.0.0.0/24: web (debian) 10.0.0.5, db 10.0.0.6"
 
 
-def test_added_and_removed_interfaces_are_counted():
+def test_topology_follows_added_and_removed_interfaces():
     events = EventLog()
     events.add(ServerBoot(name="web", ports=[port(0, "10.0.0.5")]), server="1")
     events.add(InterfaceChange(ports=[port(0, "10.0.0.5"), port(1, "10.0.1.5")]), server="1")
