@@ -16,7 +16,7 @@ from hotplate.events.event import Event
 from hotplate.events.kinds import BootEnd, MachineReset, PowerOn
 
 SAME_RESET_SECONDS = 1.0
-"""The time from which on two resets of a guest without console output are separate reboots."""
+"""Resets no further apart count as one reboot, where a guest writes nothing on its console."""
 
 _LOADED = re.compile(
     r"^\s*Booting from |BdsDxe: starting Boot|Welcome to GRUB|GNU GRUB|GRUB loading|EFI stub: "
@@ -63,7 +63,7 @@ class Boots:
     :ivar reboots: the reboots by the guest itself.
     :ivar rebooting: its system is rebooting, and has not come up again.
     :ivar unsettled: nothing has booted since a reset; the last lines before it may still come.
-    :ivar number: of this boot, from 1; incremented by a reset or a power cut.
+    :ivar number: of this boot, from 1; incremented by each reboot, reset by the host and power-on.
     :ivar began: its system has written on the console in this boot.
     """
 

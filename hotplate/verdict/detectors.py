@@ -60,7 +60,7 @@ def _all(events: list[Event], *, low: int, high: int) -> bool:
 def _since_then(events: list[Event], *, low: int, high: int) -> list[Event]:
     """Return the answers at the end that are all within a range, as after a breakage.
 
-    An agent that worked before does not hide it; a single bad answer is ignored.
+    An agent that worked before does not hide it; a single bad answer after good ones is ignored.
     """
     ended = list(
         itertools.takewhile(

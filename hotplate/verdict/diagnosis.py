@@ -14,7 +14,7 @@ from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import ROWS, Stage
 from hotplate.verdict.tracker import StageTracker
 
-# Enough evidence to fit on the first screen.
+# The most lines of evidence, which have to fit on the first screen.
 EVIDENCE = 6
 
 
@@ -27,7 +27,7 @@ class Diagnosis:
     :param stage: the stage that was not reached, or at which it went wrong; None for a failure of
         Heat's own, independent of the servers' progress.
     :param seen: the symptom, a sentence without its full stop.
-    :param advice: the advice on how to go on.
+    :param advice: where to look, or how to fix it.
     :param evidence: a few lines from both ends.
     :param deployment: the deployment concerned, "" when it is none or all.
     :param group: of its hook.

@@ -36,7 +36,8 @@ class Facts:
     """The input of the rules.
 
     :param missing: the first stage that was not reached, None when all were.
-    :param track: the deployment that is stuck there, None when none is.
+    :param track: the deployment or awaited signal that failed or is stuck there ("stuck" below),
+        None when none is.
     :param user_data_parts: the file names of the user data's parts; None when unknown.
     :param addresses: those that Neutron gave the server's ports; none without such ports.
     :param hook_outputs: the output of each failed deployment, by the id of its config.
@@ -150,7 +151,10 @@ class Facts:
         return whole(shown, names)
 
     def search(self, pattern: str) -> re.Match[str] | None:
-        """Return the match of a pattern in a failed deployment's output or the runner's reasons."""
+        """Return the first match of a pattern, None without any.
+
+        The texts are the output in :attr:`words`, the runner's reasons and Heat's reason.
+        """
         wanted = self.track.id if self.track else ""
         reasons = [each.reason for each in self.markers if not wanted or each.id == wanted]
         for text in [*map(str, self.words), *reasons, self.stack_reason]:
@@ -202,7 +206,7 @@ def gather(
 
 def _take(facts: Facts, event: Event) -> None:
     if event.source not in ("guest", "harness", "nova"):
-        # The harness's own questions and notes are no sign of life.
+        # Answers to the harness's own questions, and its notes, are no sign of life.
         facts.last_event = event
     text = classify.console_text(event)
     if text is not None:

@@ -120,7 +120,7 @@ def disk_said_full(facts: Facts) -> str:
 
 def read_only(facts: Facts) -> str:
     state = facts.health
-    # A root file system that is read-only by design has these on others.
+    # An image with a root that is read-only by design has these on other file systems.
     for path in ("/etc", "/var/lib/cloud", *health.STATE):
         point, options = state.mount(path)
         if "ro" in options:

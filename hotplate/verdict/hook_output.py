@@ -56,7 +56,7 @@ class HookOutput:
         return f"{self.stderr}\n{self.stdout}"
 
     def without(self, secrets: Iterable[str], redact: Callable[[str], str]) -> HookOutput:
-        """Return it without the secrets, in any form.
+        """Return a copy with "REDACTED" in place of each secret.
 
         :param secrets: values; those too short to distinguish from other words stay.
         :param redact: removes secrets that are recognised by their form.

@@ -18,7 +18,7 @@ class Rule:
     :param missing: the first missing stages for which the rule is asked; with ``None`` in it, also
         when all stages were reached and the stack failed all the same.
     :param sees: returns the symptom, as a sentence without its full stop, or "".
-    :param advice: the advice on how to go on.
+    :param advice: where to look, or how to fix it.
     :param in_cloud: the same for a run in a cloud, where ``advice`` applies only to a run on this
         host; "" for the same.
     :param unsent: the same where the deployment sent no output, so that there is no file of it;

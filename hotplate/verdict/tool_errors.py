@@ -138,7 +138,7 @@ _SCRIPT_ERROR = re.compile(
     r": (?:command )?not found$|: No such file or directory$|: Permission denied$"
     r"|^(?:E|[Ee]rror|ERROR|[Ff]atal|FATAL): |: (?:error|fatal): |: cannot "
 )
-"""In a line of a shell, of apt, or in the form common among other programs."""
+"""Matches an error of a shell, of apt, or in the form common among other programs."""
 
 
 def _of_script(text: str) -> str:

@@ -659,7 +659,7 @@ def failed(story, status, stderr):
         ("E: no such package", "hook-failed"),
     ],
 )
-def test_script_that_cannot_run_is_named(story, stderr, fault):
+def test_noexec_mount_is_blamed_only_when_permission_is_denied(story, stderr, fault):
     failed(story, 126, stderr)
     mounts = "/dev/vda / ext4 rw 0 0\n/dev/vdb /var ext4 rw,noexec 0 0"
     story.probe("health", answer(mounts=mounts))

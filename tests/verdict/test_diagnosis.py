@@ -318,7 +318,7 @@ def test_first_error_of_script_is_quoted_with_last(story):
     [(1, "what it wrote was not sent to Heat"), (137, "")],
 )
 def test_advice_names_no_folder_when_nothing_was_sent(story, status, words):
-    """With NO_SIGNAL, Heat has no output of the deployment, and so has the folder of the run."""
+    """With NO_SIGNAL, neither Heat nor the folder of the run has output of the deployment."""
     story.deployed = False
     story.expect(story.wanted(transport=Transport.NONE))
     story.finished(status=status)
@@ -660,7 +660,7 @@ def test_panic_is_blamed_before_heats_failure(story):
     assert story.diagnosis("CREATE_FAILED", PORTS).fault == "kernel-panic"
 
 
-def test_unknown_server_has_no_marks(story):
+def test_tracker_without_server_has_no_marks(story):
     tracker = StageTracker(story.events, "")
     story.request("heat", "GET", "/v1/p/stacks/demo", 200, side="host", server="")
     assert tracker.marks() == []

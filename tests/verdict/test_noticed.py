@@ -46,7 +46,7 @@ def reset(story):
         (reset, "guest-reset", "the guest reset by itself once"),
     ],
 )
-def test_unreliable_run_fails(passed, happens, kind, sentence):
+def test_repeated_hook_or_guest_reset_fails_the_run(passed, happens, kind, sentence):
     assert verdict_of(passed).passed
     happens(passed)
     verdict = verdict_of(passed)

@@ -94,7 +94,7 @@ def test_deployment_without_signal_ends_with_its_hook(story):
     assert story.tracker.expected[-1] == Stage.HOOK_FINISHED
 
 
-def test_runners_signalled_marker_is_ignored_without_signal(story):
+def test_signalled_marker_is_ignored_when_heat_wants_no_signal(story):
     story.deployed = False
     story.up()
     story.expect(story.wanted(transport="NO_SIGNAL"), story.wanted("two", "second"))
@@ -104,7 +104,7 @@ def test_runners_signalled_marker_is_ignored_without_signal(story):
     assert story.tracker.undelivered() == ["second"]
 
 
-def test_failed_hook_without_signal_fails(story):
+def test_failed_hook_is_a_failure_when_heat_wants_no_signal(story):
     story.deployed = False
     story.up()
     story.expect(story.wanted(transport="NO_SIGNAL"))
@@ -264,7 +264,7 @@ def test_wait_condition_signal_is_due_of_server_with_its_address(story):
     assert story.tracker.missing() is None
 
 
-def test_wait_condition_signal_of_others_is_not_due(story):
+def test_signal_is_not_due_when_others_completed_wait_condition(story):
     story.deployed = False
     story.boot()
     story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))

@@ -29,7 +29,7 @@ def test_cut_name_is_restored(shown, name):
 
 
 @pytest.mark.parametrize("shown", ["cloud-in\u2026work", "site-se\u2026up the site.", "\u2026 x"])
-def test_ambiguous_name_is_returned_as_shown(shown):
+def test_name_without_single_match_is_returned_as_shown(shown):
     assert whole(shown, COMMON) == shown
 
 

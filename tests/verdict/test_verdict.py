@@ -79,7 +79,7 @@ def test_late_timer_on_overloaded_host_is_not_the_images(story):
     assert "this says nothing about the image" in verdict.last_line()
 
 
-def test_silent_lost_machine_is_no_image_without_kernel(story):
+def test_silent_machine_that_is_lost_is_not_blamed_on_image(story):
     story.power()
     story.emit("machine", "exit", status=-9, reason="lost", message="")
     assert verdict_of(story, status="CREATE_IN_PROGRESS").outcome is Outcome.LOST
