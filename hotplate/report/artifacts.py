@@ -245,7 +245,7 @@ class Artifacts(Folder):
     (:mod:`hotplate.report.old_runs`).
 
     :param base: the parent of the folders of all runs; made when it is missing.
-    :param name: the name of the tested image, or of the run.
+    :param name: of the case or of pytest's worker; becomes part of the folder's name.
     :raises HostError: when no folder can be made there.
     """
 
@@ -298,7 +298,7 @@ class Artifacts(Folder):
     def point(self) -> None:
         """Point ``last`` at this folder, unless it pointed here before and now at a newer run.
 
-        By rename, so that it always points at a complete folder.
+        By rename, so that the link exists at any time.
         """
         link = self.base / f".{LAST}.{self.folder.name}"
         try:

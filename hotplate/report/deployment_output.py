@@ -23,7 +23,7 @@ def _plain(name: str) -> str:
 
 
 def write(folder: Folder, output: HookOutput, *, server: str, label: str, group: str) -> None:
-    """Write the file.
+    """Write the output of a deployment to its file.
 
     :param output: without secrets.
     :param server: its name; "" where there is only one.

@@ -15,9 +15,9 @@ _OF_A_RUN = re.compile(r"\d{8}T\d{6}Z-.")
 def remove_old_runs(base: Path, keep: int) -> list[str]:
     """Remove the folders of earlier runs except the newest.
 
-    The folder of a run in progress stays, as does the one that ``last`` points to, and any with a
-    name other than :class:`~hotplate.report.artifacts.Artifacts` gives (the session of ``hotplate
-    up``).
+    The folder of a run in progress stays, as does the one that ``last`` points to, and any whose
+    name is not of the form of :class:`~hotplate.report.artifacts.Artifacts` (the session of
+    ``hotplate up``).
 
     :param base: the parent of the folders of all runs.
     :param keep: how many of the newest stay.

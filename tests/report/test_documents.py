@@ -116,15 +116,15 @@ def expected(name: str) -> list[bytes]:
     return [(EXPECTED / f"{name}.{suffix}").read_bytes() for suffix in ("xml", "json")]
 
 
-def test_junit_and_json_of_several_verdicts(tmp_path):
+def test_several_verdicts_are_written_as_expected_junit_and_json(tmp_path):
     assert written(tmp_path, sample()) == expected("several")
 
 
-def test_junit_and_json_of_one_verdict(tmp_path):
+def test_one_verdict_is_written_as_expected_junit_and_json(tmp_path):
     assert written(tmp_path, sample()[1:2], several=False) == expected("one")
 
 
-def test_junit_and_json_of_no_verdict(tmp_path):
+def test_no_verdict_is_written_as_expected_junit_and_json(tmp_path):
     assert written(tmp_path, []) == expected("none")
 
 

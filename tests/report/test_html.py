@@ -146,7 +146,7 @@ def test_screenshot_is_part_of_the_file(story, tmp_path):
     assert "data:image/png;base64," not in text
 
 
-def test_report_of_run_without_events(story):
+def test_report_is_well_formed_without_events(story):
     parsed(html.report(verdict_of(story, ""), story.events))
 
 

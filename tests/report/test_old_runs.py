@@ -111,7 +111,7 @@ def test_pytest_run_removes_earlier_ones(pytester, number, tmp_path, monkeypatch
 
 
 def test_command_run_removes_earlier_ones(tmp_path):
-    """The kind of run does not matter: this image is none."""
+    """Any run does, also one of a file that is no image."""
     base = tmp_path / "artifacts"
     for second in range(3):
         ended(base, second)

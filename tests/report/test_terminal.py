@@ -71,7 +71,7 @@ def block(story, status, **more):
     return summary(story.result(status, stand_ins=stand_ins, artifacts="/artifacts/last", **more))
 
 
-def test_summary_of_good_run(passed):
+def test_summary_of_good_run_shows_outputs_and_passed(passed):
     outputs = {"stdout": "one\ntwo\x1b[2J\n", "code": 0, "long": "\n".join(["x"] * 40)}
     text = block(passed, "CREATE_COMPLETE", outputs=outputs)
     lines = text.splitlines()
