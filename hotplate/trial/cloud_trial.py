@@ -96,7 +96,7 @@ class CloudTrial:
     def judge(self) -> Verdict:
         """Make the stack, wait for it and for the due stages, return the verdict, and clean up.
 
-        :raises HotplateError: when it cannot be made; see :mod:`hotplate.elsewhere.refusals`.
+        :raises HotplateError: when no stack can be made; see :mod:`hotplate.elsewhere.refusals`.
         """
         cloud = OsCloud.open(self.options.name, self.events)
         self._project = Project(

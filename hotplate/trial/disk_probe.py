@@ -93,7 +93,7 @@ class FileSystem:
         return match[1], int(match[2], 8), target
 
     def real(self, path: str) -> str:
-        """Return the path with all links resolved, also when it does not exist."""
+        """Return the path behind a chain of links, also when it does not exist."""
         for _ in range(_LINKS):
             info = self.stat(path)
             if info is None or info[0] != "symlink":
@@ -102,7 +102,7 @@ class FileSystem:
         return path
 
     def exists(self, path: str) -> bool:
-        """Return True when the path exists after all links."""
+        """Return True when the path behind all links exists."""
         return self.stat(self.real(path)) is not None
 
     def read(self, path: str) -> str:
@@ -187,7 +187,7 @@ def _partitions(head: bytes) -> Iterator[int]:
                 yield start * SECTOR
 
 
-# -- the sections of the report ----------------------------------------------------------------
+# -- the sections of the report --------------------------------------------------------------------
 
 
 def _report(files: FileSystem) -> Iterator[str]:

@@ -37,7 +37,7 @@ def leave(
     diagnosis: Diagnosis | None = None,
     keep_disk: bool = False,
 ) -> Verdict:
-    """Write verdict, report, timeline, requests and templates; after a failure also the logs.
+    """Write verdict, report, timeline, requests and templates; after a failure also guest logs.
 
     :param since: the length of the event log when the server was started.
     :param test: the name of the test.

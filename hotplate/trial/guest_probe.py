@@ -58,7 +58,7 @@ def wait_for_boot(server: Server, *, seconds: float) -> str:
 def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> bool:
     """Emit the guest's answers to the questions that are worth asking.
 
-    For a guest that refuses the connection, its disk is read.
+    For a guest that is off, accepts no connection or gives no answer, its disk is read.
 
     :param missing: the first stage that was not reached, None when all were.
     :return: True when the guest accepted a connection.
@@ -129,7 +129,7 @@ def save_logs(server: Server, target: Path, *, events: EventLog) -> None:
 def follow(
     events: EventLog, server: Server, *, since: int, stacks: Iterable[str]
 ) -> tuple[list[Event], StageTracker]:
-    """Return the events of a server, and a tracker of its stages.
+    """Return the events that concern a server, and a tracker of its stages.
 
     :param since: the length of ``events`` when the server was started.
     :param stacks: the stacks with events about the server.

@@ -2,10 +2,10 @@
 
 A guest's request for its metadata proves the network for that moment only: cloud-init's first
 stage has a lease of its own, which ends with the stage, and a config drive needs no network.  So
-a guest is asked when its boot has ended: by ARP on each port that Neutron gave it, which its
-kernel answers with any software in it, and with any source of the address.  An isolated machine,
-in QEMU's user-mode network, cannot be asked so; there a request after its boot proves the
-network, or its routes, which its kernel drops with the link and the address.
+a guest is asked when its boot has ended: by ARP on each port that Neutron gave it.  Its kernel
+answers that independent of the programs in it and of the source of its address.  An isolated
+machine, in QEMU's user-mode network, cannot be asked so; there a request after its boot proves
+the network, or its routes, which its kernel drops with the link and the address.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _silent_ports(server: Server) -> list[str]:
 
 
 def _routed(server: Server) -> NetworkAnswer | None:
-    """Return the answer from a guest's routes; None when it accepts no connection."""
+    """Return the answer from a guest's routes; None when they cannot be read."""
     try:
         shell = server.shell(seconds=_SHELL_SECONDS)
         answer = shell.run(_ROUTES, timeout=_COMMAND_SECONDS)

@@ -121,7 +121,7 @@ class InGuest:
 
 
 class Rest:
-    """Checks that the guests of a run have come to rest.
+    """Checks whether the guests of a run have come to rest.
 
     :param server: returns a server by its Nova id, None when there is no such server.
     :param trackers: the tracker of each server.
@@ -225,7 +225,7 @@ def _answer(event: Event) -> tuple[object, ...]:
 
 
 def ask(server: Server) -> InGuest | None:
-    """Return the guest's report; None when it accepts no connection."""
+    """Return the guest's report; None when it cannot be asked."""
     with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
         shell = server.shell(seconds=_SHELL_SECONDS)
         answer = shell.run(_QUESTION, timeout=_COMMAND_SECONDS)

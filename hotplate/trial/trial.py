@@ -124,7 +124,7 @@ class Trial:
         """Create the stack, wait for it and for its servers' due stages, and return the verdict.
 
         :raises TemplateError: when Heat refuses the template.
-        :raises HostError: or another error that kept a server from being started.
+        :raises HostError: or another error, when it kept a server from being started.
         """
         stack = Stack.create(self.testbed.cloud, self.template, name=STACK_NAME)
         end = self._watch.stack(STACK_NAME, "CREATE")
@@ -168,7 +168,7 @@ class Trial:
     # -- inside ----------------------------------------------------------------------------------
 
     def _check_host(self) -> None:
-        """Check the host first: Heat reports a server that we could not start as failed."""
+        """Raise a start error of ours first: Heat reports a server that did not start as failed."""
         if (fault := self.testbed.fault) is not None:
             raise fault
 
@@ -244,7 +244,7 @@ class Trial:
             return [f"the guest could not be asked: {error}"]
 
     def _track(self, server_id: str) -> None:
-        """Follow a server from now on; report its network once its machine exists."""
+        """Follow a server from now on; report once how the first machine is connected, and why."""
         if server_id not in self.trackers:
             self.trackers[server_id] = StageTracker(
                 self.events,

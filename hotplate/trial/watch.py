@@ -1,4 +1,4 @@
-"""Wait for the stages of a run, event by event.
+"""Wait for the stack and the stages of a run, event by event.
 
 A run is given up after :attr:`~hotplate.settings.Settings.patience` seconds without news, when
 nothing is known to be at work; polls and repeated lines are no news.  Guests that have come to
@@ -54,8 +54,8 @@ class Watch:
     :param at_rest: returns why nothing more is to be expected of the guests, "" while something is;
         asked after a short while without news.
     :ivar given_up: a sentence, when the limit of the run passed and something was still at work.
-    :param check: checks the guests besides, and adds its results to the events; called again and
-        again.
+    :param check: checks the guests meanwhile, and adds its results to the events; called again
+        and again.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Watch:
         return self._lines[line] <= SAME_LINES
 
     def _report_work(self, what: str, silence: Deadline) -> None:
-        """Report once the work that is waited for in silence."""
+        """Report work that is waited for in silence, each kind of it once."""
         if what not in self._reported:
             self._reported.add(what)
             self._on_waiting(

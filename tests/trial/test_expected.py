@@ -437,7 +437,7 @@ def test_guest_is_inspected_after_its_boot(play, monkeypatch):
 
 
 def test_panicked_guest_is_not_inspected(play, monkeypatch):
-    """Heat reports COMPLETE as soon as it is switched on; its shell was waited for in vain."""
+    """Heat reports COMPLETE when the guest is switched on; its shell would be awaited in vain."""
     asked = []
 
     def shell(_server, *, seconds=0.0):

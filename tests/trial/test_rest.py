@@ -134,6 +134,7 @@ def test_boot_agent_and_deployment_are_awaited(story):
 
 
 def test_wait_condition_is_not_awaited(story):
+    """A script may signal it at any time."""
     story.deployed = False
     story.boot()
     story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))

@@ -97,7 +97,7 @@ def test_requests_of_heat_and_host_clients_are_no_news():
     assert "nothing new was seen" in waiting.stack("s", "CREATE").reason
 
 
-def test_limit_holds_with_any_news():
+def test_wait_ends_at_limit_before_patience():
     events = EventLog()
     waiting = watch(events, patience=60, limit=0.2)
     assert "not finished" in waiting.stack("s", "CREATE").reason
