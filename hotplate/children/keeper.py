@@ -109,7 +109,7 @@ _RUN_MODULE = (
     "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
     "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 )
-"""Runs a program of the package in a Python with an empty module path."""
+"""Runs a module of the package in a Python (``-I -S``) that does not find the package itself."""
 
 
 class Keeper:
@@ -117,8 +117,8 @@ class Keeper:
 
     A context manager: leaving it ends the helper and its children.
 
-    :param module: a module of this package to run instead of the plain helper, which answers
-        further requests; it may import only the standard library and modules like itself.
+    :param module: a module of this package to run instead of the plain helper; it answers further
+        requests, and may import only the standard library and modules that do the same.
     :param on_exit: called in a thread of its own if the helper ends before it is closed.
     """
 

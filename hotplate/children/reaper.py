@@ -3,8 +3,8 @@
 It is run as a file (``python -I -S reaper.py FD PID``) and uses the standard library only. It is
 the parent of all that it starts, single-threaded and long-lived, which makes ``PR_SET_PDEATHSIG``
 dependable (the signal fires when the parent *thread* ends). Two more signs tell it that the
-harness is gone: end of file on the control socket, and a pidfd of the harness, because a forked
-copy of the harness could keep the socket open.
+harness is gone, however it ended: end of file on the control socket, and a pidfd of the harness,
+because a forked copy of the harness could keep the socket open.
 
 On request it enters a network namespace of its own, binds the listeners there and hands them out:
 a socket stays in the namespace in which it was made, even in another process.
@@ -210,7 +210,7 @@ class Reaper:
         """Do nothing."""
 
     def stop(self) -> None:
-        """End, and end the children."""
+        """Stop serving, which ends the children as well."""
         self.alive = False
 
     def answer(self) -> None:
@@ -238,7 +238,7 @@ class Reaper:
                 os.close(descriptor)
 
     def do_namespace(self, _: list[int], __: list[int]) -> str:
-        """Enter new namespaces; return the reason when that fails."""
+        """Enter new namespaces and return their kind; a failure becomes the error answer."""
         return enter_namespace()
 
     def do_own(self, _: list[int], __: list[int], *, paths: list[str]) -> None:

@@ -1,7 +1,7 @@
 """The one module that waits: deadlines on the monotonic clock, and a bounded retry.
 
-Nothing else in the harness sleeps, except hotplate/image/supervise.py, which runs a build as root
-and imports nothing from the harness.
+Nothing else in the harness sleeps, except for a short wait in hotplate/image/supervise.py, which
+runs a build as root and imports nothing from the harness.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class DeadlineExceeded(WaitedTooLong):
 
 
 class HostTooSlow(DeadlineExceeded):
-    """A deadline for work without a guest's part in it, such as QEMU's own answers."""
+    """A deadline passed for work in which no guest takes part, such as QEMU's own answers."""
 
 
 class Deadline:

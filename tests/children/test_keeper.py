@@ -42,7 +42,9 @@ def gone(pidfd: int, seconds: float = 10.0) -> bool:
     ("how", "victim"),
     [("plain", "harness"), ("fork", "harness"), ("plain", "keeper")],
 )
-def test_children_die_when_the_harness_is_killed(tmp_path: Path, how: str, victim: str) -> None:
+def test_children_die_when_harness_or_keeper_is_killed(
+    tmp_path: Path, how: str, victim: str
+) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HARNESS, tmp_path / "log", how],
         stdout=subprocess.PIPE,
@@ -111,7 +113,7 @@ def test_keeper_runs_a_module_of_the_package_as_helper(tmp_path: Path) -> None:
         assert spawn(keeper, tmp_path, "exit 4").wait(Deadline(10, "the child")) == 4
 
 
-def test_child_gets_only_the_given_environment_and_descriptors(
+def test_child_gets_a_clean_environment_and_only_its_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_OF_THE_HARNESS", "x")

@@ -60,7 +60,7 @@ def test_guest_deadline_is_stretched_by_the_factor_of_a_slow_host():
     assert deadline.seconds == pytest.approx(20)
 
 
-def test_guest_deadline_is_not_stretched_when_the_host_became_faster():
+def test_guest_deadline_ends_its_stretch_when_the_host_became_faster():
     deadline = GuestDeadline(0.02, "x", measure=Host(2.0, 1.0))
     began = time.monotonic()
     with pytest.raises(DeadlineExceeded):
@@ -81,7 +81,7 @@ def test_guest_deadline_stretches_from_the_last_progress():
     assert host.asked == 2
 
 
-def test_guest_deadline_does_not_measure_when_ended_or_only_read():
+def test_guest_deadline_ended_or_of_no_seconds_does_not_measure():
     host = Host(1000.0)
     ended, looks = GuestDeadline(10, "x", measure=host), GuestDeadline(0, "y", measure=host)
     ended.end()
@@ -94,7 +94,7 @@ def test_guest_deadline_does_not_measure_when_ended_or_only_read():
     ("seconds", "factor"),
     [(0.001, 1.0), (2.5 * host_speed.REFERENCE_SECONDS, 2.5), (0.6, host_speed.MOST)],
 )
-def test_host_speed_factor_is_the_current_duration_of_work(monkeypatch, seconds, factor):
+def test_host_speed_factor_compares_work_with_the_reference_host(monkeypatch, seconds, factor):
     # Use a fake clock: this host may be busy.
     now = [100.0]
 
