@@ -122,7 +122,7 @@ def _handing_out(subnet: Subnet, tag: str) -> list[str]:
 
 
 def hosts(leases: Iterable[Lease]) -> str:
-    """Return the file of MAC addresses, addresses and host names (``--dhcp-hostsfile``)."""
+    """Return the file with the IP address and host name of each MAC (``--dhcp-hostsfile``)."""
     lines = (
         ",".join([lease.mac, str(lease.addresses[0]), *lease.names[:1]])
         for lease in leases

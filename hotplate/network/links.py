@@ -19,7 +19,7 @@ HOST = "h"
 SWITCH = "s"
 """Name prefix of the other end, from which the switch takes the frames."""
 _SETTINGS = {
-    # Set all values, because a new namespace inherits the others from the host.
+    # A new namespace takes over from the host each value that is not set here.
     "net/ipv4/ip_forward": "0",
     "net/ipv4/conf/all/rp_filter": "0",
     "net/ipv4/conf/default/rp_filter": "0",

@@ -3,7 +3,7 @@
 It is a network namespace with an interface on each segment and forwarding switched on; the kernel
 there does the work of a router (RFC 1812). It has no other interface, so there is no way out. Each
 segment lets its own machines send with their own addresses only, and its router's port with no
-address of that segment, so that senders beyond the router cannot spoof either.
+machine's address of that segment, so that a sender beyond the router cannot spoof one either.
 """
 
 from __future__ import annotations

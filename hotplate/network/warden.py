@@ -48,7 +48,7 @@ class Warden(reaper.Reaper):
         self.own: socket.socket
 
     def run(self) -> None:
-        """Serve until the harness is gone, then end all."""
+        """Serve until the harness is gone, then end dnsmasq and remove its directory."""
         try:
             super().run()
         finally:

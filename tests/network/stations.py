@@ -1,4 +1,4 @@
-"""Fixtures for tests of segments: addresses, stations, and servers that answer."""
+"""Helpers for tests of segments: addresses, stations, and servers that answer."""
 
 from __future__ import annotations
 

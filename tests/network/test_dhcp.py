@@ -64,7 +64,7 @@ def test_each_subnet_has_its_own_options() -> None:
 @pytest.mark.parametrize(
     ("mtu", "wanted"), [(1400, ["--dhcp-option=tag:subnet0,option:mtu,1400"]), (9000, [])]
 )
-def test_mtu_below_ethernets_is_handed_out(mtu: int, wanted: list[str]) -> None:
+def test_only_an_mtu_below_ethernets_is_handed_out(mtu: int, wanted: list[str]) -> None:
     options = dhcp.command("dnsmasq", [replace(SUBNET, mtu=mtu)], **FILES)
     assert [each for each in options if "mtu" in each] == wanted
 

@@ -142,7 +142,7 @@ def test_routes_beyond_the_segments(lab: Lab) -> None:
         lab.router.set_routes([(far, IPv4Address("10.7.0.1"))])
 
 
-def test_invalid_addresses_are_refused(lab: Lab) -> None:
+def test_taken_or_foreign_address_is_refused(lab: Lab) -> None:
     for address, sentence in (
         ("10.0.0.5", "is taken"),
         ("10.0.0.2", "is taken"),

@@ -178,7 +178,7 @@ def test_port_is_served_once_added_and_no_longer_when_removed(segment, attach, s
 
 @pytest.fixture
 def bystander():
-    """Serve every address of the host; return the port."""
+    """A server on every address of the host; yields its port."""
     with socket.create_server(("", 0)) as listener:
         yield listener.getsockname()[1]
 
@@ -209,8 +209,7 @@ def test_two_segments_with_the_same_addresses_are_isolated(segment, attach, stat
         assert one.run("busybox nslookup -type=a db.novalocal 10.0.0.2")[0] != 0
 
 
-# -- spoofed senders
-# ---------------------------------------------------------------------------------
+# -- spoofed senders --------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -571,7 +570,7 @@ def test_ordinary_user_has_networks():
 
 
 def answers(port: Port, *, wanted: bool) -> bool:
-    """Return whether a port answers by ARP; wait longer when an answer is wanted."""
+    """Return whether a port answers by ARP, within 30 s when that is wanted and else within 1 s."""
     port.ask()
     with contextlib.suppress(DeadlineExceeded):
         return retry(
