@@ -22,7 +22,7 @@ SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=de
 """Denials of QEMU's seccomp filter (qemu(1), ``-sandbox``): all that exist."""
 
 SANDBOX_THAT_SPAWNS = "on,obsolete=deny,resourcecontrol=deny"
-"""The same for a wiring that starts programs. QEMU calls setsid(2) before it starts one, which
+"""The same for a wiring that starts programs. QEMU begins each of them with setsid(2), which
 ``elevateprivileges`` would deny; ``no_new_privs`` still keeps programs from gaining rights.
 """
 
@@ -125,7 +125,8 @@ class MachineConfig:
     :param cpu: QEMU's CPU model; "" takes the accelerator's choice.
     :param config_drive: a file system image that is attached as a second disk.
     :param smbios: fields of SMBIOS type 1 beside the UUID and the serial number.
-    :param display: add a VGA adapter, for :meth:`~hotplate.machine.machine.Machine.screenshot`.
+    :param display: add a graphics adapter, which
+        :meth:`~hotplate.machine.machine.Machine.screenshot` needs.
     :param reboot: False ends the machine when the guest reboots.
     :param extra: arguments for QEMU that are appended as they are.
     """

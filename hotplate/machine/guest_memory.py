@@ -109,7 +109,7 @@ def _for_us_alone(path: str, flags: int) -> int:
 
 
 def _copy(source: int, target: int) -> None:
-    """Copy the parts of a file that are no holes into an empty file of the same length."""
+    """Copy the data of a sparse file into a file of the same length that is one hole."""
     for begin, end in _parts(source):
         os.lseek(target, begin, os.SEEK_SET)
         at = begin

@@ -342,7 +342,7 @@ class Machine:
         try:
             self.qmp.execute("device_del", id=nic)
         except QmpError as error:
-            # A device requested before may be on its way out, or gone.
+            # A device whose removal was requested before may be on its way out, or gone.
             if error.kind != "DeviceNotFound" and UNPLUGGING not in error.message:
                 raise self._hot_plug_refused(error) from error
         with self._unplugging:
@@ -474,7 +474,7 @@ class Machine:
     # -- inside ----------------------------------------------------------------------------------
 
     def _handed_memory(self, files: HandedFiles, *, restored: bool) -> str:
-        """Return the options of the guest's memory, which is empty again after a power cut."""
+        """Return options of the guest's memory, "" for QEMU's own; lent memory needs a state."""
         memory = self.memory
         if memory is None or not (restored or memory.shared):
             return ""

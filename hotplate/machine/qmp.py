@@ -55,7 +55,7 @@ class Qmp:
         self._thread.start()
 
     def negotiate(self, *, seconds: float) -> dict[str, Any]:
-        """Leave the negotiation mode; return QEMU's version string.
+        """Leave the negotiation mode; return QEMU's version as its greeting has it.
 
         :raises MachineLostError: when QEMU ended instead of greeting.
         """

@@ -181,7 +181,7 @@ class Cable(Protocol):
         """Return the MAC address of the interface."""
 
     def plug(self) -> socket.socket:
-        """Return the machine's end of a new cable, a datagram socket for frames."""
+        """Return the machine's end of a new cable, a datagram socket with one frame a datagram."""
 
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
         """Connect to a port of the machine."""
@@ -191,7 +191,7 @@ class Cables(Wiring):
     """Interfaces plugged into something else, which outlives the machine's wiring.
 
     :param cables: one for each interface, in the guest's order.
-    :param reason: names of these networks, a sentence.
+    :param reason: a sentence that names these networks.
     :ivar cables: the present cables; see :meth:`add` and :meth:`remove`.
     """
 
@@ -244,7 +244,7 @@ class Cables(Wiring):
         return cards, ends
 
     def netdev(self) -> str:
-        """See :meth:`Wiring.netdev`; an unplugged interface."""
+        """See :meth:`Wiring.netdev`; an interface without a cable."""
         return "user,restrict=on"
 
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:

@@ -71,7 +71,7 @@ def test_failed_reader_fails_the_waiting_caller(tmp_path: Path, monkeypatch: pyt
 
 
 def test_terminal_reset_ends_a_line(guest: Guest):
-    """SeaBIOS does so when it hands over to a kernel that is silent until it panics."""
+    """SeaBIOS resets it at its start and before the kernel, here one silent until it panics."""
     guest.write(b"\x1bcSeaBIOS\r\nBooting from ROM..\x1b")
     guest.write(b"c[    1.396986] Kernel panic - not syncing: Attempted to kill init!\n")
     guest.end()

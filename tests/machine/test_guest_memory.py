@@ -116,7 +116,7 @@ def test_memory_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "another machine's"])
-def test_devices_of_another_machine_are_reported(make: Make, tmp_path: Path, damage: str) -> None:
+def test_unusable_devices_are_reported(make: Make, tmp_path: Path, damage: str) -> None:
     devices, path = saved(make, tmp_path, "true")
     if damage == "truncated":
         devices.write_bytes(devices.read_bytes()[:10_000])

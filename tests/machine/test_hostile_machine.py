@@ -43,7 +43,7 @@ def resident(field: str) -> int:
 
 @contextlib.contextmanager
 def bounded(what: str) -> Iterator[None]:
-    """Check that this process grows within the limit."""
+    """Check that this process grows by at most :data:`GROWTH` inside."""
     Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
     yield

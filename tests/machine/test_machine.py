@@ -46,7 +46,7 @@ class OpenWiring(wiring.Namespace):
 
 @pytest.fixture
 def bystander() -> Iterator[int]:
-    """Serve the host's loopback without a relation to any machine; return the port."""
+    """A server on the host's loopback that belongs to no machine; yields its port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
 
@@ -252,7 +252,7 @@ def test_state_is_saved_and_continued(make: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "missing", "other memory"])
-def test_state_of_another_machine_is_reported(make: Make, tmp_path: Path, damage: str) -> None:
+def test_unusable_state_is_reported(make: Make, tmp_path: Path, damage: str) -> None:
     made = make()
     made.machine.pause()
     state = tmp_path / "state"
@@ -390,7 +390,7 @@ def test_smbios_and_config_drive_are_seen_by_the_guest(make: Make, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["a, comma and spaces", "x" * 120])
-def test_directory_with_special_characters_works(make: Make, tmp_path: Path, name: str) -> None:
+def test_directory_with_an_odd_or_long_name_works(make: Make, tmp_path: Path, name: str) -> None:
     directory = tmp_path / name
     directory.mkdir()
     disk = directory / "disk.raw"

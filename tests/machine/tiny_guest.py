@@ -209,7 +209,7 @@ def resolve(modules: Path, wanted: tuple[str, ...]) -> list[Path]:
 
 
 def cpio(root: Path) -> bytes:
-    """Return a directory as a cpio archive in the "newc" format of the kernel."""
+    """Return a directory as a cpio archive in the "newc" format, which the kernel unpacks."""
     parts = []
 
     def entry(name: str, mode: int, data: bytes, number: int) -> None:
