@@ -27,7 +27,7 @@ LONGEST_QUOTE = 400
 
 
 class ExpectationError(SubjectError):
-    """A test's wait for a guest ended without success; the text shows the last try."""
+    """A test's expectation of a guest was not met; the text shows the last try."""
 
 
 class Driver(Protocol):

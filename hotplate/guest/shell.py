@@ -52,7 +52,7 @@ GRACE_SECONDS = 30.0
 def guest_program(nonce: str) -> str:
     """Return the program that the guest runs as root while it is up.
 
-    :param nonce: identifies the guest that was given it.
+    :param nonce: identifies a guest that answers later as the one that was given it.
     """
     return f"""\
 umask 077

@@ -37,7 +37,7 @@ class Ssh:
 
     :param connect: makes a socket to the guest's ssh, for each connection.
     :param keys: the private keys to try; the first accepted one is used.
-    :param user: the login user; for a user other than root, commands run by ``sudo``.
+    :param user: the login user; commands of a user other than root are run by ``sudo``.
     :ivar key: the accepted key.
     """
 

@@ -68,13 +68,13 @@ def test_expired_wait_quotes_the_last_try(guest, tmp_path):
         guest.wait_for_file(f"{tmp_path}/x", seconds=0)
 
 
-def test_wait_for_file(guest, tmp_path):
+def test_wait_for_file_ends_when_it_exists(guest, tmp_path):
     path = tmp_path / "it's here"
     later(0.3, path.touch)
     guest.wait_for_file(str(path), seconds=30)
 
 
-def test_wait_for_open_port(guest):
+def test_wait_for_open_port_ends_when_it_listens(guest):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         guest.wait_for_open_port(port, address="127.0.0.1", seconds=30)

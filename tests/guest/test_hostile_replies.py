@@ -101,7 +101,7 @@ def test_shell_keeps_its_deadline_while_the_output_comes():
         "0 16777217 0",
     ],
 )
-def test_malformed_answer_is_an_error_message(words: str):
+def test_malformed_answer_raises_a_reply_error(words: str):
     with hostile(reply(words)) as channel, pytest.raises(GuestReplyError, match="the guest"):
         run(channel)
 
@@ -137,7 +137,7 @@ def test_guest_that_reads_nothing_is_given_up():
 
 @given(st.binary(max_size=200))
 @settings(deadline=None)
-def test_random_answer_is_a_result_an_error_or_a_timeout(data: bytes):
+def test_random_bytes_are_read_as_bounded_lines_and_numbers(data: bytes):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(data)
