@@ -228,7 +228,7 @@ def check_links(collection: Collection) -> Iterator[LintFinding]:
 
 
 def check_heat_config_hooks(collection: Collection) -> Iterator[LintFinding]:
-    """Check that heat-config-hooks names programs: ``<group> <file>``, ``bin`` or ``lib``."""
+    """Check that the programs in heat-config-hooks exist: ``<group> <file>``, ``bin``, ``lib``."""
     groups: dict[str, Path] = {}
     for element in collection.elements:
         file = element / "heat-config-hooks"

@@ -11,7 +11,7 @@ class LintFinding:
     """One mistake.
 
     :param file: the file or directory at fault.
-    :param rule: a word that never changes, prefixed by its lint: ``element/links``.
+    :param rule: a stable word, prefixed by its lint: ``element/links``.
     :param reason: a sentence.
     :param mend: the fix.
     :param line: its number in the file, from 1; None for the whole file.
@@ -25,7 +25,7 @@ class LintFinding:
 
     @property
     def place(self) -> tuple[str, int, str, str]:
-        """Return the key by which findings are sorted."""
+        """Return the key by which findings are sorted: file, line, rule, reason."""
         return str(self.file), self.line or 0, self.rule, self.reason
 
 

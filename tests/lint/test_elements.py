@@ -178,7 +178,7 @@ def test_finding_names_its_line(tmp_path: Path, case: str):
     assert finding.line == line
 
 
-def test_page_that_is_not_utf_8_is_a_finding(tmp_path: Path):
+def test_data_file_that_is_not_utf_8_is_a_finding(tmp_path: Path):
     elements = write(tmp_path, {"a/element-deps": "vm\n"})
     (elements / "a" / "pkg-map").write_bytes(b"\xff\xfe")
     (finding,) = element_findings(Collection(elements, None, (dib_elements_dir(),)))

@@ -24,7 +24,7 @@ def collection(root: Path, hook: str) -> Collection:
     return Collection(root / "elements", hooks=root / "hooks")
 
 
-def test_hooks_have_a_group(tmp_path: Path):
+def test_only_existing_hooks_with_a_group_are_listed(tmp_path: Path):
     assert [*hooks_of(collection(tmp_path, HOOK))] == [("mine", tmp_path / "hooks" / "mine.sh")]
 
 
