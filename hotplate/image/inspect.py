@@ -1,4 +1,4 @@
-"""Type of an image, found in its first sectors and by ``qemu-img``, without mounting it."""
+"""Properties of an image, from its first sectors and ``qemu-img``, without mounting it."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ class Image:
     :param table: the partition table of a whole disk.
     :param kernel: of a partition image, else None.
     :param initrd: of a partition image, else None.
-    :param arch: the processor, in QEMU's spelling: by the kernel, or by the manifest of ``hotplate
-        build``; ``x86_64`` when neither has it.
+    :param arch: the processor, in QEMU's spelling: by the kernel, or by the manifest that
+        ``hotplate build`` leaves; ``x86_64`` when neither has it.
     :param chain: the file and its backing files, the file first.
     """
 

@@ -1,4 +1,4 @@
-"""NAME.manifest.json, left by a build beside its image: its contents and its files.
+"""NAME.manifest.json, left by a build beside its image: the image's contents and its files.
 
 Its keys are those of the JSON schema ``manifest.schema.json``, which is beside this file.
 """

@@ -207,7 +207,7 @@ def check_release(release: str, *, scripts: Path = Path("/usr/share/debootstrap/
     """Check that a Debian release of that name exists, and is recent enough.
 
     :param scripts: directory in which debootstrap(8) has a script for each known release.
-    :raises UsageError: when there is none.
+    :raises UsageError: when there is none, or it is too old.
     """
     if release in TOO_OLD:
         raise UsageError(

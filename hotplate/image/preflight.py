@@ -119,7 +119,7 @@ class Preflight:
             elements += [each for each in dict.fromkeys(more) if each not in elements]
         return elements
 
-    # -- output directories --------------------------------------------------------------
+    # -- output directories ----------------------------------------------------------------------
 
     @property
     def _output(self) -> Path:

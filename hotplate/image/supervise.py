@@ -92,7 +92,7 @@ def sweep(base: Path) -> list[Path]:
     """Remove the leftovers of dead builds under ``base``; return their directories."""
     swept = []
     for work in sorted(base.glob(PREFIX + "*")):
-        # Only root's directories, or a stranger could have root remove another directory.
+        # Take only root's own directories, or a stranger could have root remove any directory.
         with contextlib.suppress(OSError):
             if work.is_symlink() or not work.is_dir() or work.stat().st_uid != os.geteuid():
                 continue
@@ -111,7 +111,7 @@ def _end_with_parent() -> None:
 
 
 def _keep_mounts(work: Path) -> list[str]:
-    """Keep all mounts inside this namespace; return how to make the next one.
+    """Keep all mounts inside this namespace; return the command that makes the next ones.
 
     In a chroot whose root directory is no mount point, the propagation of all mounts cannot be
     changed at once. There it is enough that everything is mounted below one private mount.

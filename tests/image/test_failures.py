@@ -42,7 +42,7 @@ def failure(tmp_path: Path, *lines: str) -> HotplateError:
         ("losetup: cannot find an unused loop device", HostError, "no loop device"),
     ],
 )
-def test_causes_of_a_failed_build(tmp_path: Path, line: str, kind: type, sentence: str):
+def test_cause_of_a_failed_build_is_reported(tmp_path: Path, line: str, kind: type, sentence: str):
     error = failure(tmp_path, line)
     assert isinstance(error, kind)
     assert sentence in error.message
@@ -83,7 +83,7 @@ def test_missing_tool_error_names_its_package(monkeypatch: pytest.MonkeyPatch):
         (0, None, None),
     ],
 )
-def test_foreign_architecture_is_refused_before_the_build(
+def test_foreign_architecture_is_refused_unless_it_runs_here(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer, sentence, hint
 ):
     monkeypatch.setattr(build.plan_module, "SYSTEM_PATH", str(tmp_path))
@@ -98,6 +98,6 @@ def test_foreign_architecture_is_refused_before_the_build(
     assert hint in raised.value.hint
 
 
-def test_own_architecture_needs_no_emulator(monkeypatch: pytest.MonkeyPatch, tmp_path):
+def test_own_architecture_needs_no_arch_test(monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.setattr(build.plan_module, "SYSTEM_PATH", str(tmp_path))
     build.check_arch(build.plan_module.MACHINES[platform.machine()], {})

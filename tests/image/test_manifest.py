@@ -22,7 +22,7 @@ SCHEMA = Draft202012Validator(manifest.schema())
 
 
 def leave(staging: Path, image: Path) -> None:
-    """Leave the files of disk-image-create."""
+    """Write the files that disk-image-create leaves."""
     shutil.copyfile(image, staging / "image.qcow2")
     for suffix in output.BESIDE:
         (staging / f"image.{suffix}").write_text(suffix)
@@ -34,7 +34,7 @@ def leave(staging: Path, image: Path) -> None:
 
 @pytest.fixture
 def written(tmp_path: Path, make_image: Any) -> Any:
-    """Publish a finished build; return the manifest."""
+    """Return a function that publishes a finished build, and returns its manifest."""
 
     def write(layout: Layout) -> dict[str, Any]:
         (tmp_path / "out").mkdir()
@@ -92,7 +92,9 @@ def test_invalid_manifest_does_not_match_the_schema(written: Any, case: str):
     "document",
     [{"beside": ["vmlinuz"]}, {"elements": 3}, {"beside": {"vmlinuz": [1]}}, {"arch": []}],
 )
-def test_manifest_with_values_of_other_types_ends_nothing(tmp_path: Path, document: dict[str, Any]):
+def test_manifest_with_values_of_other_types_does_not_crash(
+    tmp_path: Path, document: dict[str, Any]
+):
     image, kernel = tmp_path / "web.raw", tmp_path / "web.vmlinuz"
     image.write_bytes(bytes(1080) + b"\x53\xef" + bytes(4096))
     for each in (kernel, tmp_path / "web.initrd"):

@@ -56,14 +56,14 @@ Components: main
 """
 
 
-def test_one_line_format():
+def test_one_line_format_is_read():
     assert list(parse_list(LIST)) == [
         Source("http://one.example/debian", "bookworm", ("main", "contrib")),
         Source("https://two.example/debian", "trixie", ("main",)),
     ]
 
 
-def test_deb822_format():
+def test_deb822_format_is_read():
     assert [(source.uri, source.suite) for source in parse_deb822(DEB822)] == [
         ("http://one.example/debian", "bookworm"),
         ("http://one.example/debian", "bookworm-updates"),

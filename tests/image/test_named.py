@@ -38,7 +38,7 @@ def test_images_are_opened_by_their_names(folder: Path) -> None:
         (["web=db.raw"], 'there is no image "db.raw"'),
     ],
 )
-def test_invalid_name_is_one_sentence(folder: Path, words: list[str], sentence: str) -> None:
+def test_invalid_argument_is_one_sentence(folder: Path, words: list[str], sentence: str) -> None:
     with pytest.raises(UsageError) as raised:
         named.parse(words)
     assert raised.value.message == sentence

@@ -27,7 +27,7 @@ def request_(tmp_path) -> BuildRequest:
 
 @pytest.fixture
 def built(request_, make_image):
-    """Publish a finished build of diskimage-builder."""
+    """Return a function that publishes a finished build of diskimage-builder."""
 
     def build(what: str) -> None:
         source = make_image(f"{what}.qcow2", EXT | {4096: what.encode()})

@@ -203,7 +203,7 @@ def evil(path: Path, pointers: list[int], *, bits: int, disk: int, end: int) -> 
 
 
 class Reads:
-    """Counts the reads of a file."""
+    """Counts the L2 tables that are read."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tables = 0

@@ -106,7 +106,7 @@ def processes_below(directory: Path) -> list[str]:
 
 @pytest.mark.parametrize("tmpfs_mib", [0, 64], ids=["disk", "memory"])
 class TestBoth:
-    def test_successful_command_leaves_nothing(self, tmp_path: Path, tmpfs_mib: int):
+    def test_successful_command_leaves_only_its_output(self, tmp_path: Path, tmpfs_mib: int):
         run = Supervised(tmp_path, "echo $TMPDIR > result; echo said", tmpfs_mib=tmpfs_mib)
         with run.running() as child:
             assert child.stdout.read() == "said\n"
