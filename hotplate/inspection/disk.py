@@ -54,7 +54,7 @@ class Disk:
     def read(self, offset: int, length: int) -> bytes:
         """Return bytes; fewer at the end of the disk.
 
-        :raises ImageError: the image is damaged there, or has a loop.
+        :raises ImageError: the image is damaged there, or takes too long, as one with a loop does.
         """
         if self._deadline.passed:
             raise ImageError(

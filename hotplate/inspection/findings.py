@@ -47,7 +47,7 @@ class Level(StrEnum):
 class ImageFault:
     """One fault.
 
-    :param kind: a word that never changes, for scripts.
+    :param kind: a stable word, for scripts.
     :param sentence: the fault and its consequence.
     :param mend: the fix.
     :param paths: all files at fault.
@@ -64,7 +64,7 @@ Check = Callable[[Contents], Iterator[ImageFault]]
 
 
 def findings(contents: Contents) -> list[ImageFault]:
-    """Return the faults of a root file system, in the order in which they would occur."""
+    """Return the faults of a root file system: what fails, then what was left in."""
     return [finding for check in CHECKS for finding in check(contents)]
 
 
@@ -396,7 +396,7 @@ def _places_of_urls(contents: Contents) -> Iterator[str]:
 
 
 def logins(contents: Contents) -> Iterator[ImageFault]:
-    """Report that a user can log into every server of the image."""
+    """Report keys and passwords that let somebody log into every server of the image."""
     tree = contents.tree
     keys = [f"{home}/.ssh/authorized_keys" for home in contents.homes()]
     paths = [path for path in keys if "ssh-" in tree.text(path) or "ecdsa-" in tree.text(path)]

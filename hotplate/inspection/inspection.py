@@ -77,7 +77,7 @@ class Inspection:
 
     @property
     def firmware(self) -> list[str]:
-        """Return the ways to start it: ``BIOS``, ``UEFI``, or the kernel beside it."""
+        """Return the firmware that can start it, ``BIOS`` and ``UEFI``; empty without a table."""
         if self.table is None:
             return []
         return ["BIOS"] * self.table.bios + ["UEFI"] * self.table.uefi
@@ -205,7 +205,7 @@ def _elements(built: Mapping[str, Any], contents: Contents | None) -> tuple[str,
 
 
 def _boot_findings(looked_at: Inspection, contents: Contents) -> Iterator[ImageFault]:
-    """Yield the reasons against a start by any firmware, from the outside and the kernels."""
+    """Yield the reasons why no firmware starts the image, as its outside and kernels tell."""
     if looked_at.table is None and not looked_at.kernel_beside:
         yield fails(
             "no-kernel-beside",

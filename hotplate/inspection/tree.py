@@ -47,7 +47,7 @@ class Tree:
         return "/" + "/".join(name for name, _ in steps[1:]) if steps else ""
 
     def _walk(self, path: str, *, follow: bool) -> list[tuple[str, Inode]]:
-        """Return the steps from the root to a path, with links resolved; empty for no path."""
+        """Return the steps from the root to a path, links resolved; empty for a missing path."""
         steps = [("", self._root)]
         left = [part for part in reversed(path.split("/")) if part and part != "."]
         links = 0

@@ -133,7 +133,7 @@ def test_loop_of_extents_ends(files, tmp_path, make_file_system):
 
 
 def test_directory_matches_debugfs(good, tmp_path, make_file_system):
-    """It is e2fsprogs' own reader."""
+    """debugfs is e2fsprogs' own reader."""
     path = make_file_system(good, tmp_path / "fs")
     tree = opened(path)
     command = ["/sbin/debugfs", "-R", "ls -p /etc", str(path)]
