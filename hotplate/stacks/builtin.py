@@ -169,7 +169,7 @@ def _part(
 
 
 def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return one template merged of several; the last one wins."""
+    """Return one template merged from several; of an entry in two of them the last one counts."""
     merged: dict[str, Any] = dict(parts[-1])
     for section in ("resources", "outputs"):
         merged[section] = {name: each for part in parts for name, each in part[section].items()}

@@ -142,7 +142,7 @@ def _is_hidden(parameter: Mapping[str, object]) -> bool:
 
 
 def _text(content: str | bytes) -> str:
-    """Return a file's text; heatclient encodes binary content in base64, as bytes."""
+    """Return a file's text; heatclient gives bytes, those of binary content in base64."""
     return content if isinstance(content, str) else content.decode()
 
 

@@ -163,7 +163,7 @@ def test_matches_compares_values(actual, wanted, right):
     assert expect.matches(actual, wanted) is right
 
 
-def test_outputs(write):
+def test_outputs_are_compared(write):
     expectation = expected(write, "outputs: {url: {contains: http}, code: 0, gone: 1}")
     assert expectation.of_outputs({"url": "http://x", "code": 0, "gone": 1}) == []
     assert expectation.of_outputs({"url": "ftp://x", "code": 1}) == [
@@ -208,7 +208,7 @@ def test_files_fail_when_not_as_expected(write, host, tmp_path):
     ]
 
 
-def test_commands(write, host):
+def test_commands_are_checked(write, host):
     expectation = expected(
         write,
         """
@@ -224,7 +224,7 @@ def test_commands(write, host):
 
 
 @pytest.mark.tool("dpkg-query")
-def test_packages(write, host):
+def test_packages_are_checked(write, host):
     version = subprocess.run(
         ["dpkg-query", "-f", "${Version}", "-W", "dpkg"], capture_output=True, text=True
     ).stdout
