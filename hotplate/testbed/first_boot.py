@@ -47,7 +47,7 @@ BOOT_ENDED = "case $(systemctl is-system-running) in running | degraded) ;; *) e
 """True once systemd has started everything."""
 
 AT_REST = f"{BOOT_ENDED}; flock --nonblock /run/os-refresh-config.lock true"
-"""True when os-refresh-config does not hold its lock, either."""
+"""True once systemd has started everything and os-refresh-config has released its lock."""
 
 WITHOUT_AGENT = f"command -v systemctl >/dev/null || exit 0; {BOOT_ENDED}"
 """Without systemd nothing marks the end of the boot; the shell itself starts late in it."""

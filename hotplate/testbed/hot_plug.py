@@ -17,7 +17,7 @@ LET_GO_SECONDS = 20.0
 LET_GO_ATTEMPTS = 8
 """How long a guest has to release an interface per request, and how many requests are made (Nova:
 ``[libvirt] device_detach_timeout`` and ``device_detach_attempts``). A guest that still boots does
-not hear the first; QEMU 8.0 and 7.2.2 send further ones."""
+not hear the first; QEMU passes on further ones from 8.0 and 7.2.2 on."""
 
 
 def replug(

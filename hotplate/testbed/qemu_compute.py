@@ -450,7 +450,7 @@ class QemuCompute:
         )
 
     def _memory(self, start: _Start, owned: ExitStack) -> GuestMemory | None:
-        """Return the file of a server's memory; None for QEMU's own."""
+        """Return the memory that a server uses; None for QEMU's own."""
         if self._saves:
             return owned.enter_context(GuestMemory.empty(self.settings.memory))
         return start.memory

@@ -24,7 +24,7 @@ from hotplate.network.segment import Port, Segment
 from hotplate.testbed.routers import RunningRouters
 
 MOST_INTERFACES = 8
-"""The highest number of ports of a server: QEMU can be handed few descriptors at its start."""
+"""The highest number of ports of a server: QEMU gets a limited number of descriptors at start."""
 
 
 class Segments:

@@ -220,7 +220,7 @@ def states(cache: Path) -> list[WarmState]:
 def forget(cache: Path, *, keep: int = 0) -> list[WarmState]:
     """Remove all states but the ``keep`` most recently used and those in use.
 
-    :return: the states to remove that are in use.
+    :return: the states that should have been removed, but are in use.
     """
     kept = [state for state in states(cache) if not state.discarded][:keep]
     return [state for state in states(cache) if state not in kept and not state.remove()]
@@ -276,7 +276,7 @@ def key(about: dict[str, str]) -> str:
 
 
 def _code(package: Path = Path(__file__).parents[1]) -> str:
-    """Return a hash of a state's code, since two checkouts may share a version."""
+    """Return a hash of the code that makes states; two checkouts may share a version."""
     parts = [hash_directory(package / room) for room in ROOMS]
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 

@@ -146,7 +146,7 @@ def reaches_again(one: ServerUnderTest, other: ServerUnderTest) -> None:
     one.retry(lambda _: one.can_reach(other, ECHO), f"{one} to reach {other} again", seconds=60)
 
 
-def test_server_addresses_and_reachability(pair) -> None:
+def test_server_has_addresses_and_connects_to_others(pair) -> None:
     web, db = pair
     assert (web.address(), db.address()) == ("10.0.0.5", "10.0.0.6")
     assert (db.address("private"), db.address("network-1")) == ("10.0.0.6", "10.0.1.6")

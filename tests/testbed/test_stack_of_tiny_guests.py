@@ -37,8 +37,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 
 def template(*networks: dict[str, str]) -> Template:
-    """Return two servers on an assumed network; the second one's address is in another subnet of
-    it.
+    """Return two servers on an assumed network, the second in another subnet of it.
 
     :param networks: additional networks of the first server.
     """

@@ -193,7 +193,7 @@ def test_discarded_state_is_replaced_by_another_of_its_key(store, user, monkeypa
     assert len(made) == 2
 
 
-def test_discarded_state_is_removed_first(store, user):
+def test_discarded_state_does_not_count_as_kept(store, user):
     states = [saved(store, f"{name}-1") for name in ("aa", "bb")]
     user(states[0])
     warm.discard(states[0])
