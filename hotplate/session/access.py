@@ -204,7 +204,7 @@ def pause(
     """Keep servers up, accept other processes, and wait for Enter, Ctrl-C or the end of input.
 
     :param directory: a new one, for the control socket and the ssh key; it is removed again.
-    :param say: called with the lines to connect.
+    :param say: called with the lines to paste for a connection.
     """
     door = SessionDirectory(directory.absolute())
     with door.claim():

@@ -141,7 +141,7 @@ class Up:
         self._control.run()
 
     def ways_in(self) -> str:
-        """Return lines to paste."""
+        """Return lines to paste: the ways to the cloud, and the command that ends the session."""
         file = shlex.quote(str(self.directory.clouds_yaml))
         return (
             f"export OS_CLIENT_CONFIG_FILE={file} OS_CLOUD=hotplate\n"

@@ -62,7 +62,7 @@ def test_directory_is_free_after_its_owner_ends(tmp_path):
         pass
 
 
-def test_removed_directory_is_not_claimed_by_a_waiter(tmp_path):
+def test_directory_removed_by_its_owner_can_be_claimed_anew(tmp_path):
     """The end of one session removes the directory that another is about to own."""
     directory = SessionDirectory(tmp_path / "session")
     with directory.claim():
