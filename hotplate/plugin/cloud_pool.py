@@ -113,7 +113,7 @@ class CloudPool:
             raise HotplateError("; ".join(problems))
 
     def close(self) -> None:
-        """End the following; the project removes its resources."""
+        """Stop following the stacks; the project removes its resources."""
         self._owned.close()
 
     def clear_faults(self) -> None:

@@ -124,7 +124,7 @@ class CloudServerUnderTest(ServerUnderTest):
         super().__init__(cast("Testbed", testbed), cast("Server", server))
 
     def close(self) -> None:
-        """Close the connections, and end the following."""
+        """Close the connections, and stop following the stack."""
         if self._way is not None:
             self._way.close()
         for each in self._followings:

@@ -31,7 +31,7 @@ BLAMELESS = frozenset({Outcome.HOST, Outcome.LOST})
 
 @contextlib.contextmanager
 def one_sentence() -> Iterator[None]:
-    """Report errors that have a sentence for people without a traceback."""
+    """Report an error by its sentence for people, if it has one, without a traceback."""
     try:
         yield
     except UsageError as error:

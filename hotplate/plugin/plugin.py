@@ -500,7 +500,7 @@ def _look_back(request: pytest.FixtureRequest, pool: Any, server: ServerUnderTes
 
 
 def _explain(server: ServerUnderTest) -> Diagnosis | None:
-    """Add the end of its deployments, and the reason, to the report of a test."""
+    """Add the results of its deployments, and the reason of a failure, to a test's report."""
     for deployment in server.deployments:
         print(clean(f"hotplate: {deployment}"), file=sys.stderr)
     if not server.deployments or server.deployments[-1].status == "COMPLETE":

@@ -291,7 +291,7 @@ class ServerUnderTest(Driver):
         network: str = "",
         seconds: float = CONNECT_SECONDS,
     ) -> bool:
-        """Return True when this guest can connect to a TCP port of another server, at one attempt.
+        """Try once to connect from this guest to a TCP port of another server; return the success.
 
         False means that the connection was refused, or that nothing answered in time. Needs bash
         in the guest, or busybox.

@@ -66,7 +66,7 @@ def played(
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - WANT_A_GUEST))
-def test_docstring(played: ServerUnderTest, tmp_path: Path, name: str) -> None:
+def test_docstring_example_passes(played: ServerUnderTest, tmp_path: Path, name: str) -> None:
     example = EXAMPLES[name]
     for each in example.examples:
         # Folders of the guest must not become this host's.

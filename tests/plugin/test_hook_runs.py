@@ -62,7 +62,7 @@ def test_parts_by_themselves(run_hook, hook_deployment, monkeypatch):
 """
 
 
-def test_hook_fixtures_in_a_repository(project):
+def test_hook_fixtures_work_in_a_repository(project):
     hook = project.mkdir("hooks") / "mine.sh"
     hook.write_text(SHELL)
     hook.chmod(0o755)

@@ -26,7 +26,7 @@ from hotplate.timing.deadline import DeadlineExceeded, HostTooSlow
     ],
     ids=["host", "guest"],
 )
-def test_wait_for_a_slow_host_is_a_host_error(error, outcome, message):
+def test_timeout_is_a_host_error_or_a_failure_by_its_cause(error, outcome, message):
     with pytest.raises(pytest.fail.Exception, match=message) as failure, one_sentence():
         raise error
     assert of_failure(failure.value, lost=False) is outcome
