@@ -57,7 +57,7 @@ class ConsoleText:
 
 
 def _shared(before: list[str], now: list[str]) -> int:
-    """Return the number of lines that equal the earlier ones, or their end."""
+    """Return how many of the first lines repeat the earlier ones, or the end of those."""
     for start in range(len(before)):
         length = len(before) - start
         # The first line may be cut at its beginning.

@@ -1,4 +1,4 @@
-"""A cloud of ``clouds.yaml``, queried by openstacksdk and python-heatclient."""
+"""A cloud of ``clouds.yaml``, by openstacksdk and python-heatclient; its errors are sentences."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class StackTree:
 
 
 def stack_of(href: str) -> str:
-    """Return the id of the stack in an URL of Heat's, "" when it has none.
+    """Return the id of the stack in a URL of Heat's, "" when it has none.
 
     >>> stack_of("http://heat/v1/project/stacks/web/1234")
     '1234'

@@ -30,7 +30,7 @@ KEPT = ("HOME", "PATH", "USER", "LOGNAME", "SSH_AUTH_SOCK", "LANG", "LC_ALL", "P
 """The environment variables passed to programs of ssh."""
 
 _NOT_ROOT = 'Please login as the user "'
-"""The message in root's ``authorized_keys`` by cloud-init (``disable_root_opts``)."""
+"""The message that cloud-init makes root's ``authorized_keys`` print (``disable_root_opts``)."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def begun(cloud: Any, *words: str) -> Any:
     raise AssertionError("".join(seen) + process.stderr.read())
 
 
-def test_template_passes(cloud):
+def test_good_template_passes_and_hides_its_secret(cloud):
     cloud.roles["web"] = GOOD
     done = cloud.try_it(
         *("-t", written(cloud.folder), "-P", f"word={SECRET}", "--junit", "junit.xml")

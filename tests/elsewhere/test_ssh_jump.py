@@ -81,7 +81,7 @@ def near(place: Place) -> Place:
     return place
 
 
-def test_one_jump_host(near):
+def test_server_is_reached_by_one_jump_host(near):
     came = near.log_in(address=near.beside_second, jump=f"jump@{near.beside_first}:2222")
     assert (came["user"], came["by_key_pair"], came["lines"][0]) == ("root", True, "hello")
     # The server was reached from the jump host.
@@ -91,7 +91,7 @@ def test_one_jump_host(near):
 
 
 @pytest.mark.parametrize("way", ["option", "config"])
-def test_two_jump_hosts(place, way):
+def test_server_is_reached_by_two_jump_hosts(place, way):
     jumps = f"jump@{place.beside_first},jump@{place.beside_second}"
     if way == "option":
         came = place.log_in(jump=jumps)

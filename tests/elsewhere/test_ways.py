@@ -42,7 +42,7 @@ def soon() -> Deadline:
 
 
 @pytest.mark.parametrize("root", [True, False], ids=["root", "another user"])
-def test_log_in_as_root_or_another_user(tmp_path, root):
+def test_key_pair_is_accepted_for_root_or_another_user(tmp_path, root):
     mine = key()
     with ssh_server(lambda: {mine.get_base64()}, root=root) as port:
         options = WayOptions(config=ssh_config(tmp_path / "config", port))
