@@ -81,7 +81,7 @@ _PROGRAM_SETTING = re.compile(rb"\bHEAT_[A-Z0-9_]*_CMD\b")
 
 @dataclass(frozen=True)
 class CheckTask:
-    """A hook to check, and the means.
+    """A hook to check, with the configs and the bounds of its runs.
 
     :param hook: the hook's file.
     :param group: of its deployments.

@@ -179,4 +179,4 @@ MENDS = {
     FindingKind.OUTPUT_MISSING: "hand back each declared output under its name",
     FindingKind.TIMEOUT: "find what it waits for; --timeout SECONDS gives it longer",
 }
-"""The fixes for findings that differ from the line's own."""
+"""The fixes for findings, where they differ from the line's own."""

@@ -132,7 +132,7 @@ def read_results(status: int, output: bytes, errors: bytes) -> tuple[str, list[L
 
 
 def _refusal(answer: dict[str, Any]) -> HotplateError:
-    """Return the guest's error; a tool missing on that host is one missing in the image."""
+    """Return the error of the check in the guest; a host error there is the image's fault."""
     outcome = Outcome.USAGE if answer.get("outcome") == Outcome.USAGE else Outcome.FAILED
     message, hint = (str(answer.get(name, ""))[:2000] for name in ("message", "hint"))
     return error_of(outcome, message, hint=hint)

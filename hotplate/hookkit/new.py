@@ -47,7 +47,7 @@ class NewHook:
 
     @property
     def stem(self) -> str:
-        """Return the name for files, so that Python can import it."""
+        """Return the name for files, in a form that Python can import."""
         return self.name.replace("-", "_")
 
     @property

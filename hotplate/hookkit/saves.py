@@ -2,7 +2,7 @@
 
 Python's standard library has ``F_NOTIFY`` (fcntl(2), "File and directory change notification"),
 but not inotify(7). It reports that something in the directory has changed; the file is read to
-find whether it has.
+find whether it has changed, and to which contents.
 """
 
 from __future__ import annotations

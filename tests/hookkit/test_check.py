@@ -215,7 +215,7 @@ def test_line_that_cannot_be_tried_is_not_passed(make, check):
     assert "--config fails=FILE" in reasons["failure"]
 
 
-def test_text_result_of_a_check(make, capsys, tmp_path):
+def test_check_prints_its_result_as_text(make, capsys, tmp_path):
     hook = make(GOOD.replace("print(json", 'print("working")\nprint(json'))
     assert main(["hook", "check", str(hook), "--changes-in", str(tmp_path / "elsewhere")]) == 1
     out = capsys.readouterr().out
@@ -316,7 +316,7 @@ def test_config_that_does_not_signal_its_start_is_named(make, check, tmp_path):
         (["--timeout", "0"], "configs: {ok: x}\n", "--timeout 0 is no time limit"),
     ],
 )
-def test_wrong_usage(make, capsys, words, content, sentence):
+def test_wrong_usage_is_refused(make, capsys, words, content, sentence):
     hook = make(GOOD)
     hook.with_name("mine.check.yaml").write_text(content)
     assert main(["hook", "check", str(hook), *words]) == 2

@@ -93,7 +93,7 @@ def call(*words, given="", **environ):
 
 
 @pytest.mark.parametrize("words", ["", "frobnicate", "get", "get input", "get config x", "run"])
-def test_wrong_usage(words):
+def test_wrong_usage_is_refused(words):
     status, out, err = call(*words.split())
     assert (status, out) == (2, "")
     assert err.startswith("heat-hook: wrong usage")

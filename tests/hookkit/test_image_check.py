@@ -144,7 +144,7 @@ def test_guest_cannot_blame_the_host():
         (["mine", "--contract", "no-such.yaml"], 'the contract file "no-such.yaml" cannot be read'),
     ],
 )
-def test_wrong_usage(capsys, monkeypatch, tmp_path, words, sentence):
+def test_wrong_usage_is_refused(capsys, monkeypatch, tmp_path, words, sentence):
     monkeypatch.chdir(tmp_path)
     assert main(["hook", "check", *words]) == 2
     assert sentence in capsys.readouterr().err

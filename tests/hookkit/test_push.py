@@ -264,7 +264,7 @@ def test_each_save_is_pushed(session, hook, places):
         (["--timeout", "0"], "--timeout 0 is no time limit"),
     ],
 )
-def test_wrong_usage(hook, tmp_path, capsys, words, sentence):
+def test_wrong_usage_is_refused(hook, tmp_path, capsys, words, sentence):
     where = ["--directory", str(tmp_path / "nothing")]
     assert main(["hook", "push", str(hook), *where, *words]) == 2
     assert sentence in capsys.readouterr().err

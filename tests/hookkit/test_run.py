@@ -227,7 +227,7 @@ def test_changed_files_are_listed(report_of, make_hook, tmp_path):
     assert (status, report["looked_at_all"]) == (0, True)
 
 
-def test_text_result_of_a_run(run_verb, make_hook):
+def test_run_prints_its_result_as_text(run_verb, make_hook):
     text = f"#!/bin/sh\nprintf '\\033[31mstray\\n'\necho '{ANSWER}'\n(sleep 60 &)\n"
     status, out, _ = run_verb(make_hook(text, "some_hook.sh"))
     assert status == 1
@@ -257,7 +257,7 @@ def test_scratch_files_are_removed(run_verb, monkeypatch, tmp_path):
         (["--config", "/no/such/file"], "cannot be read"),
     ],
 )
-def test_wrong_usage(run_verb, words, sentence):
+def test_wrong_usage_is_refused(run_verb, words, sentence):
     status, out, err = run_verb(SCRIPT, *words)
     assert (status, out) == (2, "")
     assert sentence in err

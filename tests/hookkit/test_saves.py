@@ -49,7 +49,7 @@ def test_save_is_noticed(path, save):
 
 
 def test_other_changes_are_no_save(path, tmp_path):
-    """Changes of another file, or the same contents again, do not end the wait."""
+    """Neither another file nor the same contents again end the wait; the next real save does."""
     seen = []
 
     def others():
