@@ -1,8 +1,8 @@
 """The abilities of a worker and the needs of a case, as resources of Dask.
 
-Dask counts resources: a task runs on a worker that has declared its needs, and only as many at a
-time as fit. ``MEMORY`` (MiB) and ``CORES`` are used up; other abilities of a host (``KVM``,
-``ARCH-aarch64``, ``UEFI-x86_64``) are declared in plenty.
+Dask counts resources: a task runs on a worker that has declared the resources it needs, and only
+as many at a time as fit. ``MEMORY`` (MiB) and ``CORES`` are used up; other abilities of a host
+(``KVM``, ``ARCH-aarch64``, ``UEFI-x86_64``) are declared in plenty.
 """
 
 from __future__ import annotations

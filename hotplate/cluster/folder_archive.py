@@ -44,7 +44,7 @@ def pack(folder: Path, *, most: int = MOST_BYTES) -> bytes:
 def unpack(data: bytes, folder: Path) -> None:
     """Write the files of :func:`pack` into an existing folder.
 
-    Paths outside the folder, and other than plain files, are refused (PEP 706).
+    Paths outside the folder, and special files such as devices, are refused (PEP 706).
 
     :raises OSError: when they cannot be written.
     :raises tarfile.TarError: when it is no archive of :func:`pack`.

@@ -61,8 +61,8 @@ class ImageSet:
 def of_url(url: str) -> ImageSet:
     """Return the image behind a URL that fsspec can open.
 
-    :param url: with the file's SHA-256 as ``#sha256=``, as in pip, when it is
-        known; the image is then the same wherever it is.
+    :param url: with the file's SHA-256 as ``#sha256=``, as in pip, when it is known; the image is
+        then the same wherever it is.
     :raises UsageError: when it names no file.
     """
     address, _, fragment = url.partition("#")
@@ -78,7 +78,8 @@ def of_url(url: str) -> ImageSet:
 def of_file(path: Path, *, allow_backing: bool, checksums: Path | None = None) -> ImageSet:
     """Return the files of an image: its backing files, kernel, initrd and manifest.
 
-    An unbootable image is only its file: the host that runs it reports the problem.
+    Those of an unbootable image are found as far as possible: the host that runs it reports the
+    fault.
 
     :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
     :raises UsageError: when one of its files is in another folder, and so cannot be sent along.

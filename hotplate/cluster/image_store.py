@@ -32,8 +32,7 @@ class ImageStore:
     """The folder ``images`` of the cache: a folder for each image, shared by its users.
 
     :param cache: the cache directory.
-    :param limit: bytes of all images; the least recently used go first, but none that
-        is in use.
+    :param limit: bytes of all images; the least recently used go first, but none that is in use.
     """
 
     def __init__(self, cache: Path, *, limit: int = int(LIMIT_GIB * GIB)) -> None:
