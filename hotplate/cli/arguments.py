@@ -185,7 +185,7 @@ def _add_list_argument(
 
 
 def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the cloud around them."""
+    """Add the options for the cloud around the servers."""
     parser.add_argument(
         "--environment-dir",
         type=Path,

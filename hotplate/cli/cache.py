@@ -1,4 +1,4 @@
-"""``hotplate cache``: list or remove cached files."""
+"""``hotplate cache``: list cached files and their sizes, or remove them."""
 
 from __future__ import annotations
 

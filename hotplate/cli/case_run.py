@@ -163,7 +163,7 @@ class CaseRun:
         try:
             with self.interrupts.allowed():
                 verdict = self._try(folder, events)
-                # Check again: a background thread may have failed since.
+                # Check again: a background thread may have failed since the last wait.
                 events.check()
         except (Exception, KeyboardInterrupt) as error:
             ended = error

@@ -114,9 +114,9 @@ def table(
     templates: Sequence[TemplateChoice],
     settings: Mapping[str, Sequence[str]],
 ) -> list[Case]:
-    """Return the cases, in the order of the names, the images first.
+    """Return the cases, in the order in which they are named, the images first.
 
-    The case name lists the image and each dimension with several values.
+    A case's name lists its image, and its value of everything that has several values.
 
     :param settings: by the name of the setting, its values.
 

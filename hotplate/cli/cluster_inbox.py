@@ -59,7 +59,7 @@ class Inbox:
         self._queue: queue.SimpleQueue[CaseEvent | TaskEnd] = queue.SimpleQueue()
 
     def heard(self, event: tuple[float, Mapping[str, Any]]) -> None:
-        """Queue the message of one of Dask's events."""
+        """Queue the message of one of Dask's events, and drop unknown ones."""
         case_event = CaseEvent(event[1])
         if case_event.is_known:
             self._queue.put(case_event)

@@ -1,4 +1,4 @@
-"""Store the folder and the verdict of a case that ran on a worker on this host."""
+"""Store on this host the folder and the verdict of a case that ran on a worker."""
 
 from __future__ import annotations
 

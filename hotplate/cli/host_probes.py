@@ -30,7 +30,7 @@ GIB = 1 << 30
 
 
 class Use(StrEnum):
-    """The purpose of something."""
+    """The verb that needs a tool or an ability; EXTRA is for those that neither always needs."""
 
     TEST = "test"
     BUILD = "build"

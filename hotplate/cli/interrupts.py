@@ -16,7 +16,7 @@ IMPORT_SYSTEM = "<frozen importlib"
 """The start of the file names of Python's import system."""
 
 AGAIN_SECONDS = 0.01
-"""The delay until a signal that arrived within the import system is raised."""
+"""The delay until a signal that arrived within the import system is tried again."""
 
 
 class Interrupts:

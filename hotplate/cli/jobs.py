@@ -44,7 +44,7 @@ class SentTemplate(TemplateChoice):
 class Job:
     """A case as it is sent.
 
-    :param run: the command; the topic of the events contains it.
+    :param run: the id of the command; the topic of the events contains it.
     :param args: the options of the command, with those of the case.
     :param image: the files of its image.
     :param others: the files of the named images, by name.

@@ -36,7 +36,7 @@ class LastCases:
         self.there = bool(self._before)
 
     def failed(self, cases: Sequence[Case]) -> list[Case]:
-        """Return those that did not pass or run then; the results of the others are kept."""
+        """Return those that did not pass then, or did not run; keep the results of the others."""
         wanted = {_key(_identity(case)) for case in cases}
         passed = [each for each in self._before if each.get("outcome") == "passed"]
         self._kept = [each for each in passed if _key(each) in wanted]

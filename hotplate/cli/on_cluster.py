@@ -56,7 +56,7 @@ AGAIN_SECONDS = 300.0
 """How long to wait for a scheduler that is gone in the middle of a command."""
 
 AHEAD = 8
-"""Cases submitted beyond those that can run: so many, or as many again if that is more."""
+"""Cases submitted beyond those that can run: this number, or as many again if that is more."""
 
 TICK_SECONDS = 1.0
 """The longest delay until a signal, or due work, is noticed."""
@@ -241,7 +241,8 @@ class OnCluster:
         elif done.error is not None:
             self._failed(done.key, pending, done.error)
         elif done.future.status == "finished":
-            # Its worker may leave meanwhile, and the case run again: a thread waits for that.
+            # Fetched in a thread: meanwhile its worker may leave and the case run again, which
+            # this thread has to notice.
             helpers.submit(self._inbox.fetch, done.key, done.future)
         elif done.future.status == "error":
             self._failed(done.key, pending, done.future.exception())

@@ -66,7 +66,7 @@ class Output:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[Output]:
-    """Wrap both output streams in an :class:`Output` while a verb runs.
+    """Wrap each output stream in an :class:`Output` while a verb runs.
 
     :return: the standard output; errors of the standard error cannot be reported anywhere.
 

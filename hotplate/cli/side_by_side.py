@@ -181,7 +181,7 @@ class SideBySide:
             running.verdict = message.verdict
 
     def _end(self, channel: Connection, running: _Running) -> None:
-        """Process the end of a process, which has closed its channel."""
+        """Handle the end of a process, which has closed its channel."""
         channel.close()
         del self._running[channel]
         try:

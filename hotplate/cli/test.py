@@ -311,7 +311,8 @@ class TestCommand:
     def _how_many(self) -> tuple[int, str]:
         """Return how many cases run at a time, and the reason.
 
-        :raises UsageError: when --keep or --pause-on-fail would prompt while cases run in parallel.
+        :raises UsageError: for ``-j`` below 1, and when ``--keep`` or ``--pause-on-fail`` would
+            wait for the user with several cases at a time, or on workers.
         """
         waits = (self.args.keep and not self.args.os_cloud) or self.args.pause_on_fail
         if waits and self.address:

@@ -19,7 +19,7 @@ def asked(*words: str) -> BuildRequest:
     return verb.request_from(parser.parse_args([*words, "--arch", "amd64"]))
 
 
-def test_defaults():
+def test_request_has_defaults():
     request = asked()
     assert (request.release, request.groups, request.layout) == (
         "bookworm",
@@ -30,7 +30,7 @@ def test_defaults():
     assert request.firmware is Starts.BIOS
 
 
-def test_groups_by_comma_and_by_repetition():
+def test_groups_are_separated_by_comma_or_by_option():
     assert asked("--group", "script,puppet", "--group", "salt").groups == (
         "script",
         "puppet",

@@ -166,7 +166,7 @@ def test_faults_seen_before_the_boot_are_reasons_when_it_fails(folder, played):
     assert "metadata served" in verdict["reasons"][-1]
 
 
-def test_whole_command_with_a_played_guest(folder, play, monkeypatch, capsys):
+def test_command_passes_with_the_cases_of_each_image(folder, play, monkeypatch, capsys):
     image(folder, "web", "json-file", "hiera", "of-mine")
     image(folder, "db", "hiera")
     for name in ("web", "db"):

@@ -127,7 +127,7 @@ def test_state_in_use_stays_and_is_named(root):
     assert not path.exists()
 
 
-def test_leftover_of_a_killed_run_is_removed_unlike_a_live_one(root):
+def test_clean_removes_leftovers_of_killed_runs_only(root):
     left = root / "warm" / "bb.new"
     left.mkdir(parents=True)
     assert "a state that was not finished" in hotplate("list").stdout

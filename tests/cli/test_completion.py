@@ -60,7 +60,7 @@ def offered(tmp_path):
         ("hotplate build --package w", set(), {"web.qcow2"}),
     ],
 )
-def test_completions_of_a_line(offered, line, some, none):
+def test_completion_offers_the_possible_words(offered, line, some, none):
     shown = offered(line)
     assert some <= shown
     assert not none & shown
@@ -94,7 +94,7 @@ def test_servers_of_a_session_are_offered(tmp_path):
     assert names == ["web", "db"]
 
 
-def test_wheel_contains_the_completion_script(tmp_path):
+def test_completion_script_completes_hotplate_in_bash(tmp_path):
     script = ROOT / "docs" / "completion" / "hotplate"
     path = f"{HOTPLATE.parent}:{os.environ['PATH']}"
     done = subprocess.run(

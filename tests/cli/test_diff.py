@@ -61,7 +61,7 @@ def test_difference_fails_with_strict(images, capsys):
     assert run(capsys, "--strict", *images)[0] == 1
 
 
-def test_diff_as_json(images, capsys):
+def test_diff_prints_json(images, capsys):
     status, out, _ = run(capsys, "--json", *images)
     document = json.loads(out)
     assert status == 0

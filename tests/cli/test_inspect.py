@@ -53,7 +53,7 @@ def test_findings_fail_with_strict(image, capsys):
     assert run(capsys, "--strict", image)[0] == 1
 
 
-def test_inspect_as_json(image, capsys):
+def test_inspect_prints_json(image, capsys):
     status, out, _ = run(capsys, "--json", image)
     document = json.loads(out)
     assert status == 0

@@ -30,7 +30,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, st
     return status, captured.out, captured.err
 
 
-def test_finding_as_text(elements, capsys):
+def test_finding_is_printed_as_text(elements, capsys):
     status, out, _ = run(capsys)
     first, mend, last = out.splitlines()
     assert status == 1
@@ -39,7 +39,7 @@ def test_finding_as_text(elements, capsys):
     assert last == "1 finding in 1 elements"
 
 
-def test_finding_as_json(elements, capsys):
+def test_finding_is_printed_as_json(elements, capsys):
     status, out, _ = run(capsys, "--format", "json", elements)
     document = json.loads(out)
     assert (status, document["format"], document["elements"]) == (1, 1, 1)
@@ -48,7 +48,7 @@ def test_finding_as_json(elements, capsys):
     assert (finding["file"], finding["line"]) == ("elements/a,b/element-deps", 2)
 
 
-def test_finding_for_github(elements, capsys):
+def test_finding_is_printed_for_github(elements, capsys):
     """By the escapes of GitHub's documentation of workflow commands."""
     status, out, _ = run(capsys, "--format", "github", elements / "a,b")
     (line,) = out.splitlines()
@@ -74,7 +74,7 @@ def test_skipped_linter_is_named(elements, capsys, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("words", [("none",), ("..",), ("--format", "xml"), ("--without", "x")])
-def test_wrong_usage(elements, capsys, words):
+def test_wrong_usage_is_refused(elements, capsys, words):
     (elements.parent / "hooks").mkdir()
     try:
         status = run(capsys, *words)[0]

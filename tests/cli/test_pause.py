@@ -78,7 +78,7 @@ def test_other_processes_can_connect_until_enter(command):
         running.wait()
 
 
-def test_pause_ends_without_a_standard_input(command):
+def test_pause_ends_at_the_end_of_input(command):
     done = subprocess.run(
         command("--pause-on-fail"),
         stdin=subprocess.DEVNULL,

@@ -242,7 +242,7 @@ def test_openstack_command_manages_a_server(session, openstack, tmp_path):
 
 
 @pytest.mark.tool("qemu-system-x86_64")
-def test_stack_with_a_server_is_adopted(openstack, tmp_path):
+def test_stack_with_a_server_is_abandoned_and_adopted(openstack, tmp_path):
     template = tmp_path / "server.yaml"
     properties = {"name": "kept", "image": "any", "flavor": "m1.small"}
     resources = {"web": {"type": "OS::Nova::Server", "properties": properties}}
@@ -264,7 +264,7 @@ def test_stack_with_a_server_is_adopted(openstack, tmp_path):
     assert openstack("server", "list", "-f", "json") == []
 
 
-def test_unknown_request_is_answered(session):
+def test_unknown_request_is_answered_with_an_error(session):
     directory = SessionDirectory(session.directory)
     for ask in ("nonsense", ""):
         with pytest.raises(Exception, match="does not know"), directory.asked(ask):

@@ -202,7 +202,7 @@ class TalkingUp:
         pass
 
 
-def test_up_escapes_the_output_of_guests(tmp_path, monkeypatch, capsys):
+def test_up_prints_no_control_characters_of_guests(tmp_path, monkeypatch, capsys):
     from hotplate.image.inspect import Image
     from hotplate.session import up as sessions
 
