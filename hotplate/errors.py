@@ -2,8 +2,8 @@
 
 The exit status (:class:`Outcome`) depends on whose fault it is: that of the image or the template
 under test (:class:`SubjectError`), of the command line (:class:`UsageError`), of the host
-(:class:`HostError`), or of neither: the machine was lost (:class:`MachineLostError`), or the
-harness itself is at fault, which is any other exception and is shown with its traceback.
+(:class:`HostError`), or of none of these: the machine was lost (:class:`MachineLostError`), or
+the harness itself is at fault, which is any other exception and is shown with its traceback.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hotplate.text import clean
 
 
 class Outcome(StrEnum):
-    """The result of something, by who has to act; the value is for people and JSON."""
+    """The outcome of a run or an error, by who has to act; the value is for people and JSON."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -32,7 +32,7 @@ class Outcome(StrEnum):
 
     @property
     def exit_status(self) -> int:
-        """Return a command's exit status; an interrupted one ends with 128 plus the signal."""
+        """Return a command's exit status; an interrupted one ends with 128 + its signal."""
         return _STATUS[self]
 
 
@@ -105,7 +105,7 @@ class ImageError(SubjectError):
 
 
 class TemplateError(SubjectError):
-    """The template cannot be used: not YAML, refused by Heat, or with a missing file."""
+    """The template cannot be used: not YAML, refused by Heat, or it names a missing file."""
 
 
 class UsageError(HotplateError):
@@ -199,7 +199,7 @@ def exhaustion(error: BaseException) -> bool:
 
 
 def remedy(error: BaseException) -> str:
-    """Return the command that shows more about an exhausted host, for its error."""
+    """Return the command that shows more about an error of an exhausted host, "" for others."""
     return _REMEDIES.get(_number(error) or 0, "")
 
 

@@ -36,7 +36,7 @@ class Arch(Enum):
 
 
 class WiringChoice(Enum):
-    """The connection between guest and harness; AUTO tries them in this order."""
+    """The kind of connection between guest and harness; AUTO tries the kinds in this order."""
 
     AUTO = "auto"
     NAMESPACE = "namespace"
@@ -83,7 +83,7 @@ class Settings:
     :param memory: MiB of memory of a guest.
     :param cpus: virtual processors of a guest; 0 for the accelerator's default number.
     :param patience: seconds without a line on the console, a request or a signal after which a
-        guest is given up; that many times longer as the host is measured to be slow then.
+        guest is given up; multiplied by the slowness of the host, measured at that time.
     :param limit: seconds after which a run is given up despite progress, in the same way.
     :param display: give a guest a VGA adapter, whose picture is kept when it does not come up; the
         kernel's console on it costs boot time.
