@@ -1,1 +1,1 @@
-"""What the guest's heat-config programs share. Standard library only, Python 3.9 and later."""
+"""Library of the guest's heat-config programs. Standard library only, Python 3.9 and later."""

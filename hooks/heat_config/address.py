@@ -1,12 +1,12 @@
-"""Take a URL apart for a request, and show one without its secrets."""
+"""Parse a URL for a request, and print one without its secrets."""
 
 PORTS = {"http": 80, "https": 443}
 
 
 class Target:
-    """A URL taken apart: *host* to connect to, *name* for the certificate, *path* with the query.
+    """A parsed URL: *host* to connect to, *name* for the certificate, *path* with the query.
 
-    Blanks around it are dropped and characters beyond ASCII are encoded, as python-requests does.
+    Surrounding blanks are dropped and characters beyond ASCII are encoded, as python-requests does.
     Raises ValueError for anything that is not a URL.
     """
 
@@ -23,11 +23,11 @@ class Target:
         self.scheme = parts.scheme
         self.named_port = parts.port
         self.port = parts.port or PORTS[parts.scheme]
-        # A zone is written "%25eth0" (RFC 6874) and means something on this machine only.
+        # A zone is written "%25eth0" (RFC 6874) and is meaningful on this machine only.
         self.host = unquote(parts.hostname)
         if not self.host.isascii():
             self.host = self.host.encode("idna").decode("ascii")
-        # It goes into the head of a request: neither "%0d%0a" nor what IDNA makes a blank of may.
+        # The host goes into the request's head, where neither "%0d%0a" nor IDNA's blanks may occur.
         _refuse_blanks(self.host)
         self.name = self.host.partition("%")[0]
         authority = "[%s]" % self.name if ":" in self.name else self.name

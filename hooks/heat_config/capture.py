@@ -1,4 +1,4 @@
-"""Keep what programs print within bounds: the head, the tail, and how much is omitted between.
+"""Bound the output of programs: keep the head and the tail, and count the omitted middle.
 
 Programs write to pipes. A pump, a process of its own, copies the pipes to files and outlives the
 process that started it: output is kept even if the hook or the runner is killed, and a process
@@ -37,7 +37,7 @@ _MARK_READ = re.compile(rb"\n\[\.\.\. +([0-9]+) bytes are left out here \.\.\.\]
 
 
 class Kept:
-    """An open file that keeps the head and the tail of what is appended to it.
+    """An open file that keeps the head and the tail of the data appended to it.
 
     descriptor: open for reading and writing, not with O_APPEND: that would move each write to the
     end. head, tail: bounds in bytes. All state is in the file itself, so several processes may
@@ -51,12 +51,12 @@ class Kept:
         self._lost = 0
 
     def append(self, data):
-        """Append *data*; what the disk has no room for is counted, and noted with the next."""
+        """Append *data*; bytes that do not fit on the disk are counted, and noted with the next."""
         for start in range(0, len(data), CHUNK):
             self._append(data[start : start + CHUNK])
 
     def shrink(self):
-        """Keep no more than a nearly full disk allows."""
+        """Shrink the file to the bounds of a nearly full disk."""
         with self._locked():
             self._compact(min(self._head, SHORT_HEAD), min(self._tail, SHORT_TAIL))
 
@@ -66,7 +66,7 @@ class Kept:
         return size, self._mark(size)[1]
 
     def read(self, limit):
-        """Return the whole, at most about *limit* bytes: a quarter from its start."""
+        """Return the content, at most about *limit* bytes: a quarter from its start."""
         size = os.fstat(self.descriptor).st_size
         at, left_out = self._mark(size)
         head = self._part(0, at if left_out else min(size, limit // 4))
@@ -95,7 +95,7 @@ class Kept:
             try:
                 files.write_all(self.descriptor, data)
             except OSError:
-                # Half a mark would be worse than none.
+                # Half a mark would be worse than none: drop it.
                 self._lost = len(data)
                 with contextlib.suppress(OSError):
                     os.ftruncate(self.descriptor, start)
@@ -113,7 +113,7 @@ class Kept:
             fcntl.lockf(self.descriptor, fcntl.LOCK_UN)
 
     def _compact(self, head, tail):
-        """Leave out the middle, so that *tail* bytes stay of the end."""
+        """Omit the middle, so that *tail* bytes stay of the end."""
         size = os.fstat(self.descriptor).st_size
         at, left_out = self._mark(size)
         head_end = min(at, head)
@@ -141,14 +141,14 @@ class Kept:
 
 
 class Whole:
-    """An open file that takes what is appended until it has *limit* bytes, and no more."""
+    """An open file that accepts data until it has *limit* bytes."""
 
     def __init__(self, descriptor, limit):
         self.descriptor = descriptor
         self._left = limit
 
     def append(self, data):
-        """Append *data* as far as there is room for it."""
+        """Append as much of *data* as fits."""
         data = data[: self._left]
         try:
             files.write_all(self.descriptor, data)
@@ -169,7 +169,7 @@ class Stream:
         self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
 
     def close_writer(self):
-        """The program has it now."""
+        """Close our copy of the writing end, which the program has now."""
         if self.writer is not None:
             os.close(self.writer)
             self.writer = None
@@ -180,7 +180,7 @@ class Stream:
 
 
 class Pump:
-    """The process that reads *streams* until nobody can write to them any more."""
+    """The process that reads *streams* until the last writer has closed them."""
 
     _left = []
     """Ids of pumps that still have writers; once ended, they are reaped by the next Pump."""
@@ -202,10 +202,10 @@ class Pump:
                 os.close(sink.descriptor)
 
     def stand_apart(self):
-        """Wait until what ends our process group does not end it, too.
+        """Wait until the pump is in a process group of its own, so that it survives ours.
 
-        Before that nobody may be started who writes: the pump, and with it what is written, would
-        be lost where the group of a runner is killed.
+        No writer may start before that: the pump, and with it the output, would be lost if the
+        runner's group were killed.
         """
         if not self._is_apart:
             self._is_apart = True
@@ -213,7 +213,7 @@ class Pump:
                 self._control.recv(1)
 
     def settle(self):
-        """Wait until all that was written to the pipes so far is in the files."""
+        """Wait until everything written to the pipes so far is in the files."""
         self.stand_apart()
         try:
             self._control.sendall(b"?")
@@ -221,21 +221,21 @@ class Pump:
                 return
         except OSError:
             pass
-        # It has read to the end, or is dead.
+        # The pump has read to the end, or is dead.
         if self._pid is not None:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._pid, 0)
             self._pid = None
 
     def close(self):
-        """Leave it alone; it ends by itself."""
+        """Detach from the pump; it ends by itself."""
         self._control.close()
         if self._pid is not None and not _has_ended(self._pid):
             self._left.append(self._pid)
 
 
 def memory(limit):
-    """Return a Kept in memory of which read(*limit*) gives all it should."""
+    """Return a Kept in memory that is large enough for read(*limit*)."""
     return Kept(os.memfd_create("capture"), limit // 4, limit - limit // 4)
 
 
@@ -278,9 +278,10 @@ def _has_ended(pid):
 
 
 def _be_pump(streams, control):
-    """Read until all streams have ended; a byte on *control* is answered when none is waiting."""
+    """Run the pump: read until all streams have ended; answer a byte on *control* when idle."""
     os.setsid()
-    # Only the end of the last writer, or SIGKILL, ends it: those who write would die of SIGPIPE.
+    # Only the end of the last writer, or SIGKILL, ends the pump: otherwise writers would die of
+    # SIGPIPE.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
     _answer(control)
@@ -307,18 +308,18 @@ def _be_pump(streams, control):
             for reader in list(open_streams):
                 while _take(reader, open_streams, poll):
                     pass
-            if open_streams:  # else that it ends is answer enough
+            if open_streams:  # else the pump's end is the answer
                 _answer(control)
 
 
 def _answer(control):
-    """Let the one who asks know; nobody may be left."""
+    """Answer the process that waits; it may be gone."""
     with contextlib.suppress(OSError):
         control.send(b"!", socket.MSG_NOSIGNAL)
 
 
 def _take(reader, open_streams, poll):
-    """Read once; return False when there was nothing to read."""
+    """Read once; return False when the stream was empty."""
     try:
         data = os.read(reader, CHUNK)
     except BlockingIOError:
@@ -338,7 +339,7 @@ def _descriptors(stream):
 
 
 def _keep_only(wanted):
-    """Close all that is open but *wanted*: a lock, somebody's pipe, the agent's journal."""
+    """Close all descriptors but *wanted*: a lock, another process's pipe, the agent's journal."""
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)

@@ -1,4 +1,4 @@
-"""The program heat-config, for a person on the machine."""
+"""The program heat-config, for an administrator on the machine."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ ORDER = (RECEIVED, STARTED, FINISHED, SIGNALLED, UNDELIVERABLE, DAMAGED)
 
 
 def main(arguments):
-    """Do what *arguments* ask for and return the exit status."""
+    """Run the subcommand of *arguments* and return the exit status."""
     verb, identity = (*arguments, None, None)[:2]
     if arguments in (["-h"], ["--help"]):
         sys.stdout.write(HELP)
@@ -170,7 +170,7 @@ def _log(settings, key):
 
 
 def _plain(text, longest=100):
-    """Return *text* on one line, without what would control a terminal."""
+    """Return *text* on one line, without control characters of a terminal."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)[:longest] or "-"
 
 

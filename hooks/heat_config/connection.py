@@ -20,7 +20,7 @@ WAYS = {("http", "http"), ("http", "https"), ("https", "http")}
 
 
 class UnsupportedProxy(Exception):
-    """The proxy is of a kind that this target cannot be reached through."""
+    """The target cannot be reached through this kind of proxy."""
 
 
 class ProxyRefused(Exception):
@@ -40,7 +40,7 @@ def reach(
     """Return a socket to *target*, over the proxy *way* if there is one, with TLS for HTTPS.
 
     encrypted: returns the TLS socket over a socket; it is passed the socket, the name that the
-    certificate must be for, and whether that is the proxy's. Raises UnsupportedProxy,
+    certificate must have, and whether that is the proxy's. Raises UnsupportedProxy,
     ProxyRefused, http1.Malformed, OSError.
     """
     if way is not None and (way.scheme, target.scheme) not in WAYS:
@@ -62,14 +62,14 @@ def reach(
 
 def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
     """Return a socket connected to one of the host's addresses. Raises OSError."""
-    # For a text, Python loads IDNA's tables; bytes are what it would make of it.
+    # For a str, Python loads IDNA's tables; these bytes are the same as its result.
     name = host.encode("ascii") if host.isascii() else host
     addresses = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     failure: OSError = OSError("the host has no address")
     for tried, (family, kind, protocol, _, address) in enumerate(addresses):
         made = socket.socket(family, kind, protocol)
         try:
-            # An address that never answers must leave time for the next one.
+            # Leave time for the next address when this one never answers.
             made.settimeout(deadline.left() / min(len(addresses) - tried, 2))
             made.connect(address)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -85,7 +85,7 @@ def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 
 def tunnel(made: socket.socket, target: Target, way: Proxy, deadline: Deadline) -> None:
-    """Have the proxy connect *made* to *target* (CONNECT, RFC 9110 9.3.6).
+    """Make the proxy connect *made* to *target* (CONNECT, RFC 9110 9.3.6).
 
     Raises ProxyRefused, http1.Malformed, OSError.
     """

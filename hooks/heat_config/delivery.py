@@ -1,4 +1,4 @@
-"""When a signal is retried, and the administrator's own program that may send it."""
+"""The schedule of a signal's retries, and the administrator's own program that may send it."""
 
 import os
 import time
@@ -9,7 +9,7 @@ OUTPUT_LIMIT = 16 << 10
 """Bytes of that program's output that are kept."""
 
 PATIENT = 3
-"""Tries that follow the agent's own spacing; after these they wait longer each time."""
+"""Tries that follow the agent's own spacing; later pauses grow."""
 
 LONGEST_PAUSE = 60.0
 """Seconds between two tries, at most."""
@@ -35,7 +35,7 @@ def failed_try(note, error):
     """Return the note of a try that failed with *error*, NotAccepted; *note* is the last one's.
 
     The tries follow the agent's own spacing first, then wait for up to a few minutes. Time is
-    counted while the machine is up: its clock may be what is wrong.
+    counted while the machine is up: its clock may be wrong.
     """
     note = note if isinstance(note, dict) else {}
     tries = _number(note, "tries") + 1
@@ -56,12 +56,12 @@ def failed_try(note, error):
 
 
 def is_final(note, error):
-    """Return whether no further try can be expected to succeed."""
+    """Return whether further tries are pointless."""
     return error.final or (note["refusals"] >= REFUSALS and note["refused"] >= REFUSED_FOR)
 
 
 def address(inputs):
-    """Return a digest of the address and the user that *inputs* give for a signal."""
+    """Return a digest of the signal's address and user in *inputs*."""
     from hashlib import sha256
 
     text = values.encode([values.text(inputs.get(name)) for name in ADDRESS])
@@ -91,9 +91,9 @@ def uptime():
 
 
 def through_program(record, body, store, journal, settings):
-    """Hand the signal to the program in HEAT_CONFIG_NOTIFY, as heat-agents do.
+    """Pass the signal to the program in HEAT_CONFIG_NOTIFY, as heat-agents do.
 
-    Its output goes to the deployment's own log: nothing else says why it failed.
+    Its output goes to the deployment's own log, the only place that shows why it failed.
     """
     stdin = os.memfd_create("signal")
     output = os.memfd_create("output")

@@ -1,8 +1,8 @@
-"""Directories in which other users may write: reached name by name, so that no link misleads root.
+"""Directories in which other users may write: opened name by name, so that no link misleads root.
 
-A program of root's that writes into an application's directory must not take a link that the
-application has put in its way, before or meanwhile. The rule is systemd's for its own files
-(``CHASE_SAFE``): never from what a user owns to what is somebody else's.
+A program of root's that writes into an application's directory must not follow a link that the
+application has placed there, before or meanwhile. The rule is systemd's for its own files
+(``CHASE_SAFE``): never from a file of a user to a file of somebody else.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ def open_directory(path, *, make=False):
     Each name is looked up in the directory that was opened before it. A link is followed when it
     and its directory belong to root or to this process's user; one of another user only to a
     directory of that same user (``current -> releases/7``).
-    make: make what is missing of it, 0755 and durable, whatever the umask is; but nothing is made
-    where a link leads to a directory that is not there.
+    make: make missing directories, 0755 and durable, whatever the umask is; but not where a link
+    leads to a directory that does not exist.
 
-    Raises OSError, whose ``strerror`` says it when a link is refused.
+    Raises OSError, whose ``strerror`` explains a refused link.
     """
     rest = _names(path)
     links = 0
@@ -35,7 +35,7 @@ def open_directory(path, *, make=False):
     try:
         while rest:
             name = rest.pop()
-            if isinstance(name, frozenset):  # here ends what a link of these users led to
+            if isinstance(name, frozenset):  # end of the target of these users' link
                 _refuse_transition(name, here)
                 continue
             try:
@@ -69,7 +69,7 @@ def open_directory(path, *, make=False):
 def open_parent(path, *, make=False):
     """Return (a descriptor of the directory of *path*, the last name), for a file that is no link.
 
-    Where the file itself is a link, the two are of what it leads to, by the rule for directories.
+    Where the file itself is a link, both belong to its target, by the rule for directories.
     """
     strangers = frozenset()
     for _ in range(MOST_LINKS):
@@ -97,7 +97,7 @@ def open_parent(path, *, make=False):
 def open_below(root, names):
     """Return a descriptor of the directory *names*, a list, below the open directory *root*.
 
-    No link is followed; what is missing is made.
+    Links are not followed; missing directories are made.
     """
     here = os.dup(root)
     for name in names:
@@ -119,7 +119,7 @@ def _names(path):
 
 
 def _strangers(link, directory):
-    """Return the owners of a link and of its directory, without root and ourselves."""
+    """Return the owners of a link and of its directory, without root and this process's user."""
     return frozenset({link.st_uid, os.fstat(directory).st_uid} - {0, os.geteuid()})
 
 
@@ -134,7 +134,7 @@ def _refuse_transition(strangers, descriptor):
 def _make(parent, name):
     try:
         os.mkdir(name, files.PRIVATE_DIRECTORY, dir_fd=parent)
-    except FileExistsError:  # somebody else was faster; its mode is theirs
+    except FileExistsError:  # another process made it first; keep its mode
         return os.open(name, HANDLE, dir_fd=parent)
     descriptor = os.open(name, DIRECTORY, dir_fd=parent)
     with _closed_on_error(descriptor):

@@ -1,4 +1,4 @@
-"""Run a hook, and find out how it ended, even if its runner was killed meanwhile."""
+"""Run a hook, and determine how it ended, even if its runner was killed meanwhile."""
 
 import functools
 import os
@@ -30,11 +30,11 @@ class Execution:
         self._stderr = None
         self._path = None
         self.was_cut = False
-        """Whether the hook had no chance to clean up after itself."""
+        """True when the hook had no chance to clean up after itself."""
         self.exit_status = None
-        """The hook's own, 128 + n when signal n ended it; None before its end, and when stopped."""
+        """Exit status, 128 + n when signal n ended it; None before its end, and when stopped."""
         self.has_begun = False
-        """Whether there is a process of the hook, or was one."""
+        """True once the hook has, or had, a process."""
 
     def open(self):
         """Open the files of a new run. If this raises OSError, the hook must not be started."""
@@ -60,14 +60,14 @@ class Execution:
         """Run the hook at *path* with *document* on stdin to its end; return the result.
 
         Raises OSError: before ``has_begun`` there is no trace of a start, and another may succeed;
-        after it recover() says how the hook ended.
+        after it recover() reports how the hook ended.
         """
         key = self._record.key
         self._path = path
         environment = dict(os.environ)
         environment.setdefault("PATH", os.defpath)
         if environment.get("LC_ALL") == "C":
-            # The agent's unit sets it for the agent alone; that of heat-agents does not set it.
+            # Our unit sets LC_ALL for the agent alone; that of heat-agents does not set it.
             del environment["LC_ALL"]
         environment["HEAT_CONFIG_CAPTURE"] = self._journal.path(key, "")[:-1]
         stdin = os.memfd_create("deployment")  # in memory: it holds credentials
@@ -101,14 +101,14 @@ class Execution:
             process.end_group(pid, self._settings.kill_after)
             self._pump.settle()
             return self._too_long()
-        if status > 128:  # killed: nothing else ends what it left running
+        if status > 128:  # killed: end the processes that it left running
             self.was_cut = True
             process.end_group(pid, self._settings.kill_after, reap=False)
         self._pump.settle()
         return self._answer(status)
 
     def _spawn(self, path, environment, stdin):
-        """Start the hook, a script in plain Python in a fork; return its process id."""
+        """Start the hook (in a fork if it is a script in plain Python); return its process id."""
         stdout, stderr = (stream.writer for stream in self._streams)
         own = {
             "session": True,
@@ -131,9 +131,9 @@ class Execution:
         return same_boot and not os.path.exists(self._store.path(self._record.key, ".pid"))
 
     def recover(self):
-        """Return the result of a run whose runner was killed, None when it cannot be known.
+        """Return the result of a run whose runner was killed, None when it cannot be determined.
 
-        A hook that still runs is waited for; one whose whole answer is there has finished.
+        A hook that still runs is waited for; one with a complete answer has finished.
         """
         key = self._record.key
         try:
@@ -205,7 +205,7 @@ class Execution:
         )
 
     def partial(self):
-        """Return (stdout, stderr) as far as they got: the tool's, else the hook's own."""
+        """Return the (stdout, stderr) written so far: the tool's, else the hook's own."""
         captured = []
         for stream in ("stdout", "stderr"):
             capture.wait_idle(self._journal.path(self._record.key, stream))
@@ -225,7 +225,7 @@ class Execution:
         return tuple(captured)
 
     def close(self):
-        """Close what open() or recover() opened."""
+        """Close the files of open() or recover()."""
         if self._pump is not None:
             self._pump.close()
             for stream in self._streams:
@@ -236,7 +236,7 @@ class Execution:
 
 
 def _wait_for_stranger(pid, note, seconds):
-    """Wait until the process that *note* identifies has ended; False when *seconds* pass first."""
+    """Wait until the process that *note* identifies has ended; return False after *seconds*."""
     deadline = None if seconds is None else time.monotonic() + seconds
     try:
         descriptor = os.pidfd_open(pid)

@@ -36,7 +36,8 @@ def make_directory(path, mode=PRIVATE_DIRECTORY):
             os.mkdir(directory, PRIVATE_DIRECTORY)
         except FileExistsError:
             continue
-        # Whatever the umask is; not by name, which the owner of the parent may have replaced.
+        # Set the mode despite the umask, and by descriptor: the parent's owner may have replaced
+        # the name.
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.fchmod(descriptor, wanted)
@@ -97,9 +98,9 @@ def write_whole(path, data, mode=PRIVATE_FILE, sync=True, *, owner=None, directo
 def read_bounded(path, limit, *, follow=False, where=""):
     """Return the bytes of the regular file *path*, None when there is none.
 
-    Longer than *limit* bytes: its first and last parts with a mark between, which says *where* the
-    rest is. What is not a
-    regular file (a pipe that would block for ever, without *follow* a link) counts as absent.
+    Of a file longer than *limit* bytes: its first and last parts with a mark between, which names
+    *where* the rest is. Anything but a regular file (a pipe that would block for ever; a link,
+    without *follow*) counts as absent.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -117,7 +118,7 @@ def read_bounded(path, limit, *, follow=False, where=""):
 
 
 def read_part(descriptor, start, limit, *, where=""):
-    """Return what an open regular file holds from offset *start*, at most about *limit* bytes.
+    """Return the content of an open regular file from offset *start*, at most about *limit* bytes.
 
     A longer one gives its first quarter and its last three, with a mark between them.
     """
@@ -135,7 +136,7 @@ def read_part(descriptor, start, limit, *, where=""):
 
 
 def left_out_mark(count, where=""):
-    """Return the mark in place of *count* bytes; *where* says where they are, if anywhere."""
+    """Return the mark in place of *count* bytes; *where* names their place, if any."""
     clause = b"; " + os.fsencode(where) if where else b""
     return b"\n[... %d bytes are left out here%s ...]\n" % (count, clause)
 

@@ -1,8 +1,8 @@
 """Scripts in Python that run in a fork of this process instead of a Python of their own.
 
-A Python that starts and imports takes a slow machine a second; what this process has loaded is
-there in a fork. That is so for a script whose first line is LINE, and where this process is such a
-Python itself: then the script finds the same modules, and nothing of it stays here.
+Starting Python and importing takes a second on a slow machine; a fork has the modules of this
+process already. This holds for a script whose first line is LINE, when this process is such a
+Python itself: then the script finds the same modules, and leaves no trace in this process.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _compiled: dict[str, tuple[tuple[int, ...], CodeType]] = {}
 
 
 def compile_ahead(paths: Iterable[str]) -> None:
-    """Compile those scripts at *paths* that may run in forks, so that no fork has to do it.
+    """Compile the scripts among *paths* that may run in forks, so that no fork has to do it.
 
     A script that is changed or replaced later is compiled by its fork. So is one that cannot be
-    read or compiled here, whatever is wrong with it, or that Python warns of: its fork says so,
-    where that script's words are looked for, and nobody else is hurt.
+    read or compiled here, for any reason, or that Python warns of: its fork reports
+    it with the script's other output, and no other script is affected.
     """
     import warnings
 
@@ -50,7 +50,7 @@ def compile_ahead(paths: Iterable[str]) -> None:
 
 
 def _compile_one(path: str) -> None:
-    # A pipe that nobody writes to would keep an open() without this for ever.
+    # Without this, opening a pipe without a writer would block for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as stream:
         version = _version(descriptor)
@@ -59,7 +59,7 @@ def _compile_one(path: str) -> None:
 
 
 def fits(path: str, environment: Mapping[str, str]) -> bool:
-    """Whether the script at *path* may run in a fork of this process. Raises OSError.
+    """Return whether the script at *path* may run in a fork of this process. Raises OSError.
 
     It may not where *environment* names another heat_config than the one that is loaded here.
     """
@@ -86,7 +86,7 @@ def start(
     input, output and error, by default those of this process. No other descriptor stays open.
     *prepare* is called in the fork before anything else.
 
-    Raises OSError when there is no fork, and what *prepare* raises of that kind.
+    Raises OSError when the fork fails, and any OSError of *prepare*.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -100,7 +100,7 @@ def start(
 
 
 def _be(path: str, environment: Mapping[str, str], streams: Streams) -> None:
-    """Run the script, and end as a Python that has run it."""
+    """Run the script in the fork, and end as a Python that has run it."""
     status = 1
     try:
         status = _exit_status(lambda: _run(path, environment, streams))
@@ -109,12 +109,12 @@ def _be(path: str, environment: Mapping[str, str], streams: Streams) -> None:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
     finally:
-        # Nothing of what this process does at its end happens here.
+        # Skip this process's own cleanup.
         os._exit(status)
 
 
 def _begin(environment: Mapping[str, str], streams: Streams) -> None:
-    """Be as a Python that has just started."""
+    """Set up the state of a Python that has just started."""
     _reset_signals()
     if streams:
         _redirect(streams)
@@ -136,18 +136,18 @@ def _reset_signals() -> None:
 def _redirect(streams: tuple[int, int, int]) -> None:
     import fcntl
 
-    # Out of the way first: one of them may have a number that another is to get.
+    # Out of the way first: the number of one may be another's target.
     moved = [fcntl.fcntl(stream, fcntl.F_DUPFD_CLOEXEC, 3) for stream in streams]
     for target, source in enumerate(moved):
         os.dup2(source, target, inheritable=True)
-    # New objects: the old ones may hold what was read for this process.
+    # New objects: the old ones may hold data that was read for this process.
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
 
 
 def _close_others() -> None:
-    """Let go of locks, sockets and pipes; their numbers stay taken, as objects here think."""
+    """Close locks, sockets and pipes; keep their numbers taken, for objects that use them."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for name in os.listdir("/proc/self/fd"):
         number = int(name)
@@ -159,7 +159,7 @@ def _close_others() -> None:
 
 
 def _coerce_locale() -> None:
-    """Set LC_CTYPE, which programs inherit, where a Python that starts does so (PEP 538)."""
+    """Set LC_CTYPE, which programs inherit, where a starting Python does so (PEP 538)."""
     import _locale
 
     if os.environ.get("LC_ALL"):
@@ -178,7 +178,7 @@ def _coerce_locale() -> None:
 
 
 def _name(path: str) -> None:
-    """Have the script's name where ps(1) shows a program's, as exec does."""
+    """Set the process name that ps(1) shows to the script's, as exec does."""
     with contextlib.suppress(OSError), open("/proc/self/comm", "wb", buffering=0) as stream:
         stream.write(os.fsencode(os.path.basename(path))[:15])
 
@@ -225,14 +225,14 @@ def _compile(source: bytes, path: str) -> CodeType:
 
 
 def _version(descriptor: int) -> tuple[int, ...]:
-    """Return what is different of each content that a path can have."""
+    """Return a key that differs for each content of a path."""
     status = os.fstat(descriptor)
     times = (status.st_mtime_ns, status.st_ctime_ns)
     return (status.st_dev, status.st_ino, status.st_size, *times)
 
 
 def _exit_status(function: Callable[[], Any]) -> int:
-    """Call *function*; return the status with which a Python that does only this would exit."""
+    """Call *function*; return the exit status of a Python that does only this."""
     try:
         code = function()
     except SystemExit as end:
@@ -254,7 +254,7 @@ def _behind_this_file(trace: Optional[TracebackType]) -> Optional[TracebackType]
 
 
 def _end(status: int) -> int:
-    """Do what a Python does at its end, in that order; return the status, 120 as it has it."""
+    """Do the steps of a Python's end, in order; return the status, 120 where Python has it."""
     import atexit
 
     threading = sys.modules.get("threading")

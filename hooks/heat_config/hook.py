@@ -1,4 +1,4 @@
-"""What all hooks share: the deployment on stdin, files, running a tool, the answer on stdout.
+"""Library of all hooks: the deployment on stdin, files, running a tool, the answer on stdout.
 
 A hook is short::
 
@@ -12,7 +12,7 @@ A hook is short::
         return hook.Response(result.stdout, result.stderr, result.status)
 
 The contract is that of heat-agents: one JSON object in, one JSON object out, exit status 0 when
-there is an answer, whatever the tool did. Nothing here puts an input's or an output's value into
+there is an answer, even if the tool failed. Nothing here puts an input's or an output's value into
 a log or a message.
 """
 
@@ -33,7 +33,7 @@ STDIN_LIMIT = 64 << 20
 
 
 class HookError(Exception):
-    """A failure, as a sentence for whoever reads the stack; it never contains a value."""
+    """A failure, as a sentence for the reader of the stack; it never contains a value."""
 
     def __init__(self, sentence, status=1):
         super().__init__(sentence)
@@ -45,7 +45,7 @@ class Deployment:
     """One deployment as the runner hands it to a hook.
 
     id, name, group, action, creation_time, server_id: strings, "" when absent.
-    config: what the template says, of any JSON type. options: a dict, also when Heat sends null.
+    config: the template's, of any JSON type. options: a dict, also when Heat sends null.
     inputs: {name: value of any JSON type}, the derived ``deploy_*`` ones included.
     outputs: the declared output names that may be part of a file name.
     """
@@ -119,7 +119,7 @@ class Workspace:
 
 
 def read():
-    """Return the Deployment on stdin; for anything else answer that it failed, and end the hook."""
+    """Return the Deployment on stdin; for anything else answer with a failure, and end the hook."""
     data = sys.stdin.buffer.read(STDIN_LIMIT + 1)
     if len(data) > STDIN_LIMIT:
         fail("The deployment is larger than %d MiB." % (STDIN_LIMIT >> 20))
@@ -168,7 +168,7 @@ def run(argv, *, env=None, cwd=None, input=None, quiet=False, timeout=None):
     timeout: seconds, by default none: the runner has one for the whole hook.
 
     Output is read by a process of its own: a child that stays in the background blocks nothing,
-    and what a tool printed before it, or the hook, was killed is in the deployment's log. Very
+    and output printed before the tool, or the hook, was killed is in the deployment's log. Very
     long output loses its middle, with a mark.
     """
     argv = [os.fspath(item) for item in argv]
@@ -204,7 +204,7 @@ def run(argv, *, env=None, cwd=None, input=None, quiet=False, timeout=None):
 
 
 class _Output:
-    """Where a tool's output goes: into memory, and into the deployment's log unless *quiet*.
+    """The destinations of a tool's output: memory, and the deployment's log unless *quiet*.
 
     A quiet tool answers a question; its output needs no bounds and no log, and goes straight to
     memory. The runner names the log in HEAT_CONFIG_CAPTURE.
@@ -289,7 +289,7 @@ def fail(sentence, status=1):
 
 
 def log(message):
-    """Write a line to the deployment's log. Never hand a value that came in."""
+    """Write a line to the deployment's log. Never pass an input's or an output's value."""
     sys.stderr.write("%s\n" % message)
     sys.stderr.flush()
 
@@ -321,7 +321,7 @@ def main(function):
 
 
 def _terminated(number, _frame):
-    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleaning up
+    signal.signal(number, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
     sys.exit(128 + number)
 
 

@@ -29,7 +29,7 @@ class Item:
             self._resolve_component()
 
     def flatten(self):
-        """Drop lists and maps: they are nested more deeply than JSON can be written."""
+        """Drop lists and maps that are nested more deeply than JSON can be written."""
         self.refusal = (
             "The deployment holds a list or map that is nested too deeply to be passed on."
         )
@@ -54,7 +54,7 @@ class Item:
         return self.element["options"]
 
     def _resolve_component(self):
-        """Replace the component by the config and the tool of the first entry for the action."""
+        """Replace the component by the config and the tool of its first entry for the action."""
         config = self.element.get("config")
         entries = config.get("configs") if isinstance(config, dict) else None
         if not isinstance(entries, list):
@@ -79,7 +79,7 @@ class Item:
 
 
 def _digest(given, element):
-    """Return a substitute for an invalid id, always the same for the same entry."""
+    """Return a substitute for an invalid id, the same for the same entry."""
     from hashlib import sha256
 
     try:

@@ -2,7 +2,7 @@
 
     heat-config: <event> id=<id> group=<group> name=<JSON>[ status=<n>][ reason=<JSON>]
 
-Never an input or an output. The console line is what a test harness follows.
+Never an input or an output. A test harness follows the console lines.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _NOT_PLAIN = re.compile(r"[^0-9A-Za-z_.:-]")
 
 
 class Journal:
-    """Where the lines go; *settings* names the console and the directory of the logs."""
+    """Writer of the lines; *settings* names the console and the directory of the logs."""
 
     def __init__(self, settings, fallback):
         self._console = settings.console
@@ -88,7 +88,7 @@ class Journal:
         return os.open(self.path(key, stream), flags, files.PRIVATE_FILE)
 
     def extent(self, key, stream):
-        """Return (bytes that a log or capture has, bytes that it lacks in its middle)."""
+        """Return (bytes in a log or capture, bytes omitted from its middle)."""
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             descriptor = os.open(self.path(key, stream), flags)

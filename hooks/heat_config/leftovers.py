@@ -1,7 +1,7 @@
-"""What hooks leave of a deployment in their directories: outputs, configs and, if killed, inputs.
+"""Files of a deployment in the hooks' directories: outputs, configs and, if killed, inputs.
 
-A hook removes files that hold inputs when it ends, but cannot when it is killed. The rest, the
-config and the outputs, is for a person to look at until the deployment is forgotten.
+A hook removes files that hold inputs when it ends, but cannot when it is killed. The config and
+the outputs stay for an administrator to read until the deployment is forgotten.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ SECRET = (
     "{directory}.run/{key}",  # salt
     "{directory}/.runs/{key}",  # chef
 )
-"""What may hold inputs, in a hook's working directory."""
+"""Files that may hold inputs, in a hook's working directory."""
 
 CONFIGS = (
     "{directory}/{key}",
@@ -33,7 +33,7 @@ class Leftovers:
     """The directories of all hooks: those with the usual names, and those in the environment.
 
     base: the directory with ``heat-config-<group>``; kept: directories of the runner's own, in
-    which nothing is removed.
+    which no file is removed.
     """
 
     def __init__(self, environ, *, base=BASE, kept=()):
@@ -54,7 +54,7 @@ class Leftovers:
                     self._working.append(value)
 
     def remove_outputs(self, key):
-        """Remove the outputs of *key*, so that the next run does not return those of this one."""
+        """Remove the outputs of *key*, so that the next run does not return them."""
         for directory in self._own(self._outputs):
             with contextlib.suppress(OSError):
                 for name in os.listdir(directory):
@@ -62,14 +62,14 @@ class Leftovers:
                         _remove(os.path.join(directory, name))
 
     def remove_secrets(self, record):
-        """Remove what may hold inputs of *record*'s deployment, whose hook could not do it."""
+        """Remove files that may hold inputs of *record*'s deployment; its hook could not."""
         self._remove_named(SECRET, record.key)
         if record.group == "puppet" and record.name and "/" not in record.name:
             with contextlib.suppress(ValueError):
                 _remove(os.path.join(self._hiera, "heat_config_%s.json" % record.name))
 
     def remove(self, key):
-        """Remove all that hooks have left of *key*."""
+        """Remove all files that hooks have left of *key*."""
         self.remove_outputs(key)
         self._remove_named(SECRET + CONFIGS, key)
 

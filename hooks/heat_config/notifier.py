@@ -1,4 +1,4 @@
-"""The program heat-config-notify, which other people's programs call."""
+"""The program heat-config-notify, which third-party programs call."""
 
 import sys
 

@@ -1,8 +1,7 @@
-"""Start a program and wait for it: without pipes, so that nothing it leaves behind can block.
+"""Start a program and wait for it: without pipes, so that no process it leaves behind can block.
 
 Uses fork and exec instead of the subprocess module: on a slow guest that import alone costs more
-than everything that the runner does, and the child has to note its own process id between the
-two.
+than all other work of the runner, and the child has to note its own process id between the two.
 """
 
 import _signal
@@ -26,13 +25,13 @@ SCARCE = (
     errno.EDQUOT,
     errno.EIO,
 )
-"""Errors that say nothing of the program: at another time the machine may start it."""
+"""Errors of a machine short of resources: a later start may succeed."""
 CR_LF = "its lines end with CR LF, where LF alone is expected"
 FIRST_LINE = 4096
 LOST_SIGNAL = 5
-"""After so many seconds a child is looked at although no signal came for it.
+"""Seconds after which a child is checked although no signal came for it.
 
-Another thread of the process, should there be one that does not block it, may be given the signal.
+The kernel may have delivered the signal to another thread that does not block it.
 """
 
 
@@ -90,7 +89,7 @@ def fork(child, name):
 
 
 def prepare(session=False, note=None, umask=None):
-    """Do in a child, before it is another program, what these arguments of spawn mean."""
+    """Apply the arguments of spawn in a child, before exec."""
     if session:
         os.setsid()
     if note is not None:
@@ -98,7 +97,7 @@ def prepare(session=False, note=None, umask=None):
         try:
             files.write_all(descriptor, identity(os.getpid()).encode())
         except OSError:
-            os.unlink(note)  # an empty one would say that the program had begun
+            os.unlink(note)  # an empty note would mean that the program had begun
             raise
         os.close(descriptor)
     if umask is not None:
@@ -106,10 +105,10 @@ def prepare(session=False, note=None, umask=None):
 
 
 def reset_signals():
-    """Give every signal its default action, and block none: for a child.
+    """Give every signal its default action, and unblock all: for a child.
 
-    By the module below signal, which makes an enumeration's member of each number: for 64 signals,
-    in each child, a slow machine notices.
+    Uses ``_signal``: the signal module makes an enumeration's member of each number, which for 64
+    signals in each child is noticeable on a slow machine.
     """
     for number in range(1, _signal.NSIG):
         if _signal.getsignal(number) not in (_signal.SIG_DFL, None):
@@ -120,7 +119,7 @@ def reset_signals():
 
 def _become(argv, env, streams, cwd):
     reset_signals()
-    # Move all three out of the way first: one of them may be a number that another needs.
+    # Move all three out of the way first: the number of one may be another's target.
     moved = [_above_standard(stream) for stream in streams]
     for target, source in enumerate(moved):
         os.dup2(source, target, inheritable=True)
@@ -132,9 +131,9 @@ def _become(argv, env, streams, cwd):
 
 
 def why_not(path, error):
-    """Return a clause that says why the file *path* cannot be run, by *error* of exec, an OSError.
+    """Return a clause that explains why exec of the file *path* failed with *error*, an OSError.
 
-    The kernel's own word for a missing interpreter is that there is no such file.
+    For a missing interpreter the kernel itself reports "No such file or directory".
     """
     import re
 
@@ -170,9 +169,9 @@ def _above_standard(descriptor):
 
 
 def path_of(program):
-    """Return the path of *program* as shutil.which has it, without loading bz2 and lzma for it.
+    """Return the path of *program* as shutil.which does, without loading bz2 and lzma for it.
 
-    None where it is not there; raises ValueError for a null.
+    None when it is missing; raises ValueError for a null.
     """
     directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if os.path.dirname(program):
@@ -190,7 +189,7 @@ def identity(pid):
     """Return "pid start-time boot-id" of a living process, or "" when there is none.
 
     Process ids are reused; together with the start time (proc(5), stat field 22) and the id of
-    the boot it names one process and no other.
+    the boot the process id is unique.
     """
     try:
         with open("/proc/%d/stat" % pid, "rb") as stream:
@@ -214,7 +213,7 @@ def boot_id():
 def wait(pid, timeout=None):
     """Wait for the child *pid*; return its exit status (128 + n when signal n ended it).
 
-    Returns None when *timeout* seconds pass first.
+    Returns None after *timeout* seconds.
     """
     if timeout is None:
         return _status(os.waitpid(pid, 0)[1])
@@ -269,7 +268,7 @@ def end_group(pid, grace, reap=True):
     With *reap* the leader is our child and its zombie is collected.
     """
     kill_group(pid, signal.SIGTERM)
-    kill_group(pid, signal.SIGCONT)  # one that was stopped acts on nothing but SIGKILL
+    kill_group(pid, signal.SIGCONT)  # a stopped process acts on no signal but SIGKILL
     deadline = time.monotonic() + grace
     while time.monotonic() < deadline:
         if reap:

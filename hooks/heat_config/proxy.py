@@ -8,7 +8,7 @@ import os
 
 
 class Proxy:
-    """Where a request goes first: scheme, host, port, and the user's credentials or None."""
+    """The proxy of a request: scheme, host, port, and the user's credentials or None."""
 
     def __init__(self, url):
         from urllib.parse import unquote, urlsplit
@@ -36,8 +36,7 @@ class Proxy:
 def of(scheme, host, port, environ=os.environ):
     """Return the Proxy for a request to *host* (no brackets), None when there is none.
 
-    port: the one that the URL names, None when it names none. Raises ValueError for a proxy that
-    is no URL.
+    port: the URL's, None when it has none. Raises ValueError for a proxy that is no URL.
     """
     named = _named(environ)
     url = named.get(scheme) or named.get("all")

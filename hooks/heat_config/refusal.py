@@ -1,12 +1,11 @@
-"""Why a signal was not taken."""
+"""The error of a signal that was not accepted."""
 
 
 class NotAccepted(Exception):
-    """The signal was not taken; *sentence* says why, without a query string or a credential.
+    """The signal was not accepted; *sentence* explains it, without a query string or a credential.
 
-    again: whether the same request may succeed in a moment. dead: whether the host is not worth
-    another try in this pass. refused: whether the server refused it, but may accept it later.
-    final: whether no try can ever succeed.
+    again: the same request may succeed in a moment. dead: the host is not worth another try in
+    this pass. refused: the server refused it, but may accept it later. final: no try can succeed.
     """
 
     def __init__(self, sentence, *, again=False, dead=False, refused=False, final=False):

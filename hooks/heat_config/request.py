@@ -10,7 +10,7 @@ from .refusal import NotAccepted
 from .stream import BrokeOff, Stream, TooLong
 
 ANSWER_LIMIT = 1 << 20
-"""Bytes of an answer that are read; what follows says nothing of the signal."""
+"""Bytes of an answer that are read; the rest does not concern the signal."""
 
 
 def send(method, url, data, headers=None, *, seconds, ca_file):
@@ -116,7 +116,7 @@ def _cut_short(shown, error, through):
 def _unreachable(shown, error, seconds, through):
     reason = error.strerror or type(error).__name__
     name = type(error).__name__
-    if isinstance(error, (TimeoutError, socket.timeout)):  # one and the same from Python 3.10 on
+    if isinstance(error, (TimeoutError, socket.timeout)):  # the same class since Python 3.10
         return NotAccepted(
             '"%s" did not answer%s within %g seconds' % (shown, through, seconds), dead=True
         )

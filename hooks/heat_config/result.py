@@ -12,10 +12,10 @@ ANSWER_LIMIT = 64 << 20
 """Bytes of a hook's stdout that are parsed."""
 
 STRAY_LIMIT = 1 << 20
-"""Bytes at the end of a text in which an answer is looked for."""
+"""Bytes at the end of a text that are searched for an answer."""
 
 LARGEST_STATUS = (1 << 63) - 1
-"""What is larger is no status of a program, on any system."""
+"""The largest number that can be a program's status, on any system."""
 
 TEXT_LIMIT = 4 << 20
 """Bytes of each captured stream that go into a result that the runner makes."""
@@ -24,7 +24,7 @@ TEXT_LIMIT = 4 << 20
 _MARK = re.compile(
     r"\n\[\.\.\. ([0-9]{1,15}) bytes are left out here(?:; ([^\n]{1,400}))? \.\.\.\]\n"
 )
-"""files.left_out_mark(), with which texts are cut before they are a result."""
+"""files.left_out_mark(), which marks texts that were cut before they became a result."""
 
 
 def failure(sentence, *, status=1, stdout="", stderr=""):
@@ -51,7 +51,7 @@ def is_complete(data):
 
 
 def read_answer(data, stderr, exit_status, hook, outputs, *, hint=""):
-    """Return the result from what a hook printed.
+    """Return the result of a hook's output.
 
     data, stderr: its streams, in bytes. exit_status: None when it is not known.
     hook: its name, for messages. outputs: the declared output names; other keys are dropped.
@@ -107,7 +107,7 @@ def read_answer(data, stderr, exit_status, hook, outputs, *, hint=""):
 def stray(data, hook):
     """Return a sentence when *data*, a hook's stdout, is text with an answer in it; else None.
 
-    heat-agents also takes that as text and ignores the status in it: a failure becomes a success.
+    heat-agents take that as text too and ignore its status: a failure becomes a success.
     """
     text = data[-STRAY_LIMIT:].decode("utf-8", "replace")
     for start in {text.find("\n{"), text.rfind("\n{")} - {-1}:
@@ -180,12 +180,12 @@ def _tidy(value):
 
 
 def text_of(descriptor, start=0):
-    """Return what an open capture holds from offset *start*, as text, its middle cut if huge."""
+    """Return the text of an open capture from offset *start*, its middle cut if huge."""
     return files.read_part(descriptor, start, TEXT_LIMIT).decode("utf-8", "replace")
 
 
 def earlier_cut(value):
-    """Return (whether *value* was cut before it was a result, where its mark says the whole is)."""
+    """Return (whether *value* was cut before it became a result, the place that its mark names)."""
     mark = _MARK.search(value) if isinstance(value, str) else None
     return mark is not None, mark.group(2) if mark else None
 
@@ -193,9 +193,9 @@ def earlier_cut(value):
 def trim(answer, limit, where):
     """Return *answer* as JSON bytes of at most *limit*, with a mark in each field that was cut.
 
-    The size that counts is the encoded one: what Heat limits is the request. All fields share
-    the room: the longest are cut first, and to the same length. ``where(field)`` says where the
-    whole is kept.
+    The size that counts is the encoded one: Heat limits the request. All fields share the room:
+    the longest are cut first, and to the same length. ``where(field)`` names the place of the
+    whole.
     """
     data = values.encode(answer).encode("ascii")
     if len(data) <= limit:
@@ -217,7 +217,7 @@ def trim(answer, limit, where):
     data = values.encode(trimmed).encode("ascii")
     if len(data) <= limit:
         return data
-    # Thousands of outputs leave no room even for their marks.
+    # Marks alone exceed the limit when there are thousands of outputs.
     return values.encode(
         failure(
             "The result is too large to be signalled: %d fields. %s" % (len(answer), where(STDERR)),
@@ -227,12 +227,12 @@ def trim(answer, limit, where):
 
 
 def shorten(answer, limit):
-    """Return *answer* cut to *limit* bytes of JSON, for a disk that has no room for more."""
+    """Return *answer* cut to *limit* bytes of JSON, for a disk without room for more."""
     return values.decode(trim(answer, limit, lambda _field: "the disk was full"))
 
 
 def _share(sizes, room):
-    """Return the size that each may have so that all together fit *room*."""
+    """Return the size that each may have so that together they fit *room*."""
     sizes = sorted(sizes)
     for index, size in enumerate(sizes):
         share = room // (len(sizes) - index)

@@ -49,7 +49,7 @@ NO_PROGRAM = ("os-apply-config", "Heat::Ungrouped")
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FAILED_PASSES = 5
-"""After this many passes in a row without room for a hook, what they could not start has failed."""
+"""After this many passes in a row without room for a hook, the hooks not started have failed."""
 
 EMPTY_FACTOR = 7
 """How much longer state is kept when the metadata has no deployments at all."""
@@ -147,7 +147,7 @@ class Pass:
             self.failed = True
 
     def _unexpected(self, record, error, effect):
-        """Return the failed result of a deployment that *error*, an exception, keeps from its own.
+        """Return the failed result of a deployment whose step raised *error*, an exception.
 
         effect: the rest of the sentence, without a value.
         """
@@ -238,7 +238,7 @@ class Pass:
         return False
 
     def _revive_changed(self, record, item):
-        """Have an undeliverable signal wait again if its address has changed."""
+        """Make an undeliverable signal wait again if its address has changed."""
         gone = record.mark.pop("gone", None)
         unaddressed = transport.kind(item.inputs) is None
         if not unaddressed and delivery.address(item.inputs) != record.mark.get("address"):
@@ -254,7 +254,7 @@ class Pass:
         return self._save(record)
 
     def _revive(self, only):
-        """Have an undeliverable signal wait again, because a person asks for it."""
+        """Make an undeliverable signal wait again, on an administrator's request."""
         record = self.records[only]
         if record.state == FINISHED:
             return True
@@ -280,7 +280,7 @@ class Pass:
         return True
 
     def _again(self, items, only):
-        """Have *only* run once more, because a person asks for it."""
+        """Make *only* run once more, on an administrator's request."""
         if only not in items or self.records[only].state in (RECEIVED, STARTED):
             if only not in items:
                 self.journal.say('"%s" is not among the deployments in the metadata' % only)
@@ -303,9 +303,9 @@ class Pass:
             self._finish(record, self._run, item, record)
 
     def _finish(self, record, run, *arguments):
-        """Record and signal the result that *run* returns, if it does; an exception is a failure.
+        """Record and signal the result that *run* returns, if any; an exception is a failure.
 
-        So there is none after which a deployment is neither run again nor signalled.
+        So no exception leaves a deployment neither run again nor signalled.
         """
         try:
             answer = run(*arguments)
@@ -371,7 +371,7 @@ class Pass:
         )
 
     def _nearly(self, name):
-        """Return a sentence about a file that may be meant to be the hook *name*, or ""."""
+        """Return a sentence about a file whose name is close to the hook *name*, or ""."""
         for directory in self.settings.hooks if name else ():
             with contextlib.suppress(OSError):
                 for file in sorted(os.listdir(directory)):
@@ -414,7 +414,7 @@ class Pass:
             execution.close()
 
     def _without_room(self, record, execution, error):
-        """Have the next pass try again what the machine had no room for; the fifth fails it."""
+        """Leave deployments without room to the next pass; the fifth pass fails them."""
         self.failed = True
         if not self._lacked_room:
             self.store.failed_passes(self.store.failed_passes() + 1)
@@ -500,7 +500,7 @@ class Pass:
         return result.failure(sentence, stdout=stdout, stderr=stderr)
 
     def _finish_strangers(self, items):
-        """Record the result of runs that were interrupted and have left the metadata since."""
+        """Record the result of interrupted runs whose deployments have left the metadata since."""
         for key, record in self.records.items():
             if key in items or record.state != STARTED:
                 continue
@@ -587,7 +587,7 @@ class Pass:
         self._save(record)
 
     def _where(self, record, answer):
-        """Return a function that says where the whole of a field of *answer* is."""
+        """Return a function that names the place of the whole of a field of *answer*."""
 
         def where(field):
             value = answer.get(field)
@@ -598,7 +598,7 @@ class Pass:
             stream = {result.STDOUT: "stdout", result.STDERR: "stderr"}.get(field)
             if stream and isinstance(value, str):
                 kept, left_out = self.journal.extent(record.key, stream)
-                if kept + left_out >= len(value):  # else it is the hook's own, and no tool's
+                if kept + left_out >= len(value):  # else it is the hook's own output, not a tool's
                     path, was_cut = self.journal.path(record.key, stream), False
                     if left_out:
                         return "all but %d bytes of it are on the server in %s" % (left_out, path)
@@ -635,7 +635,7 @@ class Pass:
 
 
 def _plain_name(file):
-    """Return the name of a hook's file without the differences that are easily overlooked."""
+    """Return the name of a hook's file without differences that are easily overlooked."""
     return file.partition(".")[0].lower().replace("_", "-")
 
 
@@ -663,9 +663,9 @@ def resend(only=None, *, due=False):
 
 
 def _begin(work):
-    umask = os.umask(0o077)  # ours; hooks get back the one that the agent's unit has
+    umask = os.umask(0o077)  # ours; hooks get the umask of the agent's unit
     os.chdir("/")
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an ignored one would lose the hooks' status
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignoring it would lose the hooks' status
     try:
         return work(Pass(Settings(umask=umask)))
     except KeyboardInterrupt:
@@ -673,7 +673,7 @@ def _begin(work):
 
 
 def _instead_of(group, name):
-    """Say what to do about a *group* without a hook; *name* is its part that can be a file name."""
+    """Return advice for a *group* without a hook; *name* is its part that can be a file name."""
     if group in DROPPED:
         return "This group of heat-agents was dropped; use %s." % DROPPED[group]
     if group != name:

@@ -25,9 +25,9 @@ keep_logs: how long the logs of such a deployment stay.
 
 
 class Settings:
-    """Paths and limits of one run; *problems* are sentences about what could not be used.
+    """Paths and limits of one run; *problems* are sentences about unusable settings.
 
-    umask: that of hooks and all that they start, None for the current one.
+    umask: that of hooks and their children, None for the current one.
     """
 
     def __init__(self, environ=os.environ, umask=None):

@@ -63,17 +63,17 @@ class Record:
 
     @classmethod
     def foreign(cls, key):
-        """Return the record of one that heat-agents has run, with nothing left to do."""
+        """Return the record of a deployment that heat-agents have run; it needs no further step."""
         mark = {"version": 1, "state": SIGNALLED, "foreign": True}
         return cls(key, {"id": key, "heat_config": mark})
 
     @classmethod
     def damaged(cls, key):
-        """Return the record of one whose file cannot be read as a record."""
+        """Return the record of a deployment whose file cannot be read as a record."""
         return cls(key, {"id": key, "heat_config": {"version": 1, "state": DAMAGED}})
 
     def describe(self, element):
-        """Copy from *element* what a signal, and a person who asks, need.
+        """Copy from *element* the fields needed for a signal and for ``heat-config status``.
 
         Raises ValueError when an input of Heat's own is nested too deeply.
         """
@@ -116,7 +116,7 @@ class Record:
         self.mark.update(more)
 
     def strip(self):
-        """Remove the credentials: there is nothing left to sign."""
+        """Remove the credentials: no request is left to sign."""
         self.document["inputs"] = [
             {"name": name, "value": value}
             for name, value in self.inputs.items()
@@ -169,8 +169,8 @@ class Store:
     def failed_passes(self, count=None):
         """Return how many passes in a row could not start a hook; *count* sets that number.
 
-        It is kept in the reserved file, since nothing else can be written on a full disk; if that
-        file is gone, there have been enough.
+        It is kept in the reserved file, the only one that can be written on a full disk; if that
+        file is gone, the limit counts as reached.
         """
         try:
             descriptor = os.open(
@@ -237,7 +237,7 @@ class Store:
         files.sync_directory(self.directory)
 
     def note_waiting(self, waiting):
-        """Create or remove the file that says that a signal waits for its next try."""
+        """Create or remove the file that marks that a signal waits for its next try."""
         path = os.path.join(self.directory, WAITING)
         with contextlib.suppress(OSError):
             if not waiting:
@@ -278,14 +278,14 @@ class Store:
             files.write_whole(path, values.encode(shorten(answer, RESERVE // 4)), sync=False)
         else:
             files.remove(self.path(record.key, ".reserve"))
-        # The record comes second: whoever reads "finished" must find the result. Its sync of the
+        # The record comes second: a reader of "finished" must find the result. Its sync of the
         # directory covers the result too.
         record.enter(FINISHED, status=answer.get("deploy_status_code"))
         self.save(record)
         self.clear_run(record.key)
 
     def result(self, record):
-        """Return the result of a finished *record*, None when there is none to be read."""
+        """Return the result of a finished *record*, None when there is no readable one."""
         data = files.read_bounded(self.path(record.key, _RESULT), 256 << 20)
         try:
             answer = values.decode(data) if data else None
@@ -294,13 +294,13 @@ class Store:
         return answer if isinstance(answer, dict) else None
 
     def clear_run(self, key):
-        """Remove what only a running hook needs."""
+        """Remove the files that only a running hook needs."""
         for suffix in RUN_FILES:
             with contextlib.suppress(OSError):
                 files.remove(self.path(key, suffix))
 
     def forget(self, key):
-        """Remove every trace of *key*, the record first: load() clears what a cut leaves."""
+        """Remove every trace of *key*; the record first: load() clears the rest after a cut."""
         for suffix in (_RECORD, _RESULT, *RUN_FILES):
             with contextlib.suppress(OSError):
                 files.remove(self.path(key, suffix))

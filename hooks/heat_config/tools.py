@@ -1,4 +1,4 @@
-"""What the hooks that run a configuration tool share: finding it, its environment, its options."""
+"""Shared by the hooks that run a configuration tool: finding it, its environment, its options."""
 
 import json
 import os
@@ -43,8 +43,8 @@ def find(what, names, *, setting, places=(), hint):
     """Return the path of the first program found; HookError with a sentence when there is none.
 
     what: the tool's name for the sentence. names: program names, the best first. setting: the
-    environment variable that overrules the search. places: directories that packages use beside
-    PATH, looked through first. hint: how the program comes into an image.
+    environment variable that overrides the search. places: directories that packages use besides
+    PATH, searched first. hint: how the program comes into an image.
     """
     chosen = os.environ.get(setting)
     wanted = [chosen] if chosen else names
@@ -140,7 +140,7 @@ def joined(deployment, name, separator):
 
 
 def host_name():
-    """Return what ``hostname -f`` says; without a domain, or without that program, the short name.
+    """Return the output of ``hostname -f``; the short name where there is no domain or program.
 
     Bounded: with a dead name server it can take long.
     """
@@ -164,7 +164,7 @@ def hiera_config():
 
 
 def yaml(value):
-    """Return the JSON value *value* as one line of YAML, in ASCII, that is read as the same value.
+    """Return the JSON value *value* as one line of YAML, in ASCII, with the same meaning.
 
     Not all JSON is YAML: an escaped surrogate pair is not, some raw characters are not, and
     YAML 1.1 takes 1e+16 for text.
@@ -212,7 +212,7 @@ def private_directory(path, mode=files.PRIVATE_DIRECTORY):
 
 
 def shared_directory(path):
-    """Make the directory *path*, 0755 when it is new: one that is not of the agent's own trees."""
+    """Make the directory *path*, 0755 when it is new: for trees that are not the agent's own."""
     return private_directory(path, files.SHARED_DIRECTORY)
 
 

@@ -1,10 +1,10 @@
-"""Signals: one request (or two, with a token) that tells Heat how a deployment ended.
+"""Signals: one request (or two, with a token) that reports to Heat how a deployment ended.
 
 CFN_SIGNAL posts to a signed URL, TEMP_URL_SIGNAL puts to one, HEAT_SIGNAL posts to Heat's API and
 ZAQAR_SIGNAL to a queue (v2), the last two with a Keystone v3 token; NO_SIGNAL sends nothing. The
-inputs that say so are in Heat's engine/resources/openstack/heat/software_deployment.py.
+inputs for it come from Heat's engine/resources/openstack/heat/software_deployment.py.
 
-Heat ignores a signal for a deployment that has ended, so to send one twice is harmless.
+Heat ignores a signal for a deployment that has ended, so sending one twice is harmless.
 """
 
 import contextlib
@@ -36,13 +36,13 @@ _STAMP = re.compile(
     "([0-9]{2})Z(?:[&#]|$)",
     re.IGNORECASE,
 )
-"""When a URL was signed, as Heat does it in heat/engine/resources/signal_responder.py."""
+"""The time of a URL's signature, as Heat writes it in heat/engine/resources/signal_responder.py."""
 
 _URL_KINDS = ("CFN_SIGNAL", "TEMP_URL_SIGNAL")
 
 
 def kind(inputs):
-    """Return the name of the transport that *inputs* ask for, None when there is no way."""
+    """Return the name of the transport that *inputs* ask for, None when they ask for none."""
     if inputs.get("deploy_signal_id"):
         return "TEMP_URL_SIGNAL" if inputs.get("deploy_signal_verb") == "PUT" else "CFN_SIGNAL"
     if inputs.get("deploy_queue_id"):
@@ -60,7 +60,7 @@ def limit(inputs):
 
 
 def preload():
-    """Import what a request needs; done while a hook runs, when nothing waits for it."""
+    """Import the modules of a request, while a hook runs and no signal waits."""
     import urllib.parse
 
     from . import request
@@ -69,7 +69,7 @@ def preload():
 
 
 def url_age(url):
-    """Return how many seconds ago the URL of a CFN_SIGNAL was signed, None when it does not say."""
+    """Return how many seconds ago the URL of a CFN_SIGNAL was signed, None when it has no time."""
     stamp = _STAMP.search(url)
     if stamp is None:
         return None
@@ -79,7 +79,7 @@ def url_age(url):
 
 def _days(year, month, day):
     """Return the days from 1970 to a date: calendar.timegm, without loading datetime and locale."""
-    # A year that begins in March has its odd day at its end.
+    # Count years from March, so that a leap day is a year's last.
     year -= month < 3
     month = (month - 3) % 12
     leap_days = year // 4 - year // 100 + year // 400
@@ -234,7 +234,7 @@ class Sender:
 def _accept(answer, url, method, gone=()):
     """Return if the answer means that the signal was accepted; raise NotAccepted otherwise.
 
-    gone: the statuses that mean that no further try can succeed.
+    gone: the statuses after which no further try can succeed.
     """
     status = answer.status
     shown = _redacted(url)
@@ -265,7 +265,7 @@ def _accept(answer, url, method, gone=()):
 
 
 def _forbidden(url, skew):
-    """Return a sentence that says why a CFN URL was refused."""
+    """Return a sentence that explains why a CFN URL was refused."""
     shown = _redacted(url)
     age = url_age(url)
     if skew is not None and abs(skew) > 300:
@@ -323,15 +323,18 @@ def _host(inputs):
 
 
 def _pause(attempt):
-    """Wait before the next try: longer each time, and at random, unlike other machines."""
+    """Wait before the next try: longer each time, and at random, to differ from other machines."""
     spread = int.from_bytes(os.urandom(2), "big") / 65536
     time.sleep(min(2 ** (attempt - 1), 8) * (0.25 + spread / 2))
 
 
 @contextlib.contextmanager
 def _deadline(seconds):
-    """Raise NotAccepted when the block takes longer: a socket's own timeout starts anew with each
-    byte, and a server that sends one now and then would hold the pass for ever."""
+    """Raise NotAccepted when the block takes longer.
+
+    A socket's own timeout starts anew with each byte, so a server that sends one now and then
+    would hold the pass for ever.
+    """
     try:
         with process.at_most(seconds):
             yield

@@ -1,4 +1,4 @@
-"""Values that come in from Heat: read defensively, and put into text the way tools expect."""
+"""Values from Heat: read defensively, and formatted as tools expect."""
 
 import json
 import math
@@ -13,14 +13,14 @@ MAX_DIGITS = 4300
 
 
 class NestedTooDeeply(ValueError):
-    """A value with more lists and maps in each other than Python's JSON takes."""
+    """A value with more nested lists and maps than Python's JSON accepts."""
 
 
 def decode(data):
     """Parse the JSON text or bytes *data*; raise ValueError, and nothing else, when it is not JSON.
 
-    Numbers that JSON cannot carry on become strings: NaN, Infinity, one that is too large for a
-    float ("inf", as 1e999), and an integer of more than MAX_DIGITS.
+    Numbers that cannot be written as JSON become strings: NaN, Infinity, one that is too large for
+    a float ("inf", as 1e999), and an integer of more than MAX_DIGITS.
     """
     if isinstance(data, (bytes, bytearray)):
         data = bytes(data).decode("utf-8", "replace")
@@ -80,7 +80,7 @@ def is_plain_output(value):
 
 
 def with_texts(inputs):
-    """Return *inputs* with text for each value of an input of type String, as hooks are given it.
+    """Return *inputs* with text for each value of an input of type String, as hooks get it.
 
     The runner of heat-agents makes it with ``str(value)``: ``True``, ``None``, ``['a', 'b']``.
     Scripts compare with that. An input without a value has empty text; there, that is a traceback.
@@ -98,7 +98,7 @@ def with_texts(inputs):
 
 
 def named_values(inputs):
-    """Return {name: value} from a list of ``{"name":, "value":}``; what has no name is left out.
+    """Return {name: value} from a list of ``{"name":, "value":}``; skip entries without a name.
 
     A later one of the same name wins, as in heat-agents. A missing value is None.
     """

@@ -22,7 +22,7 @@ def map_config(deployment):
 
 
 def parse(text, what):
-    """Return what the YAML *text* says; *what* names it in the sentence of a HookError."""
+    """Return the value of the YAML *text*; *what* names it in the sentence of a HookError."""
     try:
         return values.decode(text)
     except ValueError:

@@ -18,9 +18,9 @@ import pytest
 
 HOOKS = Path(__file__).resolve().parents[3] / "hooks"
 PYTHON = "/usr/bin/python3"
-"""The one that our programs name: only in it do they run in forks of each other."""
+"""The Python of our programs: only in it do they run in forks of each other."""
 
-# Counts its runs, then does what the test wants: the config is the rest of the hook, in shell.
+# Counts its runs, then runs the config, in shell, as the rest of the hook.
 SHELL_HOOK = """#!/bin/sh
 cat >"$COUNT_DIR/stdin.$$"
 id=$(sed -n 's/.*"id": *"\\([^"]*\\)".*/\\1/p' "$COUNT_DIR/stdin.$$" | head -n1)
@@ -32,7 +32,7 @@ GOOD = 'echo \'{"deploy_stdout":"out","deploy_stderr":"","deploy_status_code":0,
 
 @dataclass
 class Request:
-    """One request that the stand-in of Heat got."""
+    """One request to the stub of Heat."""
 
     method: str
     path: str
@@ -47,7 +47,7 @@ class Request:
 
 @dataclass
 class Reply:
-    """What the stand-in answers; *act* may take the connection over instead."""
+    """The stub's answer; *act* may take the connection over instead."""
 
     status: int = 200
     body: bytes = b""
@@ -56,7 +56,7 @@ class Reply:
 
 
 class Heat:
-    """A real HTTP server on loopback that checks and keeps what it is sent."""
+    """A real HTTP server on loopback that checks and keeps its requests."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.requests: list[Request] = []
@@ -70,7 +70,7 @@ class Heat:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = self.rfile.read(length)
                 if len(body) < length:
-                    # Who sent it was killed in the middle: no server takes that for a request.
+                    # The sender was killed midway: no server takes that for a request.
                     self.close_connection = True
                     return
                 request = Request(
@@ -98,7 +98,7 @@ class Heat:
             daemon_threads = True
 
             def handle_error(self, request: Any, client_address: Any) -> None:
-                return  # a runner that gave up, as some tests want
+                return  # the runner gave up, as some tests want
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.scheme = "http"
@@ -115,7 +115,7 @@ class Heat:
 
     @property
     def signals(self) -> list[Any]:
-        """The bodies of the signals, parsed."""
+        """The parsed bodies of the signals."""
         return [request.json for request in self.requests]
 
 
@@ -129,7 +129,7 @@ def heat() -> Iterator[Heat]:
 
 @pytest.fixture
 def replying(heat: Heat) -> Callable[..., None]:
-    """``replying(status, body, headers, act)``: what *heat* answers from now on."""
+    """``replying(status, body, headers, act)``: set the answer of *heat* from now on."""
 
     def reply(
         status: int = 200,
@@ -145,7 +145,7 @@ def replying(heat: Heat) -> Callable[..., None]:
 
 @pytest.fixture
 def make_heat() -> Iterator[Callable[..., Heat]]:
-    """More than one control plane: ``make_heat(ssl_context)``."""
+    """Factory of further control planes: ``make_heat(ssl_context)``."""
     made: list[Heat] = []
 
     def make(context: ssl.SSLContext | None = None) -> Heat:
@@ -174,7 +174,7 @@ def nobody() -> Iterator[Nobody]:
 
 @dataclass
 class Done:
-    """How a run of the runner ended, and what it said."""
+    """The result of a run of the runner, and its output."""
 
     status: int
     log: str
@@ -266,7 +266,7 @@ class Guest:
         )
 
     def runs(self, key: str) -> int:
-        """How often the shell hook ran for this id."""
+        """The number of runs of the shell hook for this id."""
         path = self.counts / key
         return len(path.read_text().splitlines()) if path.exists() else 0
 
@@ -291,7 +291,7 @@ class Guest:
         ]
 
     def text_everywhere(self) -> bytes:
-        """All that state, logs and console hold."""
+        """The content of state, logs and console."""
         texts = [self.console.read_bytes()]
         for directory in (self.state, self.logs):
             texts += [p.read_bytes() for p in directory.rglob("*") if p.is_file()]
@@ -335,7 +335,7 @@ def cfn(heat: Heat, make_deployment):
 
 @pytest.fixture
 def wait_until() -> Callable[..., None]:
-    """``wait_until(condition, seconds=20)``: return when it is true, fail when it never is."""
+    """``wait_until(condition, seconds=20)``: return when it is true, fail when time is up."""
 
     def wait(condition: Callable[[], Any], seconds: float = 20.0) -> None:
         deadline = time.monotonic() + seconds

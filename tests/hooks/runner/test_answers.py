@@ -1,4 +1,4 @@
-"""Whatever a hook answers, and whatever goes wrong with its result, the deployment is signalled."""
+"""Every deployment is signalled, for any answer of a hook and any error with its result."""
 
 import json
 import os
@@ -17,7 +17,7 @@ DEEP = "[" * 90_000 + "]" * 90_000
 
 @pytest.fixture
 def answering(guest):
-    """Have the hook "shell" print *answer*, bytes."""
+    """Make the hook "shell" print *answer*, bytes."""
 
     def answer(data):
         (guest.root / "printed").write_bytes(data)
@@ -97,7 +97,7 @@ def runner():
 
 @pytest.fixture
 def one_pass(guest, runner):
-    """Do one pass in this process; its exit status."""
+    """Do one pass in this process; return its exit status."""
     before = os.umask(0o022), os.getcwd()  # noqa: PTH109
 
     def run():
@@ -166,7 +166,7 @@ def test_any_answer_is_a_result_that_is_signalled(guest, answering, unsignalled,
     check()
 
 
-# Each step from the look for a hook to the signal, as it is called by the runner.
+# Each step from the search for a hook to the signal, as the runner calls it.
 STEPS = [
     ("runner.Pass._find", "hook got"),
     ("runner.Pass._start", "hook got"),
@@ -188,7 +188,7 @@ ERRORS = (OverflowError, ValueError, RecursionError, MemoryError, AssertionError
 def test_exception_in_any_step_is_a_failure_that_is_signalled(
     guest, heat, cfn, one_pass, monkeypatch, step, words, error
 ):
-    """Once: a record of the failure goes through some of the same steps."""
+    """The step raises once: recording the failure goes through some of the same steps."""
     raised = []
     owner, _, name = step.rpartition(".")
     place = pkgutil.resolve_name(f"heat_config.{owner}")
@@ -217,7 +217,7 @@ def test_exception_in_any_step_is_a_failure_that_is_signalled(
 def test_exception_in_a_recovery_is_a_failure_that_is_signalled(
     guest, heat, cfn, one_pass, monkeypatch, listed
 ):
-    """A run that was cut, in the metadata or gone from it: nobody else would ever signal it."""
+    """An interrupted run, in the metadata or gone from it, has no other way to be signalled."""
     guest.metadata(cfn())
     assert one_pass() == 0
     record = guest.record("d-1")

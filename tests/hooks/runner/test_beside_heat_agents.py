@@ -1,7 +1,7 @@
 """heat-agents' own runner and script hook beside ours, on the same deployments.
 
-What a script can see of how it is run is compared: nothing that templates rely on may differ, and
-what does is a row of "Differences" in docs/hooks.rst.
+Compares everything that a script can see of its run: templates may rely on it, so each
+difference is a row of "Differences" in docs/hooks.rst.
 """
 
 import json
@@ -25,7 +25,7 @@ NOTIFY = """#!/bin/sh
 cat >"$1.signal"
 echo "$1" >>"$ORDER"
 """
-# What the two are told by the test; ours names the deployment's log as well.
+# Variables that the test sets for both; ours names the deployment's log as well.
 OWN = ("HEAT_", "COUNT_DIR", "ORDER", "_", "SHLVL", "PWD", "OLDPWD")
 LOOK = """#!/bin/bash
 echo "umask $(umask)"
@@ -57,7 +57,7 @@ def theirs(fetch):
 
 @pytest.fixture(params=["heat-agents", "ours"])
 def both(request, guest, theirs, tmp_path):
-    """Run deployments with one of the two; the signals by id, and the order of them."""
+    """Run deployments with one of the two; return the signals by id, and their order."""
     notify = tmp_path / "notify"
     notify.write_text(NOTIFY)
     notify.chmod(0o755)
@@ -74,7 +74,7 @@ def both(request, guest, theirs, tmp_path):
 
     environment = guest.environment
     if request.param == "heat-agents":
-        del environment["LC_ALL"]  # the unit of tripleo-image-elements sets none, ours has C
+        del environment["LC_ALL"]  # unset by tripleo-image-elements' unit, C in ours
 
     def run(*deployments):
         guest.metadata(*deployments)
@@ -88,7 +88,7 @@ def both(request, guest, theirs, tmp_path):
     return run
 
 
-def test_a_script_sees_the_same(both, cfn, guest):
+def test_script_sees_the_same_environment(both, cfn, guest):
     inputs = {"greeting": "hello, wörld", "map": "[1, 2]", "empty": ""}
     environment = "\nenv -0 >$heat_outputs_path.env\nexit 0"
     signals = both(
@@ -126,7 +126,7 @@ def test_a_script_sees_the_same(both, cfn, guest):
     ("printed", "exit_status"),
     [("text", 0), ("text", 4), ('{"deploy_stdout": "x", "deploy_status_code": 5}', 0)],
 )
-def test_a_hook_of_ones_own_is_read_the_same(both, cfn, guest, printed, exit_status):
+def test_third_party_hook_is_read_the_same(both, cfn, guest, printed, exit_status):
     guest.hook("own", f"#!/bin/sh\ncat >/dev/null\necho '{printed}'\nexit {exit_status}\n")
     (signal,) = both(cfn(group="own", id="a")).values()
     if printed == "text":
@@ -149,7 +149,7 @@ VALUES = (
 
 
 def _inputs(kinds=TYPES, values=VALUES):
-    """Inputs of each type with each value, as Heat's metadata has them."""
+    """Return inputs of each type with each value, as Heat's metadata has them."""
     return [
         {"name": f"{kind}_{number}", "value": value, **({"type": kind} if kind else {})}
         for kind in kinds
@@ -158,7 +158,7 @@ def _inputs(kinds=TYPES, values=VALUES):
 
 
 def _as_hooks_get_it(entry):
-    """What invoke_hook() of heat-agents' 55-heat-config makes of an input."""
+    """Return an input as invoke_hook() of heat-agents' 55-heat-config makes it."""
     if entry.get("type") != "String" or isinstance(entry["value"], str):
         return entry["value"]
     return str(entry["value"])
@@ -180,8 +180,10 @@ def test_inputs_reach_a_hook_the_same(both, cfn, guest):
 
 
 def test_inputs_reach_a_script_the_same(both, cfn, request):
-    """Scalars that are no text and of another type than String end heat-agents' hook with a
-    traceback; here they are JSON, a row of "Differences" in docs/hooks.rst."""
+    """Non-text scalars of a type other than String end heat-agents' hook with a traceback.
+
+    Here they are JSON, a row of "Differences" in docs/hooks.rst.
+    """
     is_ours = request.node.callspec.params["both"] == "ours"
     scalars = _inputs(kinds=TYPES[1:], values=SCALARS)
     others = [entry for entry in _inputs() if not any(entry == scalar for scalar in scalars)]
@@ -206,7 +208,7 @@ def test_inputs_reach_a_script_the_same(both, cfn, request):
     assert {signal["deploy_status_code"] for signal in signals.values()} == {0 if is_ours else 1}
 
 
-def test_a_script_that_compares_with_true_takes_the_same_branch(both, cfn):
+def test_script_that_compares_with_true_takes_the_same_branch(both, cfn):
     script = '#!/bin/sh\nif [ "$flag" = True ]; then echo on; else echo off; fi\n'
     (signal,) = both(cfn(script, group="script", id="a", inputs={"flag": True})).values()
     assert signal["deploy_stdout"] == "on\n"

@@ -1,4 +1,4 @@
-"""Captures are bounded: the head and the tail stay, the middle is counted, nobody waits for it."""
+"""Captures are bounded: the head and the tail stay, the middle is counted, no reader blocks."""
 
 import os
 import re
@@ -25,7 +25,7 @@ def capture():
 
 
 def left_out(text):
-    """The number in the one mark of *text*."""
+    """Return the number in the one mark of *text*."""
     (number,) = re.findall(rb"\[\.\.\. +([0-9]+) bytes are left out here", text)
     return int(number)
 
@@ -37,7 +37,7 @@ def left_out(text):
     tail=st.integers(100, 600),
     limit=st.integers(50, 2000),
 )
-def test_head_and_tail_are_what_was_first_and_last(chunks, head, tail, limit):
+def test_kept_has_the_first_and_last_bytes(chunks, head, tail, limit):
     sys.path.insert(0, HOOKS)
     from heat_config import capture
 
@@ -49,7 +49,7 @@ def test_head_and_tail_are_what_was_first_and_last(chunks, head, tail, limit):
         data = b"".join(b"%07d\n" % (number + n) for n in range(size // 8))
         number += size // 8
         written += data
-        # A Kept of its own for each, as processes that share a file have.
+        # A Kept of its own for each, as for processes that share a file.
         capture.Kept(descriptor, head, tail).append(data)
         assert os.fstat(descriptor).st_size <= head + 2 * tail + capture.CHUNK
     for most in (limit, 1 << 30):
@@ -68,7 +68,7 @@ def test_head_and_tail_are_what_was_first_and_last(chunks, head, tail, limit):
     os.close(descriptor)
 
 
-def test_a_file_shrinks_on_a_short_disk_and_can_grow_again(capture):
+def test_file_shrinks_on_a_short_disk_and_can_grow_again(capture):
     descriptor = os.memfd_create("capture")
     kept = capture.Kept(descriptor)
     kept.append(b"head" + b"x" * 9_000_000 + b"tail")
@@ -87,7 +87,7 @@ def test_a_file_shrinks_on_a_short_disk_and_can_grow_again(capture):
     os.close(descriptor)
 
 
-def test_a_forged_mark_does_no_more_than_miscount(capture):
+def test_forged_mark_only_changes_the_count(capture):
     descriptor = os.memfd_create("capture")
     forged = b"\n[... %15d bytes are left out here ...]\n" % 10**14
     capture.Kept(descriptor, 100, 200).append(b"a" * 100 + forged + b"b" * 5000)
@@ -101,7 +101,7 @@ CUT = re.compile(
 
 
 def cut_of(text):
-    """Return (all characters that there were, where the mark of a signal says the rest is)."""
+    """Return (the number of all characters, the place that the mark of a signal names)."""
     (mark,) = CUT.finditer(text)
     return len(text) - len(mark[0]) + int(mark[1]) + int(mark[2] or 0), mark[3]
 
@@ -110,8 +110,8 @@ SCRIPT = "#!/bin/sh\nhead -c {} /dev/zero | tr '\\0' x\n"
 
 
 @pytest.mark.parametrize("printed", [2_000_000, 6_000_000, 50_000_000])
-def test_cut_of_a_signal_says_how_much_and_where_the_rest_is(guest, heat, cfn, printed):
-    """What a tool printed goes through three bounds: of the log, of the answer, of the signal."""
+def test_cut_of_a_signal_names_its_size_and_the_place_of_the_rest(guest, heat, cfn, printed):
+    """A tool's output goes through three bounds: of the log, of the answer, of the signal."""
     guest.real_hook("script", "script.py")
     guest.metadata(cfn(SCRIPT.format(printed), group="script"))
     assert guest.run().status == 0
@@ -127,7 +127,7 @@ def test_cut_of_a_signal_says_how_much_and_where_the_rest_is(guest, heat, cfn, p
         assert missing + log.stat().st_size == pytest.approx(printed, abs=100)
 
 
-def test_cut_of_an_output_says_where_its_file_is(guest, heat, cfn):
+def test_cut_of_an_output_names_its_file(guest, heat, cfn):
     guest.real_hook("script", "script.py")
     config = (
         SCRIPT.format(3_000_000) + "head -c 3000000 /dev/zero | tr '\\0' y >$heat_outputs_path.r"
@@ -146,8 +146,8 @@ def test_cut_of_an_output_says_where_its_file_is(guest, heat, cfn):
     [('{"deploy_status_code": 0, "deploy_stdout": "', '"}'), ("", "")],
     ids=["json", "text"],
 )
-def test_cut_of_a_hooks_own_answer_says_where_the_result_is(guest, heat, cfn, before, after):
-    """No tool has printed it, so the log of the tool's output has nothing of it."""
+def test_cut_of_a_hooks_own_answer_names_the_result_file(guest, heat, cfn, before, after):
+    """The text is not a tool's, so the log of the tool's output does not have it."""
     guest.hook(
         "own",
         f"#!/bin/sh\ncat >/dev/null\nprintf %s '{before}'\n"
@@ -177,7 +177,7 @@ def test_endless_output_is_cut_in_the_middle(guest, heat, cfn):
     assert capture.endswith(b"last\n")
 
 
-def test_a_hook_that_writes_without_end_to_its_own_streams_is_cut_too(guest, heat, cfn):
+def test_hook_that_writes_without_end_to_its_own_streams_is_cut(guest, heat, cfn):
     guest.config.write_text("kill_after = 0.3\n")
     guest.hook("shell", "#!/bin/sh\necho head >&2\nyes >&2 &\nyes\n")
     guest.metadata(cfn(options={"timeout": 3}))
@@ -189,8 +189,8 @@ def test_a_hook_that_writes_without_end_to_its_own_streams_is_cut_too(guest, hea
     assert not (guest.state / "d-1.response").exists()
 
 
-def test_who_is_left_in_the_background_writes_on_and_fills_nothing(guest, heat, cfn, wait_until):
-    """It ran on under files of their full length, and must not die of a pipe that nobody reads."""
+def test_background_process_keeps_writing_and_fills_no_disk(guest, heat, cfn, wait_until):
+    """Its files have reached their full length, but it must not die of SIGPIPE."""
     guest.real_hook("script", "script.py")
     pid_file = guest.root / "pid"
     config = (
@@ -213,7 +213,7 @@ def test_who_is_left_in_the_background_writes_on_and_fills_nothing(guest, heat, 
 
 
 def pumps(guest):
-    """The ids of this guest's pumps: they have the environment of its runner."""
+    """Return the ids of this guest's pumps: they have the environment of its runner."""
     pids = set()
     for path in Path("/proc").glob("[0-9]*/comm"):
         try:
@@ -226,7 +226,7 @@ def pumps(guest):
     return pids
 
 
-def test_no_pump_outlives_those_who_write(guest, heat, cfn, wait_until):
+def test_pump_ends_with_its_last_writer(guest, heat, cfn, wait_until):
     guest.real_hook("script", "script.py")
     guest.metadata(cfn("echo hi", group="script"), cfn(id="d-2"))
     assert guest.run().status == 0
@@ -234,7 +234,7 @@ def test_no_pump_outlives_those_who_write(guest, heat, cfn, wait_until):
 
 
 def test_many_deployments_leave_no_dead_pump_behind(guest, heat, cfn, wait_until):
-    """Each dead process that nobody collects counts against the limit of the agent's unit."""
+    """Each zombie counts against the limit of the agent's unit."""
     seen = guest.root / "seen"
     guest.shell_hook(
         "shell",
@@ -252,8 +252,8 @@ def parent(pid):
 
 
 @pytest.mark.parametrize("which", ["runner", "hook", "both"])
-def test_a_pump_that_is_killed_fails_the_run_and_nothing_else(guest, heat, cfn, wait_until, which):
-    """Who writes dies of SIGPIPE, or is not heard: a failure, once, and the next is served."""
+def test_killed_pump_fails_only_its_own_run(guest, heat, cfn, wait_until, which):
+    """A writer dies of SIGPIPE, or its output is lost: one failure, and the next run succeeds."""
     guest.real_hook("script", "script.py")
     config = f"echo run >>{guest.counts}/d-1\necho one\nsleep 2\necho two\necho three\n"
     guest.metadata(cfn(config, group="script"), cfn(id="d-2"))
@@ -275,9 +275,7 @@ def test_a_pump_that_is_killed_fails_the_run_and_nothing_else(guest, heat, cfn, 
     assert codes[1:] == [0]
 
 
-def test_what_was_printed_is_there_when_hook_and_runner_are_killed_at_once(
-    guest, heat, cfn, wait_until
-):
+def test_output_is_kept_when_hook_and_runner_are_killed_at_once(guest, heat, cfn, wait_until):
     guest.real_hook("script", "script.py")
     config = f"head -c 300000 /dev/zero | tr '\\0' x; echo end; touch {guest.root}/now; sleep 60"
     guest.metadata(cfn(config, group="script"))

@@ -1,4 +1,4 @@
-"""heat-config, the command for a person on the guest."""
+"""heat-config, the command for an administrator on the guest."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def test_rerun_runs_once_more_and_signals_again(guest, heat, cfn):
 
 @pytest.mark.parametrize(("status", "exit_status"), [(0, 0), (3, 1)])
 def test_rerun_ends_as_the_deployment_does(guest, heat, cfn, replying, status, exit_status):
-    """Not as its signal does: that of one that Heat saw end is ignored, and its URL is old."""
+    """Its status is not the signal's: Heat ignores that of an ended one, and its URL is old."""
     guest.shell_hook("shell", f"echo '{{\"deploy_status_code\":{status}}}'\n")
     guest.metadata(cfn())
     assert guest.run().status == 0
@@ -55,8 +55,8 @@ def test_rerun_ends_as_the_deployment_does(guest, heat, cfn, replying, status, e
     assert guest.runs("d-1") == 2
 
 
-def test_a_hook_that_is_given_the_record_says_so(guest, heat, cfn, run_hook):
-    """Under heat-agents that file was the deployment itself, and this was how to run it again."""
+def test_hook_explains_that_it_was_given_the_record(guest, heat, cfn, run_hook):
+    """Under heat-agents that file was the deployment itself, passed again to rerun it."""
     guest.metadata(cfn())
     guest.run()
     answer = run_hook("script.py", (guest.state / "d-1.json").read_bytes())

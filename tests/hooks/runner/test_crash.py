@@ -1,4 +1,4 @@
-"""The runner is cut: no result is lost, no hook runs twice, every deployment is signalled."""
+"""The runner is killed: no result is lost, no hook runs twice, every deployment is signalled."""
 
 import contextlib
 import json
@@ -26,14 +26,14 @@ echo '{"deploy_stdout":"out","deploy_stderr":"","deploy_status_code":0}'
 
 
 def kill(process) -> None:
-    """SIGKILL the runner's process group, and wait for it."""
+    """Send SIGKILL to the runner's process group, and wait for it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=30)
 
 
 def kill_hook(guest) -> None:
-    """SIGKILL the hook's group too, as a power cut does; waits until it is gone."""
+    """Send SIGKILL to the hook's group too, like a power cut; wait until it is gone."""
     note = guest.state / "d-1.pid"
     text = note.read_text() if note.exists() else ""
     if not text:
@@ -55,7 +55,7 @@ def alive(pid: int) -> bool:
 
 
 def settle(guest) -> None:
-    """Run passes until one says that nothing is left to do."""
+    """Run passes until one reports that no work is left."""
     for _ in range(5):
         if guest.run().status == 0:
             return
@@ -80,7 +80,7 @@ def test_two_hundred_kills_at_random_moments(guest, heat, cfn, power):
         guest.metadata(cfn())
         start = time.monotonic()
         process = guest.start()
-        if round_number % 10 == 0:  # how long a whole pass takes on this host, now
+        if round_number % 10 == 0:  # the duration of a whole pass on this host, now
             process.communicate(timeout=60)
             whole = time.monotonic() - start
         else:
@@ -94,14 +94,14 @@ def test_two_hundred_kills_at_random_moments(guest, heat, cfn, power):
         assert guest.state_of("d-1") == "signalled", (seed, round_number)
         assert guest.runs("d-1") <= 1, (seed, round_number)
         bodies = {json.dumps(body) for body in heat.signals}
-        assert len(bodies) == 1, (seed, round_number)  # sent again is fine, changed is not
+        assert len(bodies) == 1, (seed, round_number)  # repeated is fine, changed is not
         (body,) = map(json.loads, bodies)
         if (guest.counts / "end").exists() and not power:
             assert body["deploy_status_code"] == 0, (seed, round_number)
         if body["deploy_status_code"] != 0:
             assert "interrupted" in body["deploy_stderr"]
             assert state == "started"
-    # The cuts really fell everywhere, or this would show nothing.
+    # The kills must hit every phase, or this proves nothing.
     assert len(states) >= 3, states
 
 
@@ -119,10 +119,8 @@ sys.exit(runner.main())
 
 
 @pytest.mark.defect("H1")
-def test_a_runner_that_is_killed_while_its_pump_starts_loses_no_answer(
-    guest, heat, cfn, wait_until
-):
-    """On a busy host the pump was still in the runner's group when the hook ran already."""
+def test_runner_killed_while_its_pump_starts_loses_no_answer(guest, heat, cfn, wait_until):
+    """On a busy host the pump was still in the runner's group while the hook ran already."""
     guest.hook("shell", HOOK % 1)
     guest.metadata(cfn())
     program = guest.root / "late.py"
@@ -142,7 +140,7 @@ def test_a_runner_that_is_killed_while_its_pump_starts_loses_no_answer(
 
 
 def cut_before(guest, step, *, verb="main()"):
-    """Do a pass that dies just before its *step*-th rename or directory sync; whether it did."""
+    """Do a pass that dies just before its *step*-th rename or directory sync; return if it did."""
     hooks = guest.environment["HEAT_CONFIG_LIB"]
     program = guest.root / "cut.py"
     program.write_text(
@@ -169,7 +167,7 @@ def cut_before(guest, step, *, verb="main()"):
 
 @pytest.mark.defect("H1")
 @pytest.mark.parametrize("step", range(12))
-def test_a_cut_before_each_write_that_counts(guest, heat, cfn, step):
+def test_cut_before_each_write_loses_nothing(guest, heat, cfn, step):
     """Every rename and every directory sync is a boundary: die just before the n-th of them."""
     guest.metadata(cfn())
     assert cut_before(guest, step)
@@ -181,7 +179,7 @@ def test_a_cut_before_each_write_that_counts(guest, heat, cfn, step):
 
 
 @pytest.mark.parametrize("step", range(12))
-def test_a_cut_on_the_way_to_undeliverable(guest, heat, cfn, replying, step):
+def test_cut_before_undeliverable_is_recorded_loses_nothing(guest, heat, cfn, replying, step):
     replying(410)
     guest.metadata(cfn())
     assert cut_before(guest, step)
@@ -196,7 +194,7 @@ def test_a_cut_on_the_way_to_undeliverable(guest, heat, cfn, replying, step):
 
 
 @pytest.mark.parametrize("step", range(4))
-def test_a_cut_while_a_signal_is_sent_once_more(guest, heat, cfn, replying, step):
+def test_cut_while_a_signal_is_resent_loses_nothing(guest, heat, cfn, replying, step):
     replying(503)
     guest.metadata(cfn())
     guest.run()
@@ -208,7 +206,7 @@ def test_a_cut_while_a_signal_is_sent_once_more(guest, heat, cfn, replying, step
     assert b"c2VjcmV0" not in guest.text_everywhere()
 
 
-def test_a_hook_that_outlives_its_runner_is_waited_for(guest, heat, cfn, wait_until):
+def test_hook_that_outlives_its_runner_is_waited_for(guest, heat, cfn, wait_until):
     guest.shell_hook(
         "shell", "sleep 1.5\n" + 'echo \'{"deploy_stdout":"late","deploy_status_code":0}\'\n'
     )
@@ -222,7 +220,7 @@ def test_a_hook_that_outlives_its_runner_is_waited_for(guest, heat, cfn, wait_un
 
 
 def pump_of(runner: int) -> int:
-    """The id of the process that reads what the hook of *runner* prints, 0 where there is none."""
+    """Return the id of the pump of *runner*'s hook, 0 where there is none."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             name, _, fields = path.read_text().partition(" (")[2].rpartition(") ")
@@ -232,13 +230,13 @@ def pump_of(runner: int) -> int:
 
 
 def waits_for_a_lock(pid: int) -> bool:
-    """Whether flock(2) blocks the process *pid*, by proc(5)."""
+    """Return whether flock(2) blocks the process *pid*, by proc(5)."""
     blocked = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     return ["->", "FLOCK", "ADVISORY", "WRITE", str(pid)] in [words[1:6] for words in blocked]
 
 
-def test_an_answer_that_is_written_late_is_not_lost(guest, heat, cfn, wait_until):
-    """The pump of a cut run got no processor for a second while the next run waited for it."""
+def test_answer_that_is_written_late_is_not_lost(guest, heat, cfn, wait_until):
+    """The pump of an interrupted run got no CPU for a second while the next run waited for it."""
     guest.shell_hook(
         "shell",
         'for _ in $(seq 600); do test ! -e "$COUNT_DIR/go" || break; sleep 0.05; done\n'
@@ -267,7 +265,7 @@ def test_an_answer_that_is_written_late_is_not_lost(guest, heat, cfn, wait_until
     assert guest.runs("d-1") == 1
 
 
-def test_the_time_limit_holds_for_a_hook_that_outlives_its_runner(guest, heat, cfn, wait_until):
+def test_time_limit_holds_for_a_hook_that_outlives_its_runner(guest, heat, cfn, wait_until):
     guest.shell_hook("shell", "sleep 600\n")
     guest.metadata(cfn(options={"timeout": 1}))
     process = guest.start()
@@ -286,7 +284,7 @@ def interrupted(guest, wait_until, runs):
 
 
 @pytest.mark.defect("H1")
-def test_an_interrupted_hook_is_failed_in_words(guest, heat, cfn, wait_until):
+def test_interrupted_hook_fails_with_a_sentence(guest, heat, cfn, wait_until):
     guest.real_hook("script", "script.py")
     config = f"#!/bin/sh\necho half way\necho run >>{guest.counts}/d-1\nsleep 60\n"
     guest.metadata(cfn(config, group="script"))
@@ -326,7 +324,7 @@ def test_on_interrupt_rerun_succeeds_when_it_can(guest, heat, cfn, wait_until):
     assert heat.signals[0]["deploy_status_code"] == 0
 
 
-def test_a_deployment_that_was_cut_and_is_gone_is_ended(guest, heat, cfn, wait_until):
+def test_interrupted_deployment_gone_from_the_metadata_is_ended(guest, heat, cfn, wait_until):
     guest.shell_hook("shell", "sleep 60\n")
     guest.metadata(cfn())
     interrupted(guest, wait_until, 1)
@@ -336,7 +334,7 @@ def test_a_deployment_that_was_cut_and_is_gone_is_ended(guest, heat, cfn, wait_u
     assert {b["deploy_status_code"] for b in heat.signals} == {0, 1}
 
 
-def test_what_a_dead_hook_left_running_is_ended_before_it_runs_again(guest, heat, cfn, wait_until):
+def test_children_of_a_dead_hook_are_ended_before_it_runs_again(guest, heat, cfn, wait_until):
     guest.shell_hook(
         "shell",
         'sleep 60 &\necho $! >"$COUNT_DIR/child"\nwait\n',

@@ -22,7 +22,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a 
 
 
 def place(function: Callable[..., int], *arguments: object, **keywords: bool) -> str:
-    """The path of the directory that *function* opens."""
+    """Return the path of the directory that *function* opens."""
     descriptor = function(*arguments, **keywords)
     try:
         return str(Path(f"/proc/self/fd/{descriptor}").readlink())
@@ -58,7 +58,7 @@ def test_missing_directories_are_made_for_everybody(tmp_path: Path):
     assert [stat.S_IMODE(p.stat().st_mode) for p in (path, path.parent)] == [0o755, 0o755]
 
 
-def test_nothing_is_made_where_a_link_leads_nowhere(tmp_path: Path):
+def test_no_directory_is_made_where_a_link_leads_nowhere(tmp_path: Path):
     link(tmp_path / "to", tmp_path / "missing" / "b")
     with pytest.raises(FileNotFoundError):
         directories.open_directory(str(tmp_path / "to"), make=True)
@@ -85,7 +85,7 @@ def test_parent_of_a_link_is_that_of_its_target(tmp_path: Path):
     (tmp_path / "a").mkdir()
     link(tmp_path / "one", "two")
     link(tmp_path / "two", "a/file")
-    for _ in range(2):  # the file is missing, and then it is there
+    for _ in range(2):  # first the file is missing, then it exists
         descriptor, name = directories.open_parent(str(tmp_path / "one"))
         assert place(lambda opened=descriptor: opened) == str(tmp_path / "a")
         assert name == "file"
@@ -93,7 +93,7 @@ def test_parent_of_a_link_is_that_of_its_target(tmp_path: Path):
 
 
 def directory_of(path: object, **keywords: bool) -> int:
-    """The descriptor of the directory that has the file *path*."""
+    """Return the descriptor of the directory that has the file *path*."""
     return directories.open_parent(str(path), **keywords)[0]
 
 
@@ -102,7 +102,7 @@ def directory_of(path: object, **keywords: bool) -> int:
 @pytest.mark.parametrize(
     ("owners", "refused"),
     [
-        # of the link, of the directory that it is in, of the one that it leads to
+        # owners of the link, of its directory, and of its target
         ((0, 0, 0), False),
         ((0, 0, OTHER), False),
         ((OTHER, OTHER, OTHER), False),
@@ -115,7 +115,7 @@ def directory_of(path: object, **keywords: bool) -> int:
         ((1, OTHER, OTHER), True),
     ],
 )
-def test_link_leads_to_nothing_of_somebody_else(tmp_path: Path, owners, refused):
+def test_link_to_a_file_of_another_user_is_refused(tmp_path: Path, owners, refused):
     home, target = tmp_path / "home", tmp_path / "target"
     for path, owner in ((home, owners[1]), (target, owners[2])):
         path.mkdir()
@@ -135,7 +135,7 @@ def test_link_leads_to_nothing_of_somebody_else(tmp_path: Path, owners, refused)
 @pytest.mark.root
 @needs_root
 def test_root_owns_directories_below_one_of_another_user(tmp_path: Path):
-    """They were made at the first deployment, and have to be found at the next."""
+    """They were made at the first deployment, and must be accepted at the next."""
     release = tmp_path / "release"
     release.mkdir()
     os.chown(release, OTHER, OTHER)
@@ -145,7 +145,7 @@ def test_root_owns_directories_below_one_of_another_user(tmp_path: Path):
         assert opened == str(release / "a/b")
 
 
-def test_below_an_open_directory_no_link_is_followed(tmp_path: Path):
+def test_links_below_an_open_directory_are_not_followed(tmp_path: Path):
     (tmp_path / "a").mkdir()
     link(tmp_path / "to", "a")
     root = directories.open_directory(str(tmp_path))
@@ -160,7 +160,7 @@ def test_below_an_open_directory_no_link_is_followed(tmp_path: Path):
     assert list((tmp_path / "a").iterdir()) == [tmp_path / "a/b"]
 
 
-def test_no_descriptor_is_left_open(tmp_path: Path):
+def test_descriptors_are_closed(tmp_path: Path):
     (tmp_path / "a").mkdir()
     link(tmp_path / "circle", "circle")
     link(tmp_path / "to", "a")

@@ -1,4 +1,4 @@
-"""A control plane that misbehaves in every way we know: nothing is lost, nothing runs twice."""
+"""A control plane with every known misbehaviour: no signal is lost, no hook runs twice."""
 
 import json
 import socket
@@ -14,14 +14,14 @@ import pytest
     ("status", "tries"),
     [(s, 1) for s in (301, 400, 401, 403, 409, 413)] + [(s, 3) for s in (429, 500, 502, 503)],
 )
-def test_a_refused_signal_is_sent_again_without_running_again(
+def test_refused_signal_is_sent_again_without_running_again(
     guest, heat, cfn, replying, status, tries
 ):
     replying(status)
     guest.metadata(cfn(), cfn(id="d-2", group="none"))
-    assert guest.run().status == 0  # other phases have no part in it
+    assert guest.run().status == 0  # the phase does not fail
     assert (guest.state / ".waiting").exists()
-    # The others are served: the second deployment got its try as well.
+    # Other deployments are served: the second one got its try as well.
     assert sum("resources/d-1" in r.path for r in heat.requests) == tries
     assert any("resources/d-2" in r.path for r in heat.requests)
     assert guest.state_of("d-1") == guest.state_of("d-2") == "finished"
@@ -37,7 +37,7 @@ def test_a_refused_signal_is_sent_again_without_running_again(
 
 
 @pytest.mark.defect("N2")
-def test_a_brief_500_is_over_in_the_same_pass(guest, heat, cfn, replying):
+def test_brief_500_is_retried_in_the_same_pass(guest, heat, cfn, replying):
     good = heat.reply
     replying(500)
     failing = heat.reply
@@ -48,13 +48,13 @@ def test_a_brief_500_is_over_in_the_same_pass(guest, heat, cfn, replying):
 
 
 @pytest.mark.defect("A5")
-def test_500_for_many_passes(guest, heat, cfn, replying):
+def test_500_for_many_passes_is_retried_later(guest, heat, cfn, replying):
     replying(500)
     guest.metadata(cfn())
     for number in range(4):
         assert guest.run().status == 0
         assert guest.record("d-1")["heat_config"]["signal"]["tries"] == number + 1
-    # From here on passes may come faster than tries: it waits, and the agent still looks after it.
+    # Passes may now come faster than tries: the signal waits, and the agent still checks it.
     count = len(heat.requests)
     assert guest.run().status == 0
     assert len(heat.requests) == count
@@ -76,12 +76,12 @@ def test_refused_connection_is_bounded_and_sent_later(guest, cfn, nobody):
 
 
 OVER = threading.Event()
-"""Ends what a host would go on with for ever."""
+"""Ends the endless loops of a test's server."""
 
 
 @pytest.fixture
 def ever():
-    """Whatever hangs in a test hangs until the test has ended."""
+    """Set OVER at the end of the test, so that every hung server ends."""
     OVER.clear()
     yield
     OVER.set()
@@ -107,7 +107,7 @@ def _drip_body(handler):
 @pytest.mark.defect("H15", "N5")
 @pytest.mark.usefixtures("ever")
 @pytest.mark.parametrize("act", [_hang, _drip, _drip_body])
-def test_a_host_that_hangs_costs_one_deadline_and_holds_nobody_up(
+def test_host_that_hangs_costs_one_deadline_and_delays_no_other(
     guest, heat, cfn, make_heat, replying, act
 ):
     replying(act=act)
@@ -155,7 +155,7 @@ def _garbage(handler):
 
 
 @pytest.mark.parametrize("act", [_truncated, _cut_header, _cut_chunk, _nothing, _garbage])
-def test_an_answer_that_is_none_is_not_taken_for_one(guest, heat, cfn, replying, act):
+def test_malformed_answer_is_not_accepted(guest, heat, cfn, replying, act):
     replying(act=act)
     guest.metadata(cfn())
     assert guest.run().status == 0
@@ -187,14 +187,14 @@ def test_403_on_an_aged_url_is_explained(guest, cfn, replying):
     assert "may be refused" in steps[0], "it is told before the hook runs"
 
 
-def test_403_on_a_fresh_url_is_something_else(guest, cfn, replying):
+def test_403_on_a_fresh_url_is_not_blamed_on_its_age(guest, cfn, replying):
     replying(403)
     guest.metadata(cfn())
     guest.run()
     assert "ec2tokens" in guest.failures()[0]
 
 
-def test_403_with_a_clock_that_is_wrong_says_so(guest, cfn, replying):
+def test_403_with_a_wrong_clock_names_the_clock(guest, cfn, replying):
     def act(handler):
         date = formatdate(time.time() + 7200, usegmt=True).encode()
         handler.wfile.write(
@@ -207,7 +207,7 @@ def test_403_with_a_clock_that_is_wrong_says_so(guest, cfn, replying):
     assert "clock differs" in guest.failures()[0]
 
 
-def test_runs_of_many_guests_do_not_send_in_step(guest, heat, cfn, replying):
+def test_retries_of_many_guests_are_spread(guest, heat, cfn, replying):
     replying(503)
     guest.metadata(cfn())
     gaps = set()

@@ -1,4 +1,4 @@
-"""Scripts that were compiled before their fork: when that is used, and when not."""
+"""Scripts compiled before their fork: when the compiled code is used, and when not."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ SCRIPT = "#!/usr/bin/python3 -IS\nprint('one', flush=True)\n"
 
 
 def ran(tmp_path, text: str, change: str) -> tuple[list[str], bool, str]:
-    """Return what a script and its parent printed, whether the fork compiled it, and its errors."""
+    """Return the output of a script and its parent, if the fork compiled it, and its errors."""
     script = tmp_path / "script"
     script.write_text(text)
     words = ["/usr/bin/python3", "-IS", "-c", PROGRAM, HOOKS, script, change]
@@ -41,7 +41,7 @@ def ran(tmp_path, text: str, change: str) -> tuple[list[str], bool, str]:
         ("", "one", False),
         ("os.utime(path)", "one", True),
         ("with open(path, 'a') as stream: stream.write('print(2)')", "one 2", True),
-        # As long as before, and as old.
+        # The same size and time as before.
         (
             "with open(path, 'r+') as stream: stream.write(stream.read().replace('one', 'two'))\n"
             "text = open(path).read().split('\\n', 2)[2]\n"
@@ -58,14 +58,14 @@ def ran(tmp_path, text: str, change: str) -> tuple[list[str], bool, str]:
         ),
     ],
 )
-def test_what_has_changed_since_is_compiled_by_its_fork(
+def test_script_changed_since_is_compiled_by_its_fork(
     tmp_path, change: str, printed: str, compiled: bool
 ) -> None:
     words, by_fork, errors = ran(tmp_path, SCRIPT, change)
     assert (words, by_fork) == ([*printed.split(), "0"], compiled), errors
 
 
-def test_what_cannot_be_compiled_fails_in_its_fork(tmp_path) -> None:
+def test_script_that_cannot_be_compiled_fails_in_its_fork(tmp_path) -> None:
     words, by_fork, errors = ran(tmp_path, SCRIPT + "no python\n", "")
     assert (words, by_fork) == (["1"], True)
     assert "SyntaxError" in errors
@@ -80,19 +80,19 @@ def test_what_cannot_be_compiled_fails_in_its_fork(tmp_path) -> None:
     ],
     ids=["parentheses", "minus signs", "null"],
 )
-def test_whatever_is_wrong_with_a_script_it_fails_alone(tmp_path, text: str) -> None:
+def test_broken_script_fails_alone(tmp_path, text: str) -> None:
     words, _, errors = ran(tmp_path, SCRIPT + text, "")
     assert words == ["1"], errors
     assert "Error" in errors
 
 
-def test_what_python_warns_of_is_said_by_the_fork(tmp_path) -> None:
+def test_python_warning_is_printed_by_the_fork(tmp_path) -> None:
     words, by_fork, errors = ran(tmp_path, SCRIPT + "assert 1 is 1\n", "")
     assert (words, by_fork) == (["one", "0"], True)
     assert errors.count("SyntaxWarning") == 1
 
 
-def test_a_pipe_among_the_scripts_holds_nobody_up(tmp_path) -> None:
+def test_pipe_among_the_scripts_does_not_block(tmp_path) -> None:
     os.mkfifo(tmp_path / "pipe")
     change = f"forks.compile_ahead([{str(tmp_path / 'pipe')!r}, {str(tmp_path)!r}])"
     assert ran(tmp_path, SCRIPT, change)[:2] == (["one", "0"], False)

@@ -1,4 +1,4 @@
-"""The disk is full: no hook starts whose start cannot be recorded, and no result is lost."""
+"""The disk is full: a hook starts only if its start can be recorded, and no result is lost."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.root
 
 @pytest.fixture
 def small(guest):
-    """A tmpfs of 1 MiB for the state and the logs; ``fill(keep=0)`` takes what is left of it."""
+    """A tmpfs of 1 MiB for the state and the logs; ``fill(keep=0)`` fills the rest of it."""
     if os.geteuid() != 0:
         pytest.skip("mounting a tmpfs needs root")
     mount = guest.root / "small"
@@ -41,7 +41,7 @@ def small(guest):
     subprocess.run(["umount", "-l", str(mount)], check=True)
 
 
-def test_nothing_starts_that_cannot_be_recorded(guest, heat, cfn, small):
+def test_hook_does_not_start_when_its_start_cannot_be_recorded(guest, heat, cfn, small):
     guest.metadata(cfn(id="d-0"))
     assert guest.run().status == 0
     small.fill()
@@ -57,7 +57,7 @@ def test_nothing_starts_that_cannot_be_recorded(guest, heat, cfn, small):
 
 
 @pytest.mark.parametrize("keep", [4096 * n for n in (1, 2, 3, 4, 8, 16, 17, 18, 19, 20, 21, 22)])
-def test_a_disk_that_is_nearly_full_loses_nothing(guest, heat, cfn, small, keep):
+def test_nearly_full_disk_loses_no_result(guest, heat, cfn, small, keep):
     guest.metadata(cfn(id="d-0"))
     assert guest.run().status == 0
     small.fill(keep)
@@ -74,7 +74,7 @@ def test_a_disk_that_is_nearly_full_loses_nothing(guest, heat, cfn, small, keep)
     assert body["deploy_status_code"] == 0 or "is full" in body["deploy_stderr"]
 
 
-def test_a_hook_that_fills_the_disk_has_its_result_all_the_same(guest, heat, cfn, small):
+def test_hook_that_fills_the_disk_keeps_its_result(guest, heat, cfn, small):
     guest.real_hook("script", "script.py")
     filler = guest.root / "small" / "by-hook"
     config = f"echo before; dd if=/dev/zero of={filler} bs=4k 2>/dev/null; echo after\nexit 3\n"
@@ -97,7 +97,7 @@ def test_output_too_large_for_the_disk_is_cut_and_signalled(guest, heat, cfn, sm
     assert heat.signals[-1]["deploy_status_code"] != 0 or heat.signals[-1]["deploy_stdout"]
 
 
-def test_a_log_directory_that_cannot_be_used_stops_nothing(guest, heat, cfn):
+def test_unusable_log_directory_does_not_stop_a_deployment(guest, heat, cfn):
     guest.logs = guest.root / "file" / "log"
     (guest.root / "file").write_text("")
     guest.metadata(cfn())
@@ -107,7 +107,7 @@ def test_a_log_directory_that_cannot_be_used_stops_nothing(guest, heat, cfn):
     assert (guest.state / "d-1.log").exists()
 
 
-def test_a_state_directory_that_cannot_be_used_is_a_sentence(guest, cfn):
+def test_unusable_state_directory_is_reported_in_a_sentence(guest, cfn):
     guest.state = guest.root / "file" / "state"
     (guest.root / "file").write_text("")
     guest.metadata(cfn())
@@ -117,7 +117,7 @@ def test_a_state_directory_that_cannot_be_used_is_a_sentence(guest, cfn):
     assert guest.runs("d-1") == 0
 
 
-def test_a_noisy_deployment_leaves_room_for_the_next(guest, heat, cfn, small):
+def test_noisy_deployment_leaves_room_for_the_next(guest, heat, cfn, small):
     guest.real_hook("script", "script.py")
     guest.metadata(
         cfn("echo first; yes", group="script", options={"timeout": 2}),
@@ -131,8 +131,8 @@ def test_a_noisy_deployment_leaves_room_for_the_next(guest, heat, cfn, small):
     assert (second["deploy_status_code"], second["deploy_stdout"]) == (0, "second\n")
 
 
-def test_a_full_disk_takes_nothing_from_the_signal(guest, heat, cfn, small):
-    """What the tool printed went through memory as well, and so did the hook's answer."""
+def test_full_disk_does_not_shorten_the_signal(guest, heat, cfn, small):
+    """The tool's output went through memory as well, and so did the hook's answer."""
     guest.real_hook("script", "script.py")
     guest.metadata(cfn(id="d-0"))
     guest.run()
@@ -145,7 +145,7 @@ def test_a_full_disk_takes_nothing_from_the_signal(guest, heat, cfn, small):
     assert body["deploy_stdout"] == "before\nafter\n"
 
 
-def test_a_deployment_that_meets_a_full_disk_time_and_again_is_failed(guest, heat, cfn, small):
+def test_deployment_fails_after_repeated_passes_with_a_full_disk(guest, heat, cfn, small):
     guest.metadata(cfn(id="d-0"))
     assert guest.run().status == 0
     small.fill()
@@ -156,7 +156,7 @@ def test_a_deployment_that_meets_a_full_disk_time_and_again_is_failed(guest, hea
     guest.run()
     assert heat.signals[1]["deploy_status_code"] == 1
     assert "was full" in heat.signals[1]["deploy_stderr"]
-    # The other one had the room that was given up for the answer, or was failed as well.
+    # The other one used the room that was freed for the answer, or failed as well.
     assert len(heat.signals) == 3
     assert guest.run().status == 0
     ran = guest.runs("d-2")
@@ -167,7 +167,7 @@ def test_a_deployment_that_meets_a_full_disk_time_and_again_is_failed(guest, hea
     assert guest.state_of("d-1") == "signalled"
 
 
-def test_a_disk_that_was_full_for_a_while_is_forgotten(guest, heat, cfn, small):
+def test_failed_passes_are_reset_once_the_disk_has_room(guest, heat, cfn, small):
     guest.metadata(cfn(id="d-0"))
     guest.run()
     for number in range(1, 4):

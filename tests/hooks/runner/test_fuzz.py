@@ -1,4 +1,4 @@
-"""Ten thousand documents that no Heat would send: no traceback, and nothing written elsewhere."""
+"""Ten thousand documents that no Heat would send: no traceback, and no file written outside."""
 
 import json
 import os
@@ -16,7 +16,7 @@ TEXT = st.text(max_size=8) | st.sampled_from(["", "../../x/evil", "/etc/x", "\0"
 ODD = [None, True, 0, -1, 1.5, 10**400, float("nan"), float("inf"), [], {}, [[]], [None], {"": 0}]
 ODD += [{"name": "x"}, [{"name": {}}], {"configs": {}}, [["CREATE"]], "CREATE", "\x00", "\ud800"]
 JSON = st.sampled_from(ODD) | TEXT | st.lists(st.sampled_from(ODD), max_size=2)
-# Never an address beyond loopback, and there a port that nobody listens on.
+# Never an address beyond loopback, and there a port without a listener.
 URL = st.sampled_from(
     [
         "http://127.0.0.1:1/v1/signal/x?Timestamp=soon&Signature=s",
@@ -79,7 +79,7 @@ FIELDS = {
 }
 ID = st.sampled_from(["a", "b", "a.notify", "a-1"])
 GROUP = st.sampled_from(["shell", "shell", "component", "os-apply-config", "Heat::Ungrouped"])
-# Some that get as far as a hook, and some that have no right to.
+# Some documents that reach a hook, and some that must not.
 NEARLY_GOOD = st.fixed_dictionaries({"id": ID, "group": GROUP}, optional=FIELDS)
 WILD = st.fixed_dictionaries({}, optional={"id": TEXT | JSON, "group": GROUP | JSON, **FIELDS})
 ELEMENT = NEARLY_GOOD | WILD
@@ -93,14 +93,14 @@ def runner():
     sys.path.insert(0, HOOKS)
     from heat_config import runner, transport
 
-    # Imported in a pass, a module's bytecode would be written in it, by pytest.
+    # If a pass imported a module, pytest would write its bytecode during that pass.
     transport.preload()
     yield runner
     sys.path.remove(HOOKS)
 
 
-def test_ten_thousand_documents(guest, runner, capfd, monkeypatch):
-    # The point is what it does with a document, not how fast a disk syncs.
+def test_ten_thousand_documents_raise_no_traceback(guest, runner, capfd, monkeypatch):
+    # Measure the handling of a document, not how fast a disk syncs.
     fast = Path("/dev/shm")
     root = guest.root if not os.access(fast, os.W_OK) else fast / f"heat-config-{os.getpid()}"
     root.mkdir(exist_ok=True)
@@ -114,7 +114,8 @@ def test_ten_thousand_documents(guest, runner, capfd, monkeypatch):
         "HEAT_CONFIG_DEPLOYED": str(state),
         "HEAT_CONFIG_LOGS": str(logs),
     }
-    # What hooks leave of a deployment that is forgotten is removed: of the guest, not of this host.
+    # Forgetting a deployment removes its files in the hooks' directories: the guest's, not this
+    # host's.
     metadata = root / "metadata"
     monkeypatch.setattr("heat_config.leftovers.METADATA", str(metadata))
     allowed = (*map(str, (state, logs, metadata, guest.console)), os.devnull)
@@ -186,7 +187,7 @@ def test_ten_thousand_documents(guest, runner, capfd, monkeypatch):
         st.text(max_size=12),
     )
 )
-def test_a_url_is_one_or_a_value_error(url):
+def test_url_is_parsed_or_a_value_error(url):
     sys.path.insert(0, HOOKS)
     from heat_config import proxy, request
 
@@ -216,7 +217,7 @@ def test_a_url_is_one_or_a_value_error(url):
         optional={"id": JSON, "name": JSON, "group": JSON, "inputs": JSON, "outputs": JSON},
     ).map(lambda value: json.dumps(value).encode())
 )
-def test_any_file_is_a_record_a_mark_of_heat_agents_or_damaged(record, tmp_path_factory):
+def test_any_file_is_a_record_a_heat_agents_mark_or_damaged(record, tmp_path_factory):
     sys.path.insert(0, HOOKS)
     from heat_config import command, state
 
@@ -237,7 +238,7 @@ def test_any_file_is_a_record_a_mark_of_heat_agents_or_damaged(record, tmp_path_
 
 @settings(max_examples=1000, deadline=None, database=None)
 @given(st.binary(max_size=200) | TEXT.map(lambda text: f"x\n{{{text}".encode("utf-8", "replace")))
-def test_what_a_hook_prints_is_read_whatever_it_is(data):
+def test_any_hook_output_is_read(data):
     sys.path.insert(0, HOOKS)
     from heat_config import result
 
@@ -269,7 +270,7 @@ CATALOG = st.lists(
 
 @settings(max_examples=1000, deadline=None, database=None)
 @given(CATALOG | JSON, TEXT | st.none())
-def test_a_catalogue_of_any_shape_is_an_endpoint_or_a_sentence(catalog, region):
+def test_any_catalogue_gives_an_endpoint_or_a_sentence(catalog, region):
     sys.path.insert(0, HOOKS)
     from heat_config import transport
 

@@ -1,4 +1,4 @@
-"""What hooks leave of a deployment: no input after its end however it ended, nothing for ever."""
+"""Files left by hooks: no input after the hook's end, no file after the deployment is forgotten."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ GROUPS = {
 
 @pytest.fixture
 def slow(guest):
-    """Every hook with a tool that says where it is, and then takes a minute."""
+    """Every hook with a tool that reports its place, and then takes a minute."""
     tool = guest.root / "tool"
     tool.write_text(
         '#!/bin/sh\ncase "$*" in *--version*|*print*) exit 0;; esac\n'
@@ -55,9 +55,9 @@ def deployment(cfn, group, **more):
 
 
 def holders(*directories):
-    """The files below *directories* that hold the secret.
+    """Return the files below *directories* that hold the secret.
 
-    Another cfn-init than ours finds its metadata as last_metadata only, and there it stays.
+    A cfn-init other than ours finds its metadata as last_metadata only, and it stays there.
     """
     return [
         path
@@ -68,7 +68,7 @@ def holders(*directories):
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_hook_that_is_stopped_leaves_no_input(guest, heat, cfn, slow, group):
+def test_stopped_hook_leaves_no_input(guest, heat, cfn, slow, group):
     guest.metadata(deployment(cfn, group, timeout=3))
     assert guest.run().status == 0
     assert heat.signals[0]["deploy_status_code"] == 124, heat.signals
@@ -77,9 +77,7 @@ def test_a_hook_that_is_stopped_leaves_no_input(guest, heat, cfn, slow, group):
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_hook_that_is_killed_with_its_runner_leaves_no_input(
-    guest, heat, cfn, slow, group, wait_until
-):
+def test_hook_killed_with_its_runner_leaves_no_input(guest, heat, cfn, slow, group, wait_until):
     guest.metadata(deployment(cfn, group))
     process = guest.start()
     wait_until((guest.root / "running").exists)
@@ -93,7 +91,7 @@ def test_a_hook_that_is_killed_with_its_runner_leaves_no_input(
     assert holders(slow, guest.state, guest.logs) == []
 
 
-def test_what_is_forgotten_leaves_nothing(guest, heat, cfn):
+def test_forgotten_deployment_leaves_no_files(guest, heat, cfn):
     guest.real_hook("script", "script.py")
     config = f"echo {SECRET.decode()} >$heat_outputs_path.r; echo x >d-1-own; echo y >d-1.own"
     guest.metadata(
@@ -113,8 +111,8 @@ def test_what_is_forgotten_leaves_nothing(guest, heat, cfn):
 
 
 @pytest.mark.parametrize("name", ["d-1.pp", "d-1.sls", "d-1_playbook.yaml", "d-1.hiera.yaml"])
-def test_what_the_hooks_name_by_a_deployment_goes_with_it(guest, heat, cfn, name):
-    """What puppet, salt, ansible and hiera call their files in heat-agents, and did in ours."""
+def test_files_named_by_a_deployment_are_removed_with_it(guest, heat, cfn, name):
+    """The file names of puppet, salt, ansible and hiera in heat-agents, and once in ours."""
     guest.real_hook("script", "script.py")
     guest.metadata(cfn("true", group="script"), cfn("true", group="script", id="d-12"))
     guest.run()
@@ -128,7 +126,7 @@ def test_what_the_hooks_name_by_a_deployment_goes_with_it(guest, heat, cfn, name
     assert (left.exists(), other.exists()) == (False, True)
 
 
-def test_a_run_does_not_have_the_outputs_of_the_one_before(guest, heat, cfn):
+def test_run_does_not_return_the_outputs_of_the_previous_run(guest, heat, cfn):
     """A file of the first run would be an error_output of the second, which succeeded."""
     guest.real_hook("script", "script.py")
     config = (
@@ -142,7 +140,7 @@ def test_a_run_does_not_have_the_outputs_of_the_one_before(guest, heat, cfn):
     assert "problem" not in heat.signals[1]
 
 
-def test_a_run_that_is_recovered_has_its_outputs(guest, heat, cfn, wait_until):
+def test_recovered_run_returns_its_outputs(guest, heat, cfn, wait_until):
     guest.real_hook("script", "script.py")
     config = f"echo v >$heat_outputs_path.r; touch {guest.root}/now; sleep 2"
     guest.metadata(cfn(config, group="script", outputs=["r"]))
@@ -154,7 +152,7 @@ def test_a_run_that_is_recovered_has_its_outputs(guest, heat, cfn, wait_until):
     assert heat.signals[0]["r"] == "v\n"
 
 
-def test_outputs_that_lie_in_the_state_are_left_alone(guest, heat, cfn):
+def test_outputs_in_the_state_directory_are_kept(guest, heat, cfn):
     guest.settings["HEAT_SCRIPT_OUTPUTS"] = str(guest.state)
     guest.real_hook("script", "script.py")
     guest.metadata(cfn("echo hi", group="script"))

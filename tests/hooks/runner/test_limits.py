@@ -1,4 +1,4 @@
-"""Time limits, process groups and what a hook is started with."""
+"""Time limits, process groups and the environment of a hook's start."""
 
 import json
 import os
@@ -15,7 +15,7 @@ RUNNER = Path(__file__).resolve().parents[3] / "hooks" / "55-heat-config"
 
 
 @pytest.mark.defect("H12", "H15")
-def test_a_hook_that_runs_too_long_is_stopped_with_all_it_started(guest, heat, cfn):
+def test_hook_that_runs_too_long_is_stopped_with_its_children(guest, heat, cfn):
     guest.real_hook("script", "script.py")
     pids = guest.root / "pids"
     config = (
@@ -34,7 +34,7 @@ def test_a_hook_that_runs_too_long_is_stopped_with_all_it_started(guest, heat, c
         assert not _alive(int(pid))
 
 
-def test_the_default_time_limit_is_in_the_config_file(guest, heat, cfn):
+def test_default_time_limit_is_in_the_config_file(guest, heat, cfn):
     guest.config.write_text("[ignored]\n# comment\ntimeout = 0.5\nkill_after=0.2\nnonsense\n")
     guest.hook("shell", "#!/bin/sh\necho started\nsleep 60\n")
     guest.metadata(cfn())
@@ -45,14 +45,14 @@ def test_the_default_time_limit_is_in_the_config_file(guest, heat, cfn):
 
 
 @pytest.mark.parametrize("bad", ["soon", -1, [], {}, True, "nan", 1e400], ids=repr)
-def test_a_time_limit_that_is_none_is_left_out(guest, heat, cfn, bad):
+def test_invalid_time_limit_is_ignored(guest, heat, cfn, bad):
     guest.document.write_text(json.dumps([cfn(options={"timeout": bad})]))
     assert "option timeout" in guest.run().log
     assert heat.signals[0]["deploy_status_code"] == 0
 
 
 @pytest.mark.defect("H12")
-def test_a_background_child_neither_blocks_nor_dies(guest, heat, cfn):
+def test_background_child_neither_blocks_nor_dies(guest, heat, cfn):
     pid_file = guest.root / "pid"
     guest.shell_hook(
         "shell", f"sleep 300 &\necho $! >{pid_file}\n" + "echo '{\"deploy_status_code\":0}'\n"
@@ -64,7 +64,7 @@ def test_a_background_child_neither_blocks_nor_dies(guest, heat, cfn):
     os.kill(pid, signal.SIGKILL)
 
 
-def test_a_killed_hook_fails_with_its_output_so_far(guest, heat, cfn):
+def test_killed_hook_fails_with_its_output_so_far(guest, heat, cfn):
     guest.real_hook("script", "script.py")
     guest.metadata(cfn("echo so far; kill -9 $PPID; sleep 300", group="script"))
     guest.run()
@@ -74,7 +74,7 @@ def test_a_killed_hook_fails_with_its_output_so_far(guest, heat, cfn):
     assert "signal 9" in body["deploy_stderr"]
 
 
-def test_a_hook_that_is_stopped_runs_its_finally_clauses(guest, heat, cfn):
+def test_stopped_hook_runs_its_finally_clauses(guest, heat, cfn):
     guest.hook(
         "shell",
         f"#!{PYTHON} -IS\nimport os, sys\n"
@@ -108,7 +108,7 @@ def test_hooks_get_default_signal_dispositions_and_their_own_session(guest, heat
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077], ids=oct)
 def test_scripts_have_the_umask_of_the_unit_and_our_own_files_do_not(guest, heat, cfn, umask):
-    """As under heat-agents, which leave the umask alone: a unit's is 022 (systemd.exec, UMask=)."""
+    """heat-agents leave the umask alone too: a unit's is 022 (systemd.exec, UMask=)."""
     guest.real_hook("script", "script.py")
     made = guest.root / "srv" / "www"
     config = f"umask; mkdir -p {made}; echo hello >{made}/index.html"
@@ -126,8 +126,8 @@ def test_scripts_have_the_umask_of_the_unit_and_our_own_files_do_not(guest, heat
             assert stat.S_IMODE(path.stat().st_mode) == wanted, path
 
 
-def test_parents_that_are_missing_are_for_everybody(guest, heat, cfn):
-    """As os.makedirs(path, 0o700) makes them in heat-agents under the unit's umask."""
+def test_missing_parents_are_made_for_everybody(guest, heat, cfn):
+    """heat-agents make them so: os.makedirs(path, 0o700) under the unit's umask."""
     guest.real_hook("script", "script.py")
     deep = guest.root / "deep"
     guest.logs = deep / "logs" / "log"

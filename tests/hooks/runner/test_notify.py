@@ -36,14 +36,14 @@ def test_an_accepted_signal_is_status_0(notify, heat, cfn):
     assert heat.signals == [{"deploy_stdout": "x"}]
 
 
-def test_an_empty_signal_means_success_as_ever(notify, heat, cfn):
+def test_empty_signal_means_success(notify, heat, cfn):
     assert notify(cfn(), "").returncode == 0
     assert heat.signals == [{}]
 
 
 @pytest.mark.defect("N1", "N2", "N6")
 @pytest.mark.parametrize("status", [403, 404, 500, 503])
-def test_what_is_not_accepted_is_status_1_and_says_why(notify, heat, cfn, replying, status):
+def test_signal_not_accepted_is_status_1_with_a_reason(notify, heat, cfn, replying, status):
     replying(status)
     done = notify(cfn(), "{}")
     assert done.returncode == 1
@@ -53,7 +53,7 @@ def test_what_is_not_accepted_is_status_1_and_says_why(notify, heat, cfn, replyi
 
 
 @pytest.mark.parametrize("signal", ["junk", "[1]", "5", '{"cut'])
-def test_a_signal_that_is_none_is_not_sent_as_success(notify, heat, cfn, signal):
+def test_malformed_signal_is_not_sent_as_success(notify, heat, cfn, signal):
     done = notify(cfn(), signal)
     assert done.returncode == 2
     assert heat.requests == []
@@ -77,7 +77,7 @@ def test_a_huge_signal_without_stdout_is_trimmed(notify, heat, cfn):
     assert heat.signals[0]["deploy_status_code"] == 0
 
 
-def test_the_state_that_the_runner_leaves_works_by_hand(guest, notify, heat, cfn, replying):
+def test_state_of_the_runner_can_be_sent_by_hand(guest, notify, heat, cfn, replying):
     replying(503)
     guest.metadata(cfn())
     guest.run()
@@ -88,7 +88,7 @@ def test_the_state_that_the_runner_leaves_works_by_hand(guest, notify, heat, cfn
     assert heat.signals[0]["deploy_stdout"] == "out"
 
 
-def test_usage(notify, cfn, guest):
+def test_usage_is_printed(notify, cfn, guest):
     assert notify(cfn(), "", "too", "many").returncode == 2
     assert notify("no json", "").returncode == 2
     assert notify("[]", "").returncode == 2

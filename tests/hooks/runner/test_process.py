@@ -1,4 +1,4 @@
-"""Programs that are looked for in PATH, and the wait for one."""
+"""The search for programs in PATH, and the wait for a child."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def programs(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["{0}/one:{0}/two", "/none:{0}/two:", ":{0}/two", "", None])
-def test_where_a_program_is(programs, monkeypatch, path):
+def test_program_path_is_that_of_which(programs, monkeypatch, path):
     from heat_config import process
 
     if path is None:
@@ -50,8 +50,8 @@ def test_where_a_program_is(programs, monkeypatch, path):
         assert process.path_of(name) == shutil.which(name), name
 
 
-def test_a_child_whose_signal_another_thread_was_given_is_waited_for(monkeypatch):
-    """It ends between the look at it and the wait, while a thread does not block its signal."""
+def test_child_whose_signal_went_to_another_thread_is_waited_for(monkeypatch):
+    """The child ends between the check and the wait, while a thread does not block its signal."""
     from heat_config import process
 
     looked = os.waitpid
@@ -60,7 +60,7 @@ def test_a_child_whose_signal_another_thread_was_given_is_waited_for(monkeypatch
 
     def look_first(pid, options):
         monkeypatch.setattr(os, "waitpid", looked)
-        # The signal is blocked here by now, so that the kernel has to give it to the other thread.
+        # The signal is blocked here by now, so the kernel must deliver it to the other thread.
         os.write(gone, b"\n")
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         return 0, 0

@@ -61,7 +61,7 @@ def refresh(guest, request):
 
 @pytest.mark.defect("A5")
 @pytest.mark.parametrize("name", ["50-heat-config-docker-cmd", "50-heat-config-docker-compose"])
-def test_a_clean_up_that_cannot_be_done_holds_no_deployment_up(guest, heat, cfn, refresh, name):
+def test_failed_clean_up_does_not_delay_a_deployment(guest, heat, cfn, refresh, name):
     shutil.copy2(ROOT / "hooks" / name, guest.root / "orc" / "configure.d")
     guest.settings["HEAT_DOCKER_CMD"] = guest.settings["HEAT_DOCKER_COMPOSE_CMD"] = "/no/such"
     work = guest.root / "compose"
@@ -81,9 +81,7 @@ def test_a_clean_up_that_cannot_be_done_holds_no_deployment_up(guest, heat, cfn,
 
 @pytest.mark.defect("A5")
 @pytest.mark.parametrize("status", [403, 404, 503])
-def test_a_signal_that_is_not_accepted_holds_no_phase_up(
-    guest, heat, cfn, refresh, replying, status
-):
+def test_signal_not_accepted_does_not_delay_a_phase(guest, heat, cfn, refresh, replying, status):
     replying(status)
     guest.metadata(cfn(), cfn(id="d-2", group="os-apply-config"))
     assert refresh().returncode == 0
@@ -93,7 +91,7 @@ def test_a_signal_that_is_not_accepted_holds_no_phase_up(
     assert states == {"undeliverable" if status == 404 else "finished"}
 
 
-def test_what_could_not_be_recorded_has_the_agent_come_again(guest, cfn, refresh):
+def test_failure_to_record_makes_the_agent_run_again(guest, cfn, refresh):
     guest.state.parent.joinpath("deployed").write_text("in the way")
     guest.metadata(cfn())
     assert refresh().returncode != 0
@@ -149,10 +147,10 @@ def agent(guest):
     return start
 
 
-def test_the_agent_has_waiting_signals_sent_and_runs_nothing_else(
+def test_agent_sends_waiting_signals_without_running_phases(
     guest, heat, cfn, replying, agent, wait_until
 ):
-    """Else all phases of all elements would run at each poll while one signal is refused."""
+    """Otherwise all phases of all elements would run at each poll while one signal is refused."""
     replying(503)
     guest.metadata(cfn())
     with agent():

@@ -1,4 +1,4 @@
-"""Where a signal's request goes: IPv6, proxies, URLs as they come, with python-requests beside."""
+"""The route of a signal's request: IPv6, proxies, odd URLs, compared with python-requests."""
 
 import base64
 import contextlib
@@ -35,7 +35,7 @@ def target(library):
 
 
 def to(cfn, url, **more):
-    """A deployment that signals to *url*."""
+    """Return a deployment that signals to *url*."""
     deployment = cfn(**more)
     for item in deployment["inputs"]:
         if item["name"] == "deploy_signal_id":
@@ -57,7 +57,7 @@ def to(cfn, url, **more):
         ("http://bücher.example/x", "xn--bcher-kva.example", 80, "xn--bcher-kva.example"),
     ],
 )
-def test_a_url_is_taken_apart(target, url, host, port, authority):
+def test_url_is_parsed(target, url, host, port, authority):
     parts = target(url)
     assert (parts.host, parts.port, parts.authority) == (host, port, authority)
 
@@ -71,8 +71,8 @@ def test_a_url_is_taken_apart(target, url, host, port, authority):
         ("http://h/a#part", "/a"),
     ],
 )
-def test_the_path_is_what_python_requests_would_send(target, url, path):
-    """requests 2.32: blanks around are stripped, what is not ASCII is encoded."""
+def test_path_is_that_of_python_requests(target, url, path):
+    """requests 2.32 strips surrounding blanks and encodes characters beyond ASCII."""
     assert target(url).path == path
 
 
@@ -80,11 +80,12 @@ def test_the_path_is_what_python_requests_would_send(target, url, path):
     "url",
     [
         *(None, 5, "", "x", "ftp://h/", "http://", "http://a b/", "//h/x", "http://h/\ud800"),
-        # What would be more lines of a request's head, and what IDNA makes a blank of.
+        # Text that would add lines to a request's head, and characters that IDNA turns into a
+        # blank.
         *("http://h%0d%0aX-More:%20y/", "http://%00/", "http://h%7f/", "http://\xa0h/"),
     ],
 )
-def test_what_is_no_url_is_a_value_error(target, url):
+def test_malformed_url_is_a_value_error(target, url):
     with pytest.raises(ValueError):
         target(url)
 
@@ -109,7 +110,7 @@ def test_a_signal_reaches_an_ipv6_address_on_any_port(guest, heat, cfn):
 
 @pytest.mark.root
 def test_a_signal_reaches_the_default_port_of_an_ipv6_address(guest, cfn):
-    """In a network namespace of its own: port 80 of the host's may be taken, or not ours."""
+    """Runs in a network namespace: port 80 of the host may be taken, or need privileges."""
     if os.geteuid() != 0:
         pytest.skip("a network namespace needs root")
     guest.metadata(to(cfn, f"http://[::1]/v1/signal/x{QUERY}"))
@@ -192,7 +193,7 @@ class Forward(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def forward() -> Iterator[type[Forward]]:
-    """A forward proxy; ``url``, and what it has ``seen``."""
+    """A forward proxy; ``url``, and the requests that it has ``seen``."""
 
     class Handler(Forward):
         seen = []
@@ -210,7 +211,7 @@ USER = "Basic " + base64.b64encode(b"user:p@ss").decode()
 
 
 def test_a_signal_by_http_goes_through_the_proxy(guest, heat, cfn, forward):
-    """The name is one that the proxy alone can find, as in an isolated tenant network."""
+    """Only the proxy can resolve the name, as in an isolated tenant network."""
     guest.settings["http_proxy"] = forward.url
     url = f"http://heat.invalid:{heat.port}/v1/signal/x"
     guest.metadata(to(cfn, url + QUERY))
@@ -257,7 +258,7 @@ def test_a_signal_by_https_goes_through_the_proxy_unseen(guest, cfn, forward, se
 
 
 @pytest.mark.parametrize(("scheme", "status"), [("http", 403), ("https", 407), ("https", 503)])
-def test_a_proxy_that_refuses_is_named_without_its_password(guest, cfn, forward, scheme, status):
+def test_proxy_that_refuses_is_named_without_its_password(guest, cfn, forward, scheme, status):
     forward.refuse = status
     guest.settings[f"{scheme}_proxy"] = forward.url
     guest.metadata(to(cfn, f"{scheme}://heat.invalid/v1/signal/x{QUERY}"))
@@ -279,7 +280,7 @@ def test_a_proxy_that_refuses_is_named_without_its_password(guest, cfn, forward,
         ("http://", "is not a URL"),
     ],
 )
-def test_a_proxy_that_cannot_be_used_is_named(guest, cfn, heat, proxy, part):
+def test_unusable_proxy_is_named(guest, cfn, heat, proxy, part):
     guest.settings["http_proxy"] = proxy
     guest.metadata(cfn())
     guest.run()
@@ -306,8 +307,8 @@ URLS += ["http://10.1.2.3:80/", "https://[2001:db8::1]/", "http://localhost/", "
 
 @pytest.mark.parametrize("url", URLS)
 @pytest.mark.parametrize("past", PAST)
-def test_the_proxy_is_that_of_python_requests(library, monkeypatch, url, past):
-    """The agent polls with requests: what it gets through, a signal must get through too."""
+def test_proxy_is_that_of_python_requests(library, monkeypatch, url, past):
+    """The agent polls with requests: a signal must get through wherever a poll does."""
     requests = pytest.importorskip("requests", minversion="2.34")
     from heat_config import proxy
 
@@ -349,8 +350,8 @@ print(request.send("POST", sys.argv[1], b"{{}}", seconds=5, ca_file=None).status
 """
 
 
-def test_what_a_signal_over_plain_http_does_without(heat):
-    """Each takes a slow guest longer to load than the signal; the runner has what the agent has."""
+def test_signal_over_plain_http_does_not_load_slow_modules(heat):
+    """Each takes a slow guest longer to load than the signal; the runner has those of the agent."""
     done = subprocess.run(
         ["/usr/bin/python3", "-IS", "-c", ASKS, heat.url + "/x"],
         env={"PATH": os.environ["PATH"]},
@@ -377,7 +378,7 @@ LONG = b"x" * ((1 << 20) + 1000)
     ],
     ids=["length", "chunks", "closed", "compressed"],
 )
-def test_what_follows_an_accepting_status_does_not_matter(guest, heat, cfn, replying, answer):
+def test_bytes_after_an_accepting_status_are_ignored(guest, heat, cfn, replying, answer):
     def act(handler):
         # The guest hangs up when it has read enough.
         with contextlib.suppress(OSError):

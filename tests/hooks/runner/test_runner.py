@@ -1,4 +1,4 @@
-"""What a pass does with deployments; each thing that heat-agents get wrong is a test here."""
+"""A pass over the deployments; each defect of heat-agents is a test here."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_every_file_is_private(guest, heat, cfn):
 
 
 @pytest.mark.defect("H10", "K4")
-def test_no_value_and_no_credential_is_left_or_logged(guest, heat, cfn):
+def test_values_and_credentials_are_neither_kept_nor_logged(guest, heat, cfn):
     deployment = cfn(inputs={"password": "planted-input"}, outputs=["r"])
     deployment["inputs"].append({"name": "deploy_password", "value": "planted-deploy"})
     guest.shell_hook("shell", "cat >/dev/null; " + "echo '{\"deploy_status_code\":0}'\n")
@@ -64,7 +64,7 @@ def test_no_value_and_no_credential_is_left_or_logged(guest, heat, cfn):
 
 
 @pytest.mark.defect("N6")
-def test_a_failed_signal_does_not_show_the_signature(guest, cfn, nobody):
+def test_failed_signal_does_not_show_the_signature(guest, cfn, nobody):
     guest.metadata(cfn(server=nobody))
     done = guest.run()
     assert "Signature" not in done.log
@@ -96,7 +96,7 @@ def test_a_group_without_a_hook_is_signalled_as_failed(guest, heat, cfn, group):
         ("☃", "Correct the group: no hook can have that name."),
     ],
 )
-def test_a_group_without_a_hook_gets_advice_that_can_be_followed(guest, heat, cfn, group, advice):
+def test_group_without_a_hook_gets_advice_that_can_be_followed(guest, heat, cfn, group, advice):
     guest.metadata(cfn(group=group))
     guest.run()
     assert heat.signals[0]["deploy_stderr"].rstrip("\n").endswith(advice)
@@ -174,7 +174,7 @@ def test_a_component_without_the_action_is_signalled_as_failed(guest, heat, cfn,
     ],
     ids=repr,
 )
-def test_an_id_that_is_no_plain_name_is_signalled_as_failed(guest, heat, cfn, hostile):
+def test_id_that_is_no_plain_name_is_signalled_as_failed(guest, heat, cfn, hostile):
     deployment = cfn(id="x")
     deployment["id"] = hostile
     guest.metadata(deployment)
@@ -212,7 +212,7 @@ def test_an_id_that_is_no_plain_name_is_signalled_as_failed(guest, heat, cfn, ho
         ('{"deploy_status_code":NaN}', 0, 1, "deploy_status_code"),
     ],
 )
-def test_answers_are_read_without_trust(guest, heat, cfn, answer, exit_status, status, part):
+def test_answers_are_validated(guest, heat, cfn, answer, exit_status, status, part):
     guest.hook("shell", f"#!/bin/sh\nprintf %s '{answer}'\nexit {exit_status}\n")
     guest.metadata(cfn())
     guest.run()
@@ -281,7 +281,7 @@ def test_lone_surrogates_become_something_a_database_takes(guest, heat, cfn):
     ],
     ids=["interpreter", "cr", "cr-env", "cr-python", "cr-argument", "no-shebang", "elf"],
 )
-def test_hook_that_cannot_be_run_is_a_sentence(guest, heat, cfn, text, status, words):
+def test_hook_that_cannot_be_run_is_explained_in_a_sentence(guest, heat, cfn, text, status, words):
     guest.hook("shell", text)
     guest.metadata(cfn())
     assert guest.run().status == 0
@@ -299,7 +299,7 @@ def test_hook_that_cannot_be_run_is_a_sentence(guest, heat, cfn, text, status, w
         ("my_hook", "my-hook.sh"),
     ],
 )
-def test_file_that_is_nearly_the_hook_is_named(guest, heat, cfn, group, file):
+def test_file_with_a_name_close_to_the_hook_is_named(guest, heat, cfn, group, file):
     guest.hook(file, "#!/bin/sh\n")
     guest.hook("other.py", "#!/bin/sh\n")
     guest.metadata(cfn(group=group))
@@ -355,7 +355,7 @@ def test_a_damaged_record_is_reported_and_answered_as_failed(guest, heat, cfn, d
     assert guest.state_of("d-1") == "signalled"
 
 
-def test_a_damaged_record_of_what_is_gone_is_kept_as_damaged(guest, heat, cfn):
+def test_damaged_record_of_a_gone_deployment_is_kept_as_damaged(guest, heat, cfn):
     guest.state.mkdir(mode=0o700)
     (guest.state / "d-1.json").write_text("junk")
     guest.metadata(cfn(id="d-2"))
@@ -397,7 +397,7 @@ while refused - read > 1:
         refused = depth
 print(read)
 """
-"""Prints what this Python reads at most: 995 up to 3.11, 1,497 in 3.12, 9,998 in 3.13."""
+"""Prints this Python's maximum depth: 995 up to 3.11, 1,497 in 3.12, 9,998 in 3.13."""
 
 
 @pytest.fixture(scope="module")
@@ -407,8 +407,8 @@ def deepest() -> int:
 
 
 @pytest.mark.parametrize("field", ["whole", "config", "inputs", "deploy", "typed"])
-def test_what_is_nested_too_deeply_fails_alone(guest, heat, cfn, field, deepest):
-    """Python reads a little deeper than it writes; what it cannot read is no list for anybody."""
+def test_deployment_nested_too_deeply_fails_alone(guest, heat, cfn, field, deepest):
+    """Python reads a little deeper than it writes; a list that it cannot read is no list at all."""
     bad = cfn(id="d-1")
     if field == "whole":
         bad["id"] = "DEEP"
@@ -449,8 +449,8 @@ def test_what_is_nested_too_deeply_fails_alone(guest, heat, cfn, field, deepest)
         ("braces\n{\n{\n{", False),
     ],
 )
-def test_an_answer_behind_a_stray_line_is_text_with_a_warning(guest, heat, cfn, printed, warned):
-    """It is complete, as under heat-agents; but who wrote the hook must see why."""
+def test_answer_behind_a_stray_line_is_text_with_a_warning(guest, heat, cfn, printed, warned):
+    """The deployment is complete, as under heat-agents; but the hook's author must see why."""
     (guest.root / "printed").write_text(printed)
     guest.hook("shell", f"#!/bin/sh\ncat {guest.root}/printed\n")
     guest.metadata(cfn())
@@ -490,7 +490,7 @@ def test_a_script_has_the_locale_of_heat_agents_unit(guest, heat, cfn, given, se
 
 
 @pytest.mark.defect("H13", "K13")
-def test_values_are_never_missing_where_heat_leaves_them_out(guest, heat, cfn):
+def test_values_are_complete_where_heat_omits_them(guest, heat, cfn):
     guest.real_hook("script", "script.py")
     deployment = cfn('echo "[$gone]"', group="script")
     deployment["inputs"] += [{"name": "gone", "type": "String"}, {"type": "String"}, 5, None]
@@ -513,7 +513,7 @@ def test_null_in_an_input_of_heats_own_is_no_address(guest, heat, cfn):
     assert guest.result("d-1")["deploy_stdout"] == "None\n"
 
 
-def test_an_id_that_is_there_twice_runs_once(guest, heat, cfn):
+def test_repeated_id_runs_once(guest, heat, cfn):
     guest.metadata(cfn(), cfn())
     assert "twice" in guest.run().log
     assert guest.runs("d-1") == 1
@@ -543,7 +543,7 @@ def test_two_deployments_of_one_name_are_both_run_in_order(guest, heat, cfn):
     ],
     ids=lambda v: repr(v)[:12],
 )
-def test_a_document_that_is_no_list(guest, text, status, part):
+def test_document_that_is_no_list_is_reported(guest, text, status, part):
     if text is not None:
         guest.document.write_text(text)
     done = guest.run()
@@ -551,7 +551,7 @@ def test_a_document_that_is_no_list(guest, text, status, part):
     assert part in done.log
 
 
-def test_an_undelivered_result_is_sent_although_the_document_is_unreadable(guest, heat, cfn):
+def test_undelivered_result_is_sent_although_the_document_is_unreadable(guest, heat, cfn):
     heat.reply = lambda request: _refuse(403)
     guest.metadata(cfn())
     guest.run()
@@ -569,7 +569,7 @@ def _refuse(status):
 
 
 @pytest.mark.defect("H10", "H17")
-def test_state_of_what_is_gone_is_forgotten_after_a_while(guest, heat, cfn):
+def test_state_of_gone_deployments_is_forgotten_after_a_while(guest, heat, cfn):
     guest.config.write_text("forget_after = 0\nkeep_logs = 0\n")
     guest.metadata(cfn(), cfn(id="d-2"))
     guest.run()
@@ -581,9 +581,7 @@ def test_state_of_what_is_gone_is_forgotten_after_a_while(guest, heat, cfn):
 
 
 @pytest.mark.parametrize("outage", ["", "null", "[]", None, "[{}]"])
-def test_metadata_that_lost_its_deployments_for_a_while_runs_nothing_twice(
-    guest, heat, cfn, outage
-):
+def test_deployments_missing_for_a_while_are_not_run_twice(guest, heat, cfn, outage):
     guest.metadata(cfn())
     guest.run()
     if outage is None:
@@ -598,7 +596,7 @@ def test_metadata_that_lost_its_deployments_for_a_while_runs_nothing_twice(
     assert "gone" not in guest.record("d-1")["heat_config"]
 
 
-def test_two_runners_do_not_meet(guest, heat, cfn, wait_until):
+def test_two_runners_do_not_run_at_once(guest, heat, cfn, wait_until):
     guest.shell_hook("shell", "sleep 1.5\n" + "echo '{\"deploy_status_code\":0}'\n")
     guest.metadata(cfn())
     first = guest.start()
@@ -613,7 +611,7 @@ def test_two_runners_do_not_meet(guest, heat, cfn, wait_until):
 
 
 @pytest.mark.defect("N3")
-def test_a_full_answer_is_on_disk_and_a_trimmed_one_is_signalled(guest, heat, cfn):
+def test_full_answer_is_on_disk_and_a_trimmed_one_is_signalled(guest, heat, cfn):
     guest.real_hook("script", "script.py")
     config = (
         "#!/bin/sh\necho first; head -c 2000000 /dev/zero | tr '\\0' '\\1'; echo last\n"
@@ -639,7 +637,7 @@ def test_a_full_answer_is_on_disk_and_a_trimmed_one_is_signalled(guest, heat, cf
 
 
 @pytest.mark.parametrize("version", ["3.9.18", "3.10.13", "3.11.7", "3.12.1", "3.13.0"])
-def test_every_python_the_distributions_have(guest, heat, cfn, version):
+def test_library_works_in_every_python_of_the_distributions(guest, heat, cfn, version):
     python = (
         Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
         / f"versions/{version}/bin/python"
@@ -669,7 +667,7 @@ sys.exit(int(os.environ["STATUS"]))
 
 @pytest.mark.parametrize("status", ["0", "3"])
 @pytest.mark.parametrize("locale", ["C", ""])
-def test_a_hook_in_plain_python_finds_in_a_fork_what_it_finds_in_a_python(
+def test_plain_python_hook_finds_the_same_in_a_fork_as_in_a_python(
     guest, heat, cfn, status, locale
 ):
     guest.settings.update(STATUS=status, LC_ALL=locale, HOOK=str(guest.hooks / "look"))
@@ -692,14 +690,14 @@ def test_a_hook_in_plain_python_finds_in_a_fork_what_it_finds_in_a_python(
         ("#!/usr/bin/env python3\n", False),
     ],
 )
-def test_which_hooks_are_forks(guest, heat, cfn, line, fork):
+def test_hooks_in_plain_python_run_in_forks(guest, heat, cfn, line, fork):
     guest.hook("look", line + "import sys; print('heat_config.runner' in sys.modules)")
     guest.metadata(cfn(group="look"))
     guest.run()
     assert heat.signals[0]["deploy_stdout"] == f"{fork}\n"
 
 
-def test_a_hook_for_another_library_has_a_python_of_its_own(guest, heat, cfn, tmp_path):
+def test_hook_for_another_library_has_a_python_of_its_own(guest, heat, cfn, tmp_path):
     package = tmp_path / "library" / "heat_config"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()

@@ -1,4 +1,4 @@
-"""Signals over every transport, against a control plane that misbehaves in every way we know."""
+"""Signals over every transport, against a control plane with every known misbehaviour."""
 
 import json
 import ssl
@@ -11,7 +11,7 @@ from .conftest import HOOKS
 
 @pytest.fixture
 def keystone(heat):
-    """Make *heat* also a Keystone v3, Heat API and Zaqar v2, which check what they are sent."""
+    """Make *heat* also a Keystone v3, Heat API and Zaqar v2, which check their requests."""
     from types import SimpleNamespace
 
     def answer(status, document=None, **headers):
@@ -96,7 +96,7 @@ def test_temp_url_signal_is_put(guest, heat, cfn, replying):
 
 @pytest.mark.defect("N7")
 @pytest.mark.parametrize("suffix", ["", "/", "-unversioned", "-v2"])
-def test_heat_signal(guest, heat, keystone, make_deployment, suffix):
+def test_heat_signal_is_sent_with_a_token(guest, heat, keystone, make_deployment, suffix):
     if suffix in ("-unversioned", "-v2"):
         keystone["deploy_auth_url"] = heat.url + "/identity" + {"-v2": "/v2.0"}.get(suffix, "")
     else:
@@ -109,7 +109,7 @@ def test_heat_signal(guest, heat, keystone, make_deployment, suffix):
 
 
 @pytest.mark.defect("N3", "N4", "N7")
-def test_zaqar_signal(guest, heat, keystone, make_deployment):
+def test_zaqar_signal_is_posted_to_the_queue(guest, heat, keystone, make_deployment):
     keystone.update(deploy_signal_transport="ZAQAR_SIGNAL", deploy_queue_id="queue 1")
     guest.shell_hook("shell", "head -c 300000 /dev/zero | tr '\\0' a\n")
     guest.metadata(make_deployment(group="shell", id="d-1", inputs=keystone))
@@ -148,7 +148,7 @@ def test_no_signal_sends_nothing(guest, heat, make_deployment):
     assert guest.state_of("d-1") == "signalled"
 
 
-def test_no_address_is_reported_once_and_does_not_fail_for_ever(guest, heat, make_deployment):
+def test_missing_address_is_reported_once_and_does_not_fail_for_ever(guest, heat, make_deployment):
     inputs = {"deploy_signal_transport": "CFN_SIGNAL", "deploy_signal_id": None}
     guest.metadata(make_deployment(group="shell", id="d-1", inputs=inputs))
     for _ in range(3):
@@ -177,9 +177,7 @@ def test_the_result_is_on_disk_before_it_is_signalled(guest, heat, cfn):
     assert seen == [("finished", "out")]
 
 
-def test_an_unaccepted_signal_of_a_deployment_that_is_gone_is_tried_until_it_is_forgotten(
-    guest, heat, cfn, replying
-):
+def test_signal_of_a_gone_deployment_is_tried_until_it_is_forgotten(guest, heat, cfn, replying):
     replying(503)
     guest.metadata(cfn(), cfn(id="d-2", group="os-apply-config"))
     guest.run()
@@ -196,7 +194,7 @@ def test_an_unaccepted_signal_of_a_deployment_that_is_gone_is_tried_until_it_is_
     assert not (guest.state / ".waiting").exists()
 
 
-def test_the_same_deployments_with_another_order_and_more_of_them(guest, heat, cfn):
+def test_reordered_deployments_are_not_run_again(guest, heat, cfn):
     guest.metadata(cfn(id="b"))
     guest.run()
     guest.metadata(cfn(id="a"), cfn(id="b"), cfn(id="c"))
@@ -234,7 +232,7 @@ def test_tls_is_verified_and_its_ca_can_be_named(guest, cfn, make_heat, tmp_path
     assert len(server.requests) == 1
 
 
-def test_a_notifier_of_ones_own(guest, heat, cfn):
+def test_own_notifier_program_sends_the_signal(guest, heat, cfn):
     program = guest.root / "notify"
     program.write_text(
         '#!/bin/sh\ngrep -q deploy_signal_id "$1" || exit 9\n'
@@ -275,8 +273,8 @@ def test_a_notifier_of_ones_own(guest, heat, cfn):
         ("http://h/", None),
     ],
 )
-def test_when_a_url_was_signed(monkeypatch, url, signed):
-    """By calendar.timegm, which the agent does not load for it."""
+def test_url_age_is_read_from_its_timestamp(monkeypatch, url, signed):
+    """calendar.timegm gives the expected time; the agent does not load it."""
     monkeypatch.syspath_prepend(HOOKS)
     from heat_config import transport
 

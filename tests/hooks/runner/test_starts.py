@@ -1,4 +1,4 @@
-"""A hook that the machine cannot start for a moment is started later; one that nobody can is not.
+"""A hook that cannot be started for a moment is started later; one that never can is not.
 
 The faults are planted in the runner's process: a limit on processes does not hold for root.
 """
@@ -41,7 +41,7 @@ PLAIN = f"#!{PYTHON} -IS\n"
 
 @pytest.fixture(params=[PLAIN + "import sys\n", f"#!{PYTHON}\nimport sys\n"], ids=["fork", "exec"])
 def look(request, guest):
-    """A hook that notes that it runs: in a fork of the runner, and as a program."""
+    """A hook that records its run: in a fork of the runner, and as a program."""
     ran = guest.root / "ran"
     answer = """'{"deploy_status_code": 0}'"""
     guest.hook("look", request.param + f"open({str(ran)!r}, 'a').write('x')\nprint({answer})\n")
@@ -51,7 +51,7 @@ def look(request, guest):
 
 @pytest.fixture
 def faulty(guest):
-    """One pass with a fault; its exit status."""
+    """Do one pass with a fault; return its exit status."""
 
     def run(fault):
         code = PLANTED.format(hooks=str(HOOKS), fault=fault)
@@ -74,7 +74,7 @@ def test_start_that_fails_for_a_moment_is_tried_again(guest, heat, cfn, look, fa
     assert guest.run().status == 0
     assert look.read_text() == "x"
     assert [body["deploy_status_code"] for body in heat.signals] == [0]
-    # The failed passes count in a row only.
+    # Only failed passes in a row count.
     guest.metadata(cfn(group="look"), cfn(group="look", id="d-2"))
     assert faulty(FAULTS[fault][0]) == 1
     assert len(heat.signals) == 1
@@ -103,7 +103,7 @@ def test_start_that_fails_counts_as_no_run(guest, heat, cfn, look, faulty):
     assert guest.record("d-1")["heat_config"]["runs"] == 1
 
 
-def test_hook_that_nobody_can_start_fails_at_once(guest, heat, cfn):
+def test_hook_that_can_never_start_fails_at_once(guest, heat, cfn):
     guest.hook("look", "#!/no/such/interpreter\n")
     guest.metadata(cfn(group="look"))
     assert guest.run().status == 0

@@ -1,4 +1,4 @@
-"""Signals that nobody takes: tried in vain for a while, given up, and kept; nothing else waits."""
+"""Signals that no server accepts: tried for a while, given up, and kept; no other one waits."""
 
 import json
 
@@ -10,15 +10,15 @@ def note(guest, key="d-1"):
 
 
 def make_due(guest, **changes):
-    """Have the next try be due, with *changes* in what is known of the tries before."""
+    """Make the next try due, with *changes* in the note of the earlier tries."""
     record = guest.record("d-1")
     record["heat_config"]["signal"].update({"after": 0, **changes})
     (guest.state / "d-1.json").write_text(json.dumps(record))
 
 
 @pytest.mark.parametrize("status", [404, 410])
-def test_refused_for_good_is_undeliverable_at_once(guest, heat, cfn, replying, status):
-    """Heat answers 404 for a stack or resource that is no more, for ever."""
+def test_final_refusal_is_undeliverable_at_once(guest, heat, cfn, replying, status):
+    """Heat answers 404 for a stack or resource that is gone, for ever."""
     replying(status)
     guest.metadata(cfn(), cfn(id="d-2"))
     assert guest.run().status == 0
@@ -41,7 +41,7 @@ def test_the_result_is_kept_and_the_credentials_are_not(guest, heat, cfn, replyi
     assert b"c2VjcmV0" not in guest.text_everywhere()
 
 
-def test_a_person_sees_why(guest, heat, cfn, replying):
+def test_administrator_sees_why_a_signal_is_undeliverable(guest, heat, cfn, replying):
     replying(404)
     guest.metadata(cfn())
     guest.run()
@@ -53,7 +53,7 @@ def test_a_person_sees_why(guest, heat, cfn, replying):
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_is_given_up_after_many_tries_over_a_day(guest, heat, cfn, replying, status):
+def test_refusal_is_given_up_after_many_tries_over_a_day(guest, heat, cfn, replying, status):
     replying(status)
     guest.metadata(cfn())
     guest.run()
@@ -70,7 +70,7 @@ def test_a_refusal_is_given_up_after_many_tries_over_a_day(guest, heat, cfn, rep
     assert len(heat.requests) == 4
 
 
-def test_only_a_row_of_refusals_counts(guest, heat, cfn, replying):
+def test_only_refusals_in_a_row_count(guest, heat, cfn, replying):
     replying(403)
     guest.metadata(cfn())
     guest.run()
@@ -84,8 +84,8 @@ def test_only_a_row_of_refusals_counts(guest, heat, cfn, replying):
     assert (note(guest)["refusals"], note(guest)["refused"]) == (1, 0)
 
 
-def test_the_time_that_the_machine_was_off_does_not_count(guest, heat, cfn, replying):
-    """Nor does what a wrong clock says: time is counted from try to try within a boot."""
+def test_time_that_the_machine_was_off_does_not_count(guest, heat, cfn, replying):
+    """A wrong clock does not count either: time is measured from try to try within a boot."""
     replying(403)
     guest.metadata(cfn())
     guest.run()
@@ -99,7 +99,7 @@ def test_the_time_that_the_machine_was_off_does_not_count(guest, heat, cfn, repl
 
 
 @pytest.mark.parametrize("damage", [None, "x", [], {"tries": "x"}, {"refusals": None, "tries": []}])
-def test_a_note_that_is_none_starts_anew(guest, heat, cfn, replying, damage):
+def test_malformed_note_starts_anew(guest, heat, cfn, replying, damage):
     replying(503)
     guest.metadata(cfn())
     guest.run()
@@ -110,7 +110,7 @@ def test_a_note_that_is_none_starts_anew(guest, heat, cfn, replying, damage):
     assert note(guest)["tries"] == 1
 
 
-def test_another_address_is_another_try(guest, heat, cfn, replying):
+def test_changed_address_is_tried_again(guest, heat, cfn, replying):
     replying(404)
     guest.metadata(cfn())
     guest.run()
@@ -130,7 +130,7 @@ def test_another_address_is_another_try(guest, heat, cfn, replying):
 
 
 @pytest.mark.parametrize("url", ["not a url", "ftp://127.0.0.1/x", "http://[::1/x", "http://a b/"])
-def test_what_is_no_url_is_undeliverable(guest, heat, cfn, url):
+def test_malformed_url_is_undeliverable(guest, heat, cfn, url):
     deployment = cfn()
     for item in deployment["inputs"]:
         if item["name"] == "deploy_signal_id":
@@ -141,8 +141,8 @@ def test_what_is_no_url_is_undeliverable(guest, heat, cfn, url):
 
 
 @pytest.mark.parametrize("around", [" {} ", "{}\n", "\t{}"])
-def test_blanks_around_a_url_do_no_harm(guest, heat, cfn, around):
-    """python-requests, by which heat-agents send, strips them."""
+def test_blanks_around_a_url_are_stripped(guest, heat, cfn, around):
+    """python-requests, which heat-agents use, strips them."""
     deployment = cfn()
     for item in deployment["inputs"]:
         if item["name"] == "deploy_signal_id":
@@ -152,7 +152,7 @@ def test_blanks_around_a_url_do_no_harm(guest, heat, cfn, around):
     assert guest.state_of("d-1") == "signalled"
 
 
-def test_resend_sends_all_that_wait_and_runs_nothing(guest, heat, cfn, replying):
+def test_resend_sends_all_waiting_signals_and_runs_no_hook(guest, heat, cfn, replying):
     replying(503)
     guest.metadata(cfn(), cfn(id="d-2"))
     for _ in range(4):
@@ -160,7 +160,7 @@ def test_resend_sends_all_that_wait_and_runs_nothing(guest, heat, cfn, replying)
     heat.requests.clear()
     done = guest.command("resend", "--due")
     assert done.returncode == 1
-    assert heat.requests == []  # it is not their time yet
+    assert heat.requests == []  # not due yet
     replying(200)
     guest.metadata(cfn(), cfn(id="d-2"), cfn(id="d-3"))
     assert guest.command("resend").returncode == 0
@@ -189,7 +189,7 @@ def test_resend_sends_a_signal_that_was_given_up(guest, heat, cfn, replying):
     assert guest.command("resend", "no").returncode == 3
 
 
-def test_one_that_is_gone_is_forgotten_with_its_result(guest, heat, cfn, replying):
+def test_undeliverable_deployment_is_forgotten_with_its_result(guest, heat, cfn, replying):
     replying(404)
     guest.metadata(cfn(), cfn(id="d-2"))
     guest.run()
