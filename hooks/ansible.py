@@ -14,25 +14,25 @@ OLDEST = (2, 9)
 
 
 def environment(deployment, inventory):
-    """Return Ansible's environment; what an administrator has set already stays."""
+    """Return Ansible's environment; variables set by an administrator stay."""
     made = tools.environment()
     plugins = tools.joined(deployment, "callback_plugins", os.pathsep)
     if plugins:
         made["ANSIBLE_CALLBACK_PLUGINS"] = plugins
-    # Modules log their arguments, and so the inputs, to the journal unless told not to.
+    # Modules log their arguments, and so the inputs, to the journal by default.
     made.setdefault("ANSIBLE_NO_TARGET_SYSLOG", "True")
     made.setdefault("ANSIBLE_NOCOLOR", "True")
     made.setdefault("ANSIBLE_RETRY_FILES_ENABLED", "False")
     made.setdefault("ANSIBLE_PYTHON_INTERPRETER", "auto_silent")
     if inventory == HERE:
-        # Otherwise a play that does not say "connection: local" goes through ssh to itself.
+        # Otherwise a play without "connection: local" connects to this host through ssh.
         made.setdefault("ANSIBLE_TRANSPORT", "local")
     return made
 
 
 @hook.main
 def main(deployment):
-    """Write playbook and variables to private files, run it, and hand back what it wrote."""
+    """Write playbook and variables to private files, run it, and return its output."""
     playbook = tools.text_config(deployment)
     if not playbook.strip():
         return hook.Response("The playbook is empty; nothing was done.\n")
@@ -71,7 +71,7 @@ def main(deployment):
         hook.write_file(values_file, values.encode(variables))
         result = hook.run(argv, env=environment(deployment, inventory), cwd=work.directory)
     finally:
-        files.remove(values_file)  # credentials may be in it
+        files.remove(values_file)  # it may hold credentials
     late = tools.age("Ansible", ansible, OLDEST) if result.status else ""
     return hook.Response(
         result.stdout,

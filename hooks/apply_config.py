@@ -16,7 +16,7 @@ UNUSED = (
 
 @hook.main
 def main(deployment):
-    """Render every template from what the collectors brought."""
+    """Render every template from the collected metadata."""
     program = tools.find(
         "os-apply-config",
         ["os-apply-config"],
@@ -26,7 +26,7 @@ def main(deployment):
     )
     argv = [program]
     if os.path.basename(program) == "os-apply-config":
-        # As 20-os-apply-config has it: what the cfn tools leave behind is not Heat's metadata.
+        # As in 20-os-apply-config: files of the cfn tools are not Heat's metadata.
         argv += ["--fallback-metadata", BOOT_METADATA]
     result = hook.run(argv, env=tools.environment())
     late = UNUSED if deployment.config else ""

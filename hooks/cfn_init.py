@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -IS
-"""Heat hook "cfn-init": the config is what stands below AWS::CloudFormation::Init."""
+"""Heat hook "cfn-init": the config is the content of AWS::CloudFormation::Init."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ SETTING = "HEAT_CFN_INIT_CMD"
 
 
 def is_ours(program):
-    """Return whether this is our own cfn-init, which can be given the metadata's path."""
+    """Return whether this is our own cfn-init, which accepts the path of the metadata."""
     try:
         with open(program, "rb") as stream:
             return b"heat_cfn" in stream.read(4096)
@@ -36,7 +36,7 @@ def main(deployment):
     path = work.path(".metadata")
     hook.write_file(path, metadata)
     if not is_ours(program):
-        # Another implementation reads only the one file that all deployments share.
+        # Other implementations read only the one file that all deployments share.
         hook.write_file(os.path.join(work.directory, "last_metadata"), metadata)
     configsets = tools.joined(deployment, "configsets", ",")
     try:

@@ -19,17 +19,17 @@ LICENSE = "/etc/heat-config/chef-license"
 OLDEST = (12, 0)
 
 RUNS = ".runs"
-"""Below the working directory: what one run needs, with the inputs in it."""
+"""Below the working directory: the files of one run, with the inputs in them."""
 
 REMEMBERED = ".nodes"
-"""Below the working directory: the nodes as kept between runs, without inputs."""
+"""Below the working directory: the nodes kept between runs, without inputs."""
 
 NODES = "nodes"
 NODE_LIMIT = 64 << 20
 """Bytes of a saved node; Chef saves about 155 kB on a plain server."""
 
 NO_LICENSE_SERVER = "Unable to connect to the licensing server"
-"""What Chef 19 of a gem prints where it has neither a key nor a network, with status 1."""
+"""Printed by a gem's Chef 19 that has neither a key nor a network, with status 1."""
 
 # cinc-client itself and not a chef-client that is cinc-wrapper: the wrapper stops after an hour.
 # chef-solo without --legacy-mode is chef-client in local mode.
@@ -74,9 +74,9 @@ def wanted_run_list(deployment):
 
 
 def acceptance(deployment):
-    """Return what the option, the environment or the image says about Chef's licence; "" if none.
+    """Return the acceptance of Chef's licence by option, environment or image; "" if none.
 
-    Nothing is ever accepted by default.
+    No licence is accepted by default.
     """
     given = values.text(deployment.options.get("chef_license"))
     given = given or os.environ.get("HEAT_CHEF_LICENSE", "")
@@ -104,7 +104,7 @@ def good(deployment):
 
 
 def kitchen_path(deployment, work):
-    """Return the directory that has cookbooks, roles and environments below it."""
+    """Return the directory with cookbooks, roles and environments."""
     given = values.text(deployment.options.get("kitchen_path"))
     return os.path.normpath(os.path.join(work.directory, given or "kitchen"))
 
@@ -122,7 +122,7 @@ def configuration(deployment, work):
         "local_mode true",
         "chef_zero.enabled true",
         "node_path %s" % ruby(os.path.join(run_directory(work), NODES)),
-        # One cache for all deployments, where heat-agents has it: downloads are kept, and Chef
+        # One cache for all deployments, at the place of heat-agents: downloads are kept, and Chef
         # rotates its backups. By default it is beside this file, which is removed after the run.
         "cache_path %s" % ruby(os.path.join(work.directory, "local-mode-cache")),
     ]
@@ -135,7 +135,7 @@ def configuration(deployment, work):
 
 
 def ruby(text):
-    """Return *text* as a Ruby string in single quotes, in which nothing is interpreted."""
+    """Return *text* as a Ruby string in single quotes, without interpolation."""
     return "'%s'" % text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "")
 
 
@@ -171,7 +171,7 @@ def run_directory(work):
 
 
 def recall(work, nodes):
-    """Put the nodes of earlier runs, which are this server's, into the directory *nodes*."""
+    """Copy the nodes of earlier runs on this server into the directory *nodes*."""
     remembered = os.path.join(work.directory, REMEMBERED)
     for name in sorted(os.listdir(remembered)) if os.path.isdir(remembered) else ():
         data = files.read_bounded(os.path.join(remembered, name), NODE_LIMIT)
@@ -180,9 +180,9 @@ def recall(work, nodes):
 
 
 def remember(work, nodes, inputs):
-    """Keep what recipes set in ``node.normal``, which Chef restores at the next run.
+    """Keep the attributes of ``node.normal``, which Chef restores at the next run.
 
-    The inputs are in the saved node too. They are left out: one that is dropped must not come
+    The inputs are in the saved node too. They are omitted: an input that is dropped must not come
     back, and no secret may stay on the disk.
     """
     remembered = tools.private_directory(os.path.join(work.directory, REMEMBERED))
@@ -205,7 +205,7 @@ def remember(work, nodes, inputs):
 
 
 def without(attributes, inputs):
-    """Return the map *attributes* without what *inputs*, a map of the same shape, has set."""
+    """Return the map *attributes* without those set in *inputs*, a map of the same shape."""
     kept = {}
     for name, value in attributes.items():
         if name not in inputs:
@@ -218,8 +218,8 @@ def without(attributes, inputs):
 
 
 def converge(chef, text, attributes, work, environment):
-    """Run Chef with a configuration and attributes of its own, and leave neither behind."""
-    # No other run is in progress, so what is here was left by one that was killed.
+    """Run Chef with a configuration and attributes of its own, and remove both afterwards."""
+    # No other run is in progress, so these are files of a run that was killed.
     tools.remove_tree(os.path.join(work.directory, RUNS))
     own = run_directory(work)
     nodes = os.path.join(own, NODES)
@@ -241,7 +241,7 @@ def converge(chef, text, attributes, work, environment):
 
 @hook.main
 def main(deployment):
-    """Write attributes and a configuration of its own, converge, and hand back the outputs."""
+    """Write attributes and a configuration of its own, converge, and return the outputs."""
     run_list = wanted_run_list(deployment)
     chef = tools.find(
         "Chef",

@@ -12,9 +12,9 @@ from heat_containers import containers, live_deployments
 NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*\Z")
 DIGITS = re.compile(r"\s*[-+]?[0-9]{1,18}\s*\Z", re.ASCII)
 LINE = re.compile(r"[^\s#=][^\s=]*=[^\r\n]*\Z")
-"""An entry of ``environment`` that a line of an environment file can hold."""
+"""An entry of ``environment`` that fits on a line of an environment file."""
 
-# Options of "docker run" that take the value as it is; those of "docker exec" are fewer.
+# Options of "docker run" that take the value unchanged; those of "docker exec" are fewer.
 SCALARS = ("net", "pid", "privileged", "restart", "user")
 LISTS = {"volumes": "volume", "volumes_from": "volumes-from"}
 OTHERS = ("action", "command", "detach", "env_file", "environment", "exit_codes", "image")
@@ -22,7 +22,7 @@ KEYS = (*SCALARS, *LISTS, *OTHERS, "start_order")
 
 
 def _replaced(deployment, config, managed):
-    """Return the containers that an earlier action, or an interrupted run of this one, has made.
+    """Return the containers made by an earlier action, or by an interrupted run of this one.
 
     An action between UPDATE and DELETE that only runs commands in containers keeps them. So do
     configs that Heat still lists: when Heat replaces a deployment, the new one already has its
@@ -97,7 +97,7 @@ def _start(engine, deployment, name, entry):
         rest += ["--%s=%s" % (option, item) for item in _texts(entry.get(key))]
     rest += [values.text(entry["image"]), *_words(entry.get("command"))]
     with containers.unnamed_file(lines) as path:
-        # Not on the command line, which everybody can read in /proc, and not on the disk.
+        # Not on the command line, which every user can read in /proc, and not on the disk.
         private = ["--env-file=" + path] if lines else []
         return engine.run(*arguments, *private, *options, *rest, variables=variables)
 
@@ -163,7 +163,7 @@ def _environment(name, value):
 
 
 def _texts(value):
-    """Return the values of a list, or of one value, as texts; empty ones are left out."""
+    """Return the values of a list, or of one value, as texts; empty ones are omitted."""
     items = value if isinstance(value, list) else [value]
     return [text for text in map(values.text, items) if text]
 
@@ -180,7 +180,7 @@ def _words(command):
 
 @hook.main
 def main(deployment):
-    """Run the containers in order, in place of the earlier ones; on DELETE only remove those."""
+    """Run the containers in order, replacing the earlier ones; on DELETE only remove those."""
     config = _checked(yamltext.map_config(deployment))
     leave = deployment.action == "DELETE" or not config
     if leave and not containers.is_installed():

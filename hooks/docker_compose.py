@@ -11,10 +11,10 @@ from heat_containers import compose
 
 
 def _compose_file(deployment, config):
-    # Not JSON: characters beyond U+FFFF are two escapes there, which no YAML reader puts together.
+    # Not JSON: it writes characters beyond U+FFFF as two escapes, which no YAML reader joins.
     if not any(key in config for key in compose.TOP_LEVEL):
         return tools.yaml(compose.modern(config))
-    # Text is passed on as it came: compose reads YAML 1.2, PyYAML would read a port 22:22 as 1342.
+    # Pass text unchanged: compose reads YAML 1.2, PyYAML would read a port 22:22 as 1342.
     return deployment.config if isinstance(deployment.config, str) else tools.yaml(config)
 
 
@@ -75,8 +75,8 @@ def main(deployment):
     command = compose.find_command()
     stdout, stderr = "", ""
     for old in mine:
-        # The name may have changed with an update; and podman-compose accepts --remove-orphans
-        # with "up" but ignores it, so that only "down" removes a service.
+        # The name may have changed with an update; and podman-compose accepts --remove-orphans with
+        # "up" but ignores it, so that only "down" removes a service.
         other = old is not project
         if leave or other or os.path.basename(command[0]) == "podman-compose":
             result = old.take_down(command)

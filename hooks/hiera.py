@@ -11,7 +11,7 @@ from heat_config import hook, tools, values
 
 LEGACY_CHECK = "os-apply-config --key hiera.datafiles --type raw --key-default empty"
 
-# Text of one line in YAML 1.1. An empty end may hold a comment.
+# Text of one line in YAML 1.1. The end may hold a comment.
 END = r"(?:\s+#.*)?\Z"
 SINGLE = re.compile(r"'((?:[^'\n]|'')*)'" + END)
 DOUBLE = re.compile(r'("(?:[^"\\\n]|\\.)*")' + END)
@@ -22,12 +22,12 @@ PLAIN = re.compile(
 
 
 def levels(item):
-    """Return the names that *item* of the hierarchy stands for; HookError when it has none.
+    """Return the names that *item* of the hierarchy means; HookError when it has none.
 
     heat-agents writes ``"  - %s" % item`` and lets YAML read it, so templates quote a name that
     begins with "%", and a list in the list is levels of its own.
     """
-    if isinstance(item, list):  # Python writes its items as they are, in quotes
+    if isinstance(item, list):  # Python writes its items unchanged, in quotes
         inner = [[each] if isinstance(each, str) else levels(each) for each in item]
         return [name for names in inner for name in names]
     if isinstance(item, str):
@@ -38,7 +38,7 @@ def levels(item):
 
 
 def read_yaml(text):
-    """Return the text that YAML reads behind a "- "; what it cannot read is the text itself."""
+    """Return the text that YAML reads behind a "- "; the text itself where YAML cannot read it."""
     stripped = text.strip()
     double = DOUBLE.match(stripped)
     if double:
@@ -56,7 +56,7 @@ def read_yaml(text):
 def configuration(deployment, hierarchy, directory):
     """Return the configuration in the format of the option "hiera_version", 5 when not given.
 
-    5 is what Puppet reads since 4.9 and the only one since 8; the program ``hiera`` reads only 3.
+    Puppet reads 5 since 4.9 and nothing else since 8; the program ``hiera`` reads only 3.
     """
     version = values.text(deployment.options.get("hiera_version", 5))
     if version == "5":

@@ -34,7 +34,7 @@ def check(path):
         )
     try:
         directory, name = directories.open_parent(path)
-    except FileNotFoundError:  # directories that will be made
+    except FileNotFoundError:  # directories that do not exist yet
         return
     except OSError as error:
         raise hook.HookError(
@@ -49,7 +49,7 @@ def check(path):
 
 
 def existing(directory, name):
-    """Return the status of *name* in an open directory, None when it is not there."""
+    """Return the status of *name* in an open directory, None when it does not exist."""
     try:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -66,14 +66,14 @@ def umask():
 def write(path, text, mode):
     """Replace *path*; keep mode and owner of an existing file, else the umask decides.
 
-    Whoever owns the directory may put another file or a link in the way at any time, so all is
+    The owner of the directory may put another file or a link in the way at any time, so all is
     done in the directory as it was opened, and to the new file before it has its name.
     """
     directory, name = directories.open_parent(path, make=True)
     try:
         old = existing(directory, name)
         if old is not None and not stat.S_ISREG(old.st_mode):
-            old = None  # put there since it was checked; it is replaced
+            old = None  # put there since the check; it is replaced
         if mode is None:
             mode = old.st_mode & 0o777 if old else 0o666 & ~umask()
         owner = (old.st_uid, old.st_gid) if old else None

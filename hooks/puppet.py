@@ -23,9 +23,9 @@ GOOD = (0, 2)
 
 @contextlib.contextmanager
 def hiera_data(deployment, work, puppet):
-    """Write the inputs, typed, as Hiera data; yield the options that let Puppet find it.
+    """Write the inputs, typed, as Hiera data; yield the options that make Puppet find it.
 
-    The files exist for this one run. Heat's own inputs, some of them credentials, are left out:
+    The files exist for this one run. Heat's own inputs, some of them credentials, are omitted:
     all of them are facts.
     """
     name = "heat_config_%s" % deployment.name
@@ -42,7 +42,7 @@ def hiera_data(deployment, work, puppet):
         if hierarchy_is_set(puppet):
             yield []
         else:
-            # Nothing says where Hiera finds data: Debian ships a configuration with no hierarchy.
+            # No hierarchy is configured here: Debian ships a configuration without one.
             hook.write_file(config, tools.hiera5([name], directory))
             yield ["--hiera_config", config]
     finally:
@@ -56,7 +56,7 @@ def is_data(name):
 
 
 def hierarchy_is_set(puppet):
-    """Return whether the global Hiera configuration sets anything, wherever Puppet reads it.
+    """Return whether the global Hiera configuration, wherever Puppet reads it, sets anything.
 
     A file given as --hiera_config would replace it. Asking Puppet takes seconds; it follows the
     setting in puppet.conf, and reads $codedir/hiera.yaml before $confdir/hiera.yaml.
@@ -79,9 +79,9 @@ def has_hierarchy(path):
 
 
 def tool_log(level):
-    """Return the log file that the options enable_debug and enable_verbose promise, private."""
+    """Return the private log file of the options enable_debug and enable_verbose."""
     path = os.path.join(tools.private_directory(TOOL_LOGS), "heat-%s.log" % level)
-    # On Debian the directory is the user puppet's, who may replace the name at any time.
+    # On Debian the user puppet owns the directory, and may replace the name at any time.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
         os.fchmod(descriptor, 0o600)
@@ -91,7 +91,7 @@ def tool_log(level):
 
 
 def keep_logs(deployment, result):
-    """Keep both streams where heat-agents does, named by the deployment's time."""
+    """Keep both streams in the place of heat-agents, named by the deployment's time."""
     directory = tools.private_directory(os.environ.get("HEAT_PUPPET_LOGDIR") or LOGS)
     time = re.sub("[^0-9A-Za-z-]", "", re.sub("[:T]", "-", deployment.creation_time))
     for stream in ("stdout", "stderr"):
@@ -101,7 +101,7 @@ def keep_logs(deployment, result):
 
 @hook.main
 def main(deployment):
-    """Write the manifest to a private file, apply it, and hand back what it wrote."""
+    """Write the manifest to a private file, apply it, and return its output."""
     manifest = tools.text_config(deployment)
     puppet = tools.find(
         "Puppet",

@@ -15,7 +15,7 @@ MINION = "/etc/salt/minion"
 PLACES = ["/opt/heat-salt/bin", "/opt/saltstack/salt"]
 OLDEST = (3000,)
 MISLEADING = ("environment", "saltenv", "user")
-"""Settings by which Salt would look for the state elsewhere, or give up root."""
+"""Settings that make Salt search for the state elsewhere, or drop root's privileges."""
 
 TRACEBACK = "Traceback (most recent call last):\n"
 
@@ -27,7 +27,7 @@ def state_text(deployment):
         return tools.text_config(deployment)
     try:
         import yaml
-    except ImportError:  # as good, except for Jinja expressions that contain double quotes
+    except ImportError:  # equivalent, except for Jinja expressions with double quotes
         return tools.yaml(config)
     return yaml.safe_dump(config, default_flow_style=False, sort_keys=False, allow_unicode=True)
 
@@ -87,11 +87,10 @@ def read_answer(path):
 
 
 def judge(answered, status):
-    """Return 0 when every state's result is true, whatever the code; else a code that is not 0.
+    """Return 0 when every state's result is true, whatever the code; else a nonzero code.
 
-    Salt's own code is not always right: it is 2 for a formula that finds nothing to do, whose
-    result is an empty map. A result is a map of states, or a list of sentences when there was
-    nothing that could be applied.
+    Salt's own code is not always right: it is 2 for a formula without work, whose result is an
+    empty map. A result is a map of states, or a list of sentences when no state could be applied.
     """
     returned = answered.get("return")
     code = answered.get("retcode") or status
@@ -107,7 +106,7 @@ def judge(answered, status):
 
 
 def cause(returned):
-    """Return a line that says why no state could be applied; "" when some were, or none says it.
+    """Return a line that explains why no state was applied; "" if any was, or without a reason.
 
     Salt's sentence has the source behind a line of "---", and may have a traceback in it, of which
     only the exception counts.
@@ -135,7 +134,7 @@ def main(deployment):
     work = hook.workspace(deployment, env="HEAT_SALT_WORKING", default=WORKING)
     outputs = hook.workspace(deployment, env="HEAT_SALT_OUTPUTS", default=OUTPUTS)
     hook.write_file(work.path(".sls"), state)
-    # Beside the states, not below them: what is below is served to Salt as its file tree.
+    # Beside the states, not below them: Salt serves everything below as its file tree.
     run = os.path.join(os.path.abspath(work.directory) + ".run", deployment.id)
     tools.remove_tree(run)
     tools.private_directory(run)
@@ -147,7 +146,7 @@ def main(deployment):
         result = hook.run(argv, env=tools.environment(), cwd=work.directory)
         answered = read_answer(answer)
     finally:
-        tools.remove_tree(run)  # the inputs are in it
+        tools.remove_tree(run)  # it holds the inputs
 
     if answered is None:
         late = tools.age("Salt", salt, OLDEST)

@@ -14,7 +14,7 @@ SHELL = "/bin/sh"
 
 @hook.main
 def main(deployment):
-    """Write the config to a private file, run it, and hand back what it wrote."""
+    """Write the config to a private file, run it, and return its output."""
     config = deployment.config
     if config is None:
         config = ""
@@ -32,7 +32,7 @@ def main(deployment):
     environment = dict(os.environ)
     environment.update(deployment.environment())
     environment["heat_outputs_path"] = outputs.path()
-    # Without "#!" the kernel cannot run it; a shell is what its author had in mind.
+    # Without "#!" the kernel cannot run it; its author meant a shell.
     argv = [script] if config.startswith("#!") else [SHELL, script]
     result = hook.run(argv, env=environment, cwd=work.directory)
     stderr = result.stderr

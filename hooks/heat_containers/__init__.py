@@ -1,1 +1,1 @@
-"""What the hooks docker-cmd and docker-compose share, and their steps of os-refresh-config."""
+"""Shared by the hooks docker-cmd and docker-compose and their steps of os-refresh-config."""

@@ -1,4 +1,4 @@
-"""The projects of group "docker-compose": one directory each, and the command that runs them."""
+"""The projects of group "docker-compose": one directory each, and the compose command."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ FILE = "docker-compose.yml"
 NOTE = ".deployment.json"
 EMPTY = '{"services":{"none":{"image":"none"}}}'
 
-# The ways to call compose, the best first. "podman compose" needs podman 4.7; it calls a
+# The commands of compose, the best first. "podman compose" needs podman 4.7; it calls a
 # docker-compose and passes it podman's address.
 PODMAN_COMPOSE = ("podman-compose",)
 COMMANDS = (("docker", "compose"), ("docker-compose",), ("podman", "compose"), PODMAN_COMPOSE)
@@ -28,7 +28,7 @@ PATIENCE = "3600"
 TOO_OLD = re.compile(r"podman-composer? version:? *(0|1\.0)\.")
 
 TOP_LEVEL = ("services", "include")
-"""The keys that tell a compose file from the old layout, which has the services at the top."""
+"""Keys that distinguish a compose file from the old layout, with the services at the top."""
 
 
 class Project:
@@ -43,11 +43,11 @@ class Project:
         self.file = os.path.join(directory, FILE)
 
     def is_gone(self, live, present):
-        """Return whether its deployment is gone; both are as in live_deployments.py."""
+        """Return whether its deployment is gone; both arguments are as in live_deployments.py."""
         return live.is_gone(self.deployment, self.config_id, present)
 
     def is_of(self, deployment):
-        """Return whether the hook.Deployment may replace it or take it down.
+        """Return whether the hook.Deployment may replace this project or take it down.
 
         Not when it belongs to another config of the same name: when Heat replaces a deployment,
         the new one is already up while the old one is deleted.
@@ -64,7 +64,7 @@ class Project:
         self._write_note()
 
     def write_env_file(self, name, content):
-        """Write a file that a service names; outside of the directory only by its whole path."""
+        """Write an env file of a service; outside of the directory only by an absolute path."""
         path = os.path.join(self.directory, name)
         if os.path.isabs(name):
             if path not in self.outside and not os.path.lexists(path):
@@ -84,13 +84,19 @@ class Project:
         return run(command, self.name, self.file, *arguments)
 
     def bring_up(self, command):
-        """Start the services, and stop those that the file no longer has. Returns the Result."""
+        """Start the services, and stop those that were removed from the file.
+
+        Returns the Result.
+        """
         return self.run(command, "up", "-d", "--no-build", "--remove-orphans")
 
     def take_down(self, command):
-        """Stop and remove what runs, then the directory; named volumes stay. Returns the Result."""
+        """Stop and remove the containers, then the directory; named volumes stay.
+
+        Returns the Result.
+        """
         result = hook.Result(0, "", "")
-        if os.path.exists(self.file):  # else nothing was ever started
+        if os.path.exists(self.file):  # else no service was ever started
             result = self.run(command, "down", "--remove-orphans")
         if result.status == 0:
             for path in self.outside:
@@ -112,7 +118,7 @@ class Inherited(Project):
         self.names = list(dict.fromkeys((re.sub("[-_]", "", self.name), self.name)))
 
     def is_gone(self, live, _present):
-        """Return whether no deployment has its name, as heat-agents asked."""
+        """Return whether no deployment has its name, the criterion of heat-agents."""
         return self.owner not in live.names
 
     def is_of(self, deployment):
@@ -120,7 +126,7 @@ class Inherited(Project):
         return self.owner == deployment.name
 
     def take_down(self, command):
-        """Stop and remove what runs under either name, then the directory."""
+        """Stop and remove the containers under either name, then the directory."""
         stand_in = os.path.join(self.directory, ".down.yml")
         hook.write_file(stand_in, EMPTY)
         stdout, stderr = "", ""
@@ -159,7 +165,7 @@ def projects(directory):
         elif os.path.isfile(os.path.join(path, FILE)):
             present.append(Inherited(path))
     for project in present:
-        if isinstance(project, Inherited):  # must not take down another's
+        if isinstance(project, Inherited):  # must not take down another deployment's project
             others = {other.name for other in present if other is not project}
             project.names = [name for name in project.names if name not in others]
     return present
@@ -192,10 +198,10 @@ def project_name(name):
 
 
 def environment():
-    """Return the environment for compose; without docker, docker-compose is sent to podman.
+    """Return the environment for compose; without docker, docker-compose uses podman.
 
     docker-compose 1.29 gives up when the engine, busy with the same work, does not answer for a
-    minute; how long a hook may run is for the runner to decide.
+    minute; the runner decides how long a hook may run.
     """
     made = tools.environment()
     made.setdefault("COMPOSE_HTTP_TIMEOUT", PATIENCE)
@@ -238,7 +244,7 @@ def modern(config):
         for volume in service.get("volumes") or ():
             source = volume.split(":")[0] if isinstance(volume, str) and ":" in volume else ""
             if source and source[0] not in "/.~$":
-                # It had no prefix of the project, and was not declared.
+                # The first layout had no project prefix, and no declaration.
                 volumes[source] = {"name": source, **({"driver": driver} if driver else {})}
         _modernize(service, names)
     return {"services": services, **({"volumes": volumes} if volumes else {})}
@@ -268,7 +274,7 @@ def _network(net, names):
 
 
 def _owner(item, names):
-    """Return an entry of ``volumes_from``; a name that is no service's meant a container."""
+    """Return an entry of ``volumes_from``; a name other than a service's meant a container."""
     if not isinstance(item, str) or item.split(":")[0] in (*names, "container"):
         return item
     return "container:" + item

@@ -13,7 +13,7 @@ MANAGED = "managed_by=docker-cmd"
 
 
 class Container:
-    """One container that a docker-cmd deployment made; *labels* say which."""
+    """One container that a docker-cmd deployment made, according to its *labels*."""
 
     def __init__(self, document):
         config = document.get("Config") or {}
@@ -42,7 +42,7 @@ class Container:
 
 
 class Engine:
-    """docker or podman: whatever HEAT_DOCKER_CMD says, else the first that is there."""
+    """docker or podman: the program of HEAT_DOCKER_CMD, else the first one installed."""
 
     def __init__(self):
         self.program = tools.find(
@@ -63,7 +63,7 @@ class Engine:
         return hook.run([self.program, *arguments], env=environment)
 
     def ask(self, *arguments):
-        """Return what the engine answers to a query; raises HookError if it fails."""
+        """Return the engine's answer to a query; raises HookError if it fails."""
         result = hook.run([self.program, *arguments], env=tools.environment(), quiet=True)
         if result.status != 0:
             raise hook.HookError(
@@ -89,7 +89,7 @@ class Engine:
         ).split()
         if not ids:
             return []
-        # One may vanish between the two calls; the answer about the others still counts.
+        # A container may vanish between the two calls; the answer about the others still counts.
         inspected = hook.run(
             [self.program, "inspect", "--type", "container", *ids],
             env=tools.environment(),
@@ -131,9 +131,9 @@ def unnamed_file(text):
 
 
 def clean(engine):
-    """Remove what belongs to deployments that are gone, and give the others their own names.
+    """Remove containers of deployments that are gone, and give the others their own names.
 
-    Returns a sentence for each thing done.
+    Returns a sentence for each change.
     """
     done = []
     stay = engine.managed()

@@ -1,4 +1,4 @@
-"""Which deployments still exist, so that what belongs to the others can be removed.
+"""Deployments that still exist, so that containers of the others can be removed.
 
 A deployment may be missing from the list although it exists: while Heat cannot be reached the list
 may be empty. It is gone when the metadata that Heat sent in this very run does not have it.
@@ -49,10 +49,10 @@ class LiveDeployments:
         self.config_ids = {values.text(item.get("id")) for item in items}
 
     def is_gone(self, deployment, config_id, present):
-        """Return whether what was made for that identity and config has no deployment any more.
+        """Return whether the deployment of a container or project, given by its identity, is gone.
 
-        present: the (identity, config id) of all that is there. What an update that has not run
-        yet will replace is not gone; what a new deployment in the old one's place has left is.
+        config_id: that of its config. present: the (identity, config id) of all of them. One that
+        a pending update will replace is not gone; one that a new deployment has replaced is.
         """
         if deployment not in self.identities:
             return True

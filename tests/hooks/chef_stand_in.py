@@ -1,9 +1,9 @@
-"""A stand-in for cinc-client, chef-client and chef-solo, which no package index has.
+"""A stub of cinc-client, chef-client and chef-solo, which no package index has.
 
-The tests put it on PATH under one of those names. It keeps to what was seen of Chef Infra Client
-18.11.21 and Cinc Client 18.5.21 in local mode, each row tried beside the real programs: options
-and their errors, what client.rb may say, how a run list is read, where the node and the cache are
-and what is remembered, exit codes, what is printed where, the licence.
+The tests put it on PATH under one of those names. It follows Chef Infra Client 18.11.21 and Cinc
+Client 18.5.21 in local mode, each row tried beside the real programs: options and their errors,
+the settings of client.rb, how a run list is read, the places of the node and the cache, the
+attributes that are kept, exit codes, output, the licence.
 
 A recipe is ``cookbooks/<name>/recipes/<recipe>.rb``, and here it is Python. It sees ``node`` (the
 attributes), ``environment``, ``file_cache_path``, ``os`` and
@@ -60,7 +60,7 @@ def fatal(message, status=1):
 
 
 def parse_arguments(words):
-    """The options of ``chef-solo --help`` that matter here, as a map."""
+    """Return the options of ``chef-solo --help`` that matter here, as a map."""
     with_value = {
         **dict.fromkeys(("-c", "--config"), "config"),
         **dict.fromkeys(("-j", "--json-attributes"), "attributes"),
@@ -89,9 +89,9 @@ def parse_arguments(words):
 
 
 def parse_config(path):
-    """client.rb as {name: value}: what Ruby would make of the lines that the hook may write.
+    """Return client.rb as {name: value}, as Ruby reads the lines that the hook may write.
 
-    A setting that Chef does not know is ignored, and so is a file that is not there.
+    A setting that Chef does not know is ignored, and so is a missing file.
     """
     config = {}
     if path is None or not Path(path).is_file():
@@ -111,12 +111,12 @@ def parse_config(path):
 
 
 def is_wrapper(name):
-    """True where the program is cinc-wrapper under a name of Chef's."""
+    """Return True when the program is cinc-wrapper under a name of Chef's."""
     return name.startswith("chef") and bool(os.environ.get("STAND_IN_CINC_WRAPPER"))
 
 
 def check_license(name, options, config):
-    """Chef's own programs stop when nobody accepted; Cinc's never ask."""
+    """Stop Chef's own programs without an acceptance; Cinc's never ask."""
     if name.startswith("cinc") or is_wrapper(name):
         return
     given = options.get("license") or os.environ.get("CHEF_LICENSE") or config.get("chef_license")
@@ -126,7 +126,7 @@ def check_license(name, options, config):
 
 
 def read_attributes(path):
-    """What ``-j`` names."""
+    """Return the attributes in the file of ``-j``."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError:
@@ -140,7 +140,7 @@ def read_attributes(path):
 
 
 def take_run_list(attributes):
-    """Remove the run list from the attributes, and what else means something to Chef."""
+    """Remove the run list, and other keys with a meaning to Chef, from the attributes."""
     if "recipes" in attributes and "run_list" in attributes:
         fatal("Chef::Exceptions::AmbiguousRunlistSpecification: both recipes and run_list are set")
     if "policy_name" in attributes and "policy_group" in attributes:
@@ -160,7 +160,7 @@ def merge(node, attributes):
 
 def main():
     """Converge."""
-    # The real program goes on when it is asked to end in mid-converge.
+    # The real program continues when asked to end in mid-converge.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     options = parse_arguments(sys.argv[1:])
     name = Path(sys.argv[0]).name
@@ -229,7 +229,7 @@ class Client:
         return status
 
     def check_environment(self):
-        """An environment has a name that Chef takes, and a file."""
+        """Check that the environment has a name that Chef accepts, and a file."""
         if self.environment == "_default":
             return
         if not ENVIRONMENT.match(self.environment):
@@ -242,7 +242,7 @@ class Client:
             fatal('Net::HTTPServerException: 404 "Not Found"')
 
     def expand(self, run_list):
-        """The recipes of a run list, roles replaced by theirs."""
+        """Return the recipes of a run list, roles replaced by theirs."""
         for item in run_list:
             if match := RECIPE.match(item) or VERSIONED.match(item):
                 yield match.group(1)
@@ -257,7 +257,7 @@ class Client:
                 yield item
 
     def role(self, name):
-        """The run list of a role, which is JSON or Ruby."""
+        """Return the run list of a role, which is JSON or Ruby."""
         folder = Path(self.config["role_path"])
         if (folder / f"{name}.json").is_file():
             return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["run_list"]
@@ -291,7 +291,7 @@ class Client:
         print(f"INFO: converged {item}")
 
     def file(self, path, content, sensitive=False):
-        """Chef's ``file``: the content, a diff on stdout, the former content in the backups."""
+        """Do Chef's ``file``: the content, a diff on stdout, the former content in the backups."""
         if Path(path).exists():
             backup = Path(f"{self.root}/backup{path}.chef-20260102030405.000000")
             backup.parent.mkdir(parents=True, exist_ok=True)
@@ -301,7 +301,7 @@ class Client:
         print("\n".join(f"    +{line}" for line in diff.splitlines()))
 
     def save(self, node):
-        """Save the node as Chef does, with what it found out about the server."""
+        """Save the node as Chef does, with its facts about the server."""
         self.saved.parent.mkdir(parents=True, exist_ok=True)
         document = {
             "name": self.node_name,

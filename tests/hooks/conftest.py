@@ -1,4 +1,4 @@
-"""What the hook tests share: run a hook file the way the runner does and read its answer."""
+"""Shared by the hook tests: run a hook file the way the runner does and read its answer."""
 
 import fcntl
 import json
@@ -21,7 +21,7 @@ TOOLS = {
     "ansible": "ansible-playbook",
     "os-apply-config": "os-apply-config",
 }
-"""The program by which a real tool, named by the marker ``tool``, is known to be on the host."""
+"""The program that proves that a real tool, named by the marker ``tool``, is installed."""
 
 HEAT_AGENTS = (
     "heat-agents==13.0.0 --hash=sha256:"
@@ -43,13 +43,13 @@ EVERY_TYPE = {
 
 
 def tool_path(program: str) -> str | None:
-    """Where *program* is on this host: on PATH, or beside the Python that runs the tests."""
+    """Return the path of *program*: on PATH, or beside the Python that runs the tests."""
     beside = str(Path(sys.executable).parent)
     return shutil.which(program, path=os.pathsep.join([os.environ["PATH"], beside]))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test whose real tool is not on this host; CI, which has them all, counts the skips."""
+    """Skip a test whose real tool is not installed; CI, which has them all, counts the skips."""
     for mark in item.iter_markers("tool"):
         program = TOOLS.get(mark.args[0])
         if program is not None and tool_path(program) is None:
@@ -58,7 +58,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a hook printed, parsed, and what else it did."""
+    """A hook's output, parsed, its status and its other effects."""
 
     status: int
     stdout: str
@@ -77,7 +77,7 @@ def hooks_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def fetch(tmp_path_factory: pytest.TempPathFactory):
-    """Get one file from the package index, alone in a folder; skip where it cannot be had.
+    """Fetch one file from the package index into a folder of its own; skip when unavailable.
 
     ``fetch("name==1.0 --hash=sha256:...", "--only-binary")``
     """
@@ -284,8 +284,8 @@ def hook_of(run_hook, make_deployment):
 def salt_call(tmp_path_factory) -> str:
     """The path of a real salt-call, in an environment that is made once and then kept.
 
-    It has the packages of the element's lock file and no others, so that what the lock leaves
-    out shows here.
+    It has the packages of the element's lock file and no others, so that a package missing from
+    the lock shows here.
     """
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     locks = HOOKS.parent / "elements" / "heat-config-salt" / "heat-salt-lock"

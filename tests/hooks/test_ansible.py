@@ -15,12 +15,12 @@ HEADER = "- hosts: localhost\n  gather_facts: false\n  tasks:\n"
 
 
 def tasks(*lines: str) -> str:
-    """A playbook for this host of the given tasks, each a line of YAML."""
+    """Return a playbook for this host of the given tasks, each a line of YAML."""
     return HEADER + "".join(f"    - {line}\n" for line in lines)
 
 
 def copy(template: str, name: str = "result", more: str = "") -> str:
-    """A task that writes the Jinja *template* to an output."""
+    """Return a task that writes the Jinja *template* to an output."""
     content = json.dumps(template)
     return f'{{copy: {{content: {content}, dest: "{{{{heat_outputs_path}}}}.{name}"}}{more}}}'
 
@@ -70,7 +70,7 @@ def test_streams_derived_inputs_and_no_connection_are_fine(ansible):
 
 
 @real
-def test_failing_task_and_broken_playbook(ansible):
+def test_failing_task_and_broken_playbook_are_reported(ansible):
     failed = ansible(tasks("{command: /bin/false}"))
     assert failed.status == 2
     assert "FAILED!" in failed.stdout
@@ -80,7 +80,7 @@ def test_failing_task_and_broken_playbook(ansible):
 
 
 @real
-def test_tags_skip_tags_and_inventory(ansible, tmp_path: Path):
+def test_tags_skip_tags_and_inventory_are_passed(ansible, tmp_path: Path):
     playbook = (
         "- hosts: given\n  connection: local\n  gather_facts: false\n  tasks:\n"
         f"    - {copy('a', 'a', ', tags: a')}\n    - {copy('b', 'b', ', tags: [a, b]')}\n"
@@ -99,7 +99,7 @@ def test_tags_skip_tags_and_inventory(ansible, tmp_path: Path):
 
 @pytest.mark.defect("K3")
 @real
-def test_any_bytes_and_two_megabytes(ansible):
+def test_any_bytes_and_two_megabytes_are_passed(ansible):
     answer = ansible(
         tasks(
             "{shell: 'printf \"\\377\\000y\" > {{heat_outputs_path}}.result'}",
@@ -171,7 +171,7 @@ def test_options_become_arguments(ansible, fake, tmp_path: Path):
 
 
 @pytest.mark.defect("K11")
-def test_missing_ansible_is_a_failed_deployment_that_says_so(ansible):
+def test_missing_ansible_fails_with_a_sentence(ansible):
     answer = ansible("- x", env={"HEAT_ANSIBLE_CMD": "no-such-ansible"})
     assert answer.status == 127
     assert "Ansible is not installed" in answer.stderr
@@ -195,7 +195,7 @@ def test_empty_playbook_does_nothing_and_succeeds(ansible, config):
 
 
 @pytest.mark.parametrize("config", [{"a": 1}, [{"hosts": "all"}], "a\0"], ids=repr)
-def test_config_that_is_no_text(ansible, config):
+def test_config_that_is_no_text_is_refused(ansible, config):
     answer = ansible(config)
     assert answer.status == 1
     assert "config" in answer.stderr

@@ -51,7 +51,7 @@ def test_templates_are_rendered_with_every_json_type(apply_config, metadata):
 
 
 @real
-def test_a_warning_says_that_the_config_is_not_used(apply_config, metadata):
+def test_warning_tells_that_the_config_is_not_used(apply_config, metadata):
     metadata[0]("made", "{{name}}")
     answer = apply_config({"name": "planted"}, inputs={"name": "planted"}, outputs=["result"])
     assert answer.status == 0
@@ -61,7 +61,7 @@ def test_a_warning_says_that_the_config_is_not_used(apply_config, metadata):
 
 
 @real
-def test_a_template_that_fails_fails_the_deployment(apply_config, metadata):
+def test_failing_template_fails_the_deployment(apply_config, metadata):
     metadata[0]("made", "{{name}}")
     metadata[0]("made.oac", "no-such-key: 1\n")
     answer = apply_config()
@@ -70,7 +70,7 @@ def test_a_template_that_fails_fails_the_deployment(apply_config, metadata):
 
 
 @real
-def test_two_megabytes_and_parallel_runs(apply_config, metadata):
+def test_two_megabytes_and_parallel_runs_succeed(apply_config, metadata):
     made = metadata[0]("made", "{{name}}" + "a" * 2_000_000)
     with ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(lambda _: apply_config(), range(3)))
@@ -78,14 +78,14 @@ def test_two_megabytes_and_parallel_runs(apply_config, metadata):
     assert made.read_text() == "wörld ☃" + "a" * 2_000_000
 
 
-def test_missing_program_is_a_failed_deployment_that_says_so(apply_config):
+def test_missing_program_fails_with_a_sentence(apply_config):
     answer = apply_config(env={"HEAT_APPLY_CONFIG_CMD": "/no/such/os-apply-config"})
     assert answer.status == 127
     assert "os-apply-config is not installed" in answer.stderr
 
 
 @pytest.mark.defect("A7")
-def test_what_the_cfn_tools_left_is_no_metadata(apply_config, tmp_path: Path):
+def test_files_of_the_cfn_tools_are_no_metadata(apply_config, tmp_path: Path):
     program = tmp_path / "os-apply-config"
     program.write_text('#!/bin/sh\necho "$@"\n')
     program.chmod(0o755)
@@ -93,7 +93,7 @@ def test_what_the_cfn_tools_left_is_no_metadata(apply_config, tmp_path: Path):
     assert answer.stdout == "--fallback-metadata /var/lib/heat-cfntools/cfn-init-data\n"
 
 
-def test_its_streams_and_status_are_the_answer(apply_config, tmp_path: Path):
+def test_streams_and_status_are_the_answer(apply_config, tmp_path: Path):
     program = tmp_path / "fake"
     program.write_text("#!/bin/sh\nprintf 'out\\377'; echo err >&2; exit 3\n")
     program.chmod(0o755)
@@ -103,7 +103,7 @@ def test_its_streams_and_status_are_the_answer(apply_config, tmp_path: Path):
 
 @real
 @pytest.mark.parametrize(("umask", "expected"), [(0o022, 0o755), (0o077, 0o700)])
-def test_directories_that_it_makes_have_the_agents_umask(apply_config, metadata, umask, expected):
+def test_new_directories_have_the_agents_umask(apply_config, metadata, umask, expected):
     made = metadata[0]("new/deep/file", "{{n}}")
     before = os.umask(umask)
     try:
@@ -112,4 +112,4 @@ def test_directories_that_it_makes_have_the_agents_umask(apply_config, metadata,
         os.umask(before)
     modes = [path.stat().st_mode & 0o777 for path in (made.parent, made.parent.parent)]
     assert modes == [expected, expected]
-    assert made.stat().st_mode & 0o777 == 0o644  # os-apply-config's own, where no .oac says more
+    assert made.stat().st_mode & 0o777 == 0o644  # os-apply-config's own mode without an .oac

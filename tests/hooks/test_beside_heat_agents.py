@@ -1,9 +1,9 @@
 """heat-agents' own hooks beside ours, with the values that production templates have.
 
-Each hook is given the values in each place that it passes on, and a program in place of its tool
-writes down what it was given: words, variables, the content of files. Values with which
-heat-agents' hook ends with a traceback are left out of a place. What differs otherwise is a row of
-"Differences" in docs/hooks.rst.
+Each hook gets the values in each place that it passes on, and a program in place of its tool
+records its arguments, variables and the content of files. Values with which heat-agents' hook ends
+with a traceback are omitted for a place. Each other difference is a row of "Differences" in
+docs/hooks.rst.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Place:
 
     :param values: by a name that may be that of a variable, a file or a container.
     :param deployment: makes the keywords of a deployment that has them there.
-    :param see: what the tool got of them, from its records or from the files of the test.
+    :param see: returns the values that the tool got, from its records or from the test's files.
     :param phase: whether heat-agents' hook relies on a step of os-refresh-config.
     """
 
@@ -105,7 +105,7 @@ def variables(prefix: str) -> Callable[[Records, Path], dict[str, str]]:
 
 
 def content(ending: str) -> Callable[[Records, Path], str]:
-    """The content of the file whose path ends so."""
+    """Return the content of the file whose path has this ending."""
 
     def see(records: Records, _root: Path) -> str:
         files = records[0]["files"]
@@ -116,7 +116,7 @@ def content(ending: str) -> Callable[[Records, Path], str]:
 
 
 def attributes(ending: str) -> Callable[[Records, Path], dict[str, Any]]:
-    """The inputs in the JSON file whose path ends so."""
+    """Return the inputs in the JSON file whose path has this ending."""
 
     def see(records: Records, root: Path) -> dict[str, Any]:
         made = json.loads(content(ending)(records, root))
@@ -135,7 +135,7 @@ def written(folder: str) -> Callable[[Records, Path], dict[str, str]]:
 
 
 def services(records: Records, root: Path) -> Any:
-    """The services of a compose file, which compose reads as YAML; ours is of the new layout."""
+    """Return the services of a compose file, which is YAML; ours is of the new layout."""
     document = yaml.safe_load(content("docker-compose.yml")(records, root))
     return document.get("services", document)
 
@@ -146,7 +146,7 @@ def env_files(records: Records, _root: Path) -> dict[str, str]:
 
 
 def containers(records: Records, _root: Path) -> Any:
-    """Of each container the options, the words behind the image, and its variables."""
+    """Return each container's options, the words behind the image, and its variables."""
     made = {}
     for record in records:
         options, own = [], {}
@@ -167,7 +167,7 @@ def containers(records: Records, _root: Path) -> Any:
 
 
 def commands(wrap: Callable[[Any], Any] = lambda value: value) -> Any:
-    """A config of docker-cmd with a container for each value, which is of its command."""
+    """Return a config of docker-cmd with a container for each value, as part of its command."""
     return lambda given: {
         "config": {name: {"image": "image", "command": wrap(given[name])} for name in given}
     }
@@ -268,7 +268,7 @@ OPTIONS = {
 
 
 def settings(root: Path, tool: Path) -> dict[str, str]:
-    """The variables by which both find the tool, and have all their files below *root*."""
+    """Return the variables by which both find the tool, and have all their files below *root*."""
     made = {"TOOL": str(tool), "PATH": f"{tool.parent}:{os.environ['PATH']}", "PYTHONUTF8": "1"}
     for group in ("PUPPET", "ANSIBLE", "CHEF", "CFN_INIT", "DOCKER", "DOCKER_COMPOSE"):
         made[f"HEAT_{group}_CMD"] = str(tool)
@@ -286,7 +286,7 @@ def settings(root: Path, tool: Path) -> dict[str, str]:
 
 @pytest.fixture
 def both(run_hook, run_theirs, heat_agents: Path, make_deployment, tmp_path: Path):
-    """Run heat-agents' hook and then ours on a deployment; what *see* finds of each."""
+    """Run heat-agents' hook and then ours on a deployment; return the result of *see* for each."""
 
     def run(group: str, keywords: dict[str, Any], see: Any, *, phase: bool = False) -> list[Any]:
         seen = []
@@ -318,7 +318,7 @@ def both(run_hook, run_theirs, heat_agents: Path, make_deployment, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", PLACES, ids=lambda name: name.replace(" ", "-"))
-def test_tool_is_given_the_same(both, name):
+def test_tool_gets_the_same_values(both, name):
     place = PLACES[name]
     given = {name.replace(" ", "_"): value for name, value in place.values.items()}
     theirs, ours = both(place.group, place.deployment(given), place.see, phase=place.phase)
@@ -328,7 +328,7 @@ def test_tool_is_given_the_same(both, name):
 
 @pytest.mark.parametrize("value", ["plain", "lines", "one quote", "blanks", "empty", *NOTHING])
 @pytest.mark.parametrize("group", OPTIONS)
-def test_options_are_words_as_they_are(both, group, value):
+def test_options_are_passed_unchanged(both, group, value):
     def see(records: Records, _root: Path) -> dict[str, str]:
         words = records[0]["words"]
         return {word: words[words.index(word) + 1] for _, word in OPTIONS[group] if word in words}
@@ -341,10 +341,10 @@ def test_options_are_words_as_they_are(both, group, value):
 
 @pytest.mark.parametrize("value", [True, False, None, 0, 1, ""], ids=repr)
 def test_flags_are_on_and_off_for_the_same_values(both, value):
-    """The text "false" is not: with heat-agents every text is on."""
+    """The text "false" is excluded: with heat-agents every text is on."""
 
     def see(records: Records, root: Path) -> tuple[bool, bool]:
-        applied = records[-1]  # ours has asked for Puppet's settings before
+        applied = records[-1]  # ours has queried Puppet's settings before
         has_data = any("heat_config_" in path for path in applied["files"])
         return "FACTER_v" in applied["environment"], has_data
 

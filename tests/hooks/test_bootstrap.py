@@ -43,13 +43,13 @@ UNIT = (
 
 
 def heat_user_data(metadata=BOOT, userdata="", form="SOFTWARE_CONFIG"):
-    """User data as the real Heat makes it."""
+    """Return user data as the real Heat makes it."""
     made = NovaClientPlugin.build_userdata(None, metadata, userdata, user_data_format=form)
     return made.encode() if isinstance(made, str) else made
 
 
 class NoMachines:
-    """Starts nothing: this file plays the guest."""
+    """Starts no machines: this file plays the guest."""
 
     def boot(self, spec, services):
         pass
@@ -161,7 +161,7 @@ class Guest:
         return sorted(path.name for path in self.heat.iterdir())
 
     def tree(self):
-        """Every file with what is in it and when it was written."""
+        """Return every file with its content and its time."""
         return {
             str(path.relative_to(self.root)): (path.read_bytes(), path.stat().st_mtime_ns)
             for folder in ("etc", "root", "var")
@@ -187,7 +187,7 @@ def guest(tmp_path, cloud):
     return Guest(tmp_path / "guest", cloud)
 
 
-def test_heats_own_user_data(guest, cloud):
+def test_heats_own_user_data_is_installed(guest, cloud):
     instance = cloud.boot(heat_user_data(userdata="#!/bin/sh\necho hello\n"))
     done = guest.boot()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -201,7 +201,7 @@ def test_heats_own_user_data(guest, cloud):
     assert (mode(keys), mode(keys.parent)) == (0o600, 0o700)
 
 
-def test_a_base64_part(guest, cloud):
+def test_base64_part_is_decoded(guest, cloud):
     metadata = {**BOOT, "note": "grüße \u2603"}
     user_data = MIMEMultipart()
     part = MIMEText(json.dumps(metadata, ensure_ascii=False), "x-cfninitdata", "utf-8")
@@ -213,13 +213,13 @@ def test_a_base64_part(guest, cloud):
     assert json.loads(guest.metadata.read_text("utf-8")) == metadata
 
 
-def test_gzip(guest, cloud):
+def test_gzip_user_data_is_unpacked(guest, cloud):
     cloud.boot(gzip.compress(heat_user_data()))
     assert guest.boot().returncode == 0
     assert json.loads(guest.metadata.read_text()) == BOOT
 
 
-def test_the_users_own_multipart_does_not_stand_in_for_heats(guest, cloud):
+def test_users_own_multipart_is_not_taken_for_heats(guest, cloud):
     own = MIMEMultipart()
     for name in ("cfn-init-data", "../../../etc/passwd"):
         part = MIMEText('{"deployments": ["mine"]}', "x-cfninitdata")
@@ -231,14 +231,14 @@ def test_the_users_own_multipart_does_not_stand_in_for_heats(guest, cloud):
     assert guest.heat_files() == ["cfn-init-data"]
 
 
-def test_ignition(guest, cloud):
+def test_ignition_user_data_is_installed(guest, cloud):
     cloud.boot(heat_user_data(userdata=json.dumps({"ignition": {"version": "3.3.0"}})))
     assert guest.boot().returncode == 0
     assert json.loads(guest.metadata.read_text()) == BOOT
     assert mode(guest.metadata) == 0o600
 
 
-def test_ignition_in_base64_and_other_files_of_it(guest, cloud):
+def test_ignition_in_base64_with_other_files_is_installed(guest, cloud):
     encoded = base64.b64encode(json.dumps(BOOT).encode()).decode()
     config = {
         "ignition": {"version": "3.3.0"},
@@ -266,7 +266,7 @@ def test_ignition_in_base64_and_other_files_of_it(guest, cloud):
         "\u2603" * 300,
     ],
 )
-def test_a_hostile_file_name_is_no_file(guest, cloud, name):
+def test_hostile_file_name_is_not_written(guest, cloud, name):
     user_data = MIMEMultipart()
     part = MIMEText("{}", "x-cfninitdata")
     part.add_header("Content-Disposition", "attachment", filename=("utf-8", "", name))
@@ -285,8 +285,8 @@ def test_a_hostile_file_name_is_no_file(guest, cloud, name):
 
 
 @pytest.mark.parametrize("user_data", [b"", b"#cloud-config\nusers: []\n", b"\x00\xff" * 100])
-def test_no_user_data_of_heat_is_no_failure(guest, cloud, user_data):
-    """A server that Heat did not boot; root's key is wanted all the same."""
+def test_missing_user_data_of_heat_is_no_failure(guest, cloud, user_data):
+    """A server that Heat did not boot needs root's key all the same."""
     cloud.boot(user_data)
     done = guest.boot()
     assert done.returncode == 0
@@ -306,9 +306,7 @@ def test_no_user_data_of_heat_is_no_failure(guest, cloud, user_data):
         (b'{"a":' * 100_000, "cannot be read (RecursionError)"),
     ],
 )
-def test_user_data_of_no_use_is_one_sentence_and_the_rest_is_done(
-    guest, cloud, user_data, sentence
-):
+def test_useless_user_data_is_reported_once_and_the_rest_is_done(guest, cloud, user_data, sentence):
     cloud.boot(user_data)
     done = guest.boot()
     assert done.returncode == (3 if sentence else 0)
@@ -316,7 +314,7 @@ def test_user_data_of_no_use_is_one_sentence_and_the_rest_is_done(
     assert len(done.stderr.splitlines()) == 1
     assert (guest.root / "root/.ssh/authorized_keys").exists()
     assert not guest.metadata.exists()
-    # The user data of an instance stays as it is: the next boot does not look again.
+    # The user data of an instance never changes: the next boot does not read it again.
     cloud.requests.clear()
     instance = (guest.root / "var/lib/cloud/data/instance-id").read_text().strip()
     assert guest.boot(machine=instance).returncode == 0
@@ -324,7 +322,7 @@ def test_user_data_of_no_use_is_one_sentence_and_the_rest_is_done(
 
 
 @pytest.mark.parametrize("metadata", ["[]", "no JSON", "\udce9", '{"a": "SECRET-2"', "[" * 100_000])
-def test_metadata_that_is_no_object_is_not_written_nor_shown(guest, cloud, metadata):
+def test_metadata_that_is_no_object_is_neither_written_nor_shown(guest, cloud, metadata):
     user_data = MIMEMultipart()
     part = MIMEText("", "x-cfninitdata")
     part.set_payload(metadata.encode("utf-8", "surrogateescape"))
@@ -351,7 +349,7 @@ def test_damaged_user_data_never_ends_in_a_traceback(guest, cloud, noise, at, cu
         json.loads(guest.metadata.read_text())
 
 
-def test_a_second_boot_asks_for_nothing_and_writes_nothing(guest, cloud):
+def test_second_boot_requests_and_writes_nothing(guest, cloud):
     instance = cloud.boot()
     assert guest.boot(machine=instance.upper()).returncode == 0
     before = guest.tree()
@@ -361,7 +359,7 @@ def test_a_second_boot_asks_for_nothing_and_writes_nothing(guest, cloud):
     assert guest.tree() == before
 
 
-def test_where_the_machine_does_not_know_its_id_the_service_is_asked(guest, cloud):
+def test_service_is_asked_where_the_machine_does_not_know_its_id(guest, cloud):
     cloud.boot()
     assert guest.boot().returncode == 0
     before = guest.tree()
@@ -369,7 +367,7 @@ def test_where_the_machine_does_not_know_its_id_the_service_is_asked(guest, clou
     assert guest.tree() == before
 
 
-def test_a_captured_disk_becomes_the_other_instances(guest, cloud):
+def test_captured_disk_becomes_the_other_instances(guest, cloud):
     other = "ssh-rsa AAAAB3Nza other"
     assert cloud.boot() and guest.boot().returncode == 0
     keys = guest.root / "root/.ssh/authorized_keys"
@@ -384,7 +382,7 @@ def test_a_captured_disk_becomes_the_other_instances(guest, cloud):
     assert not guest.metadata.exists()
 
 
-def test_what_a_capture_removed_is_fetched_again(guest, cloud):
+def test_files_removed_by_a_capture_are_fetched_again(guest, cloud):
     instance = cloud.boot()
     assert guest.boot(machine=instance).returncode == 0
     shutil.rmtree(guest.heat)
@@ -414,7 +412,7 @@ def say_nothing(handler):
 @pytest.mark.parametrize(
     "failure", [500, 503, 404, 302, truncate, break_off_in_the_head, speak_no_http, say_nothing]
 )
-def test_goes_on_trying(guest, cloud, failure):
+def test_bootstrap_retries_until_metadata_is_usable(guest, cloud, failure):
     cloud.boot()
     cloud.failures = [failure]
     assert guest.boot(seconds="20").returncode == 0
@@ -430,14 +428,14 @@ def keep_open(handler):
     handler.server.cloud.closing.wait()
 
 
-def test_a_service_that_leaves_connections_open_is_not_waited_for(guest, cloud):
+def test_service_that_leaves_connections_open_is_not_waited_for(guest, cloud):
     cloud.boot()
     cloud.failures = [keep_open] * 3
     assert guest.boot().returncode == 0
     assert json.loads(guest.metadata.read_text()) == BOOT
 
 
-def test_a_disk_without_space_is_one_sentence_and_another_try(guest, cloud):
+def test_full_disk_is_reported_once_and_tried_again(guest, cloud):
     cloud.boot()
     guest.heat.parent.mkdir(parents=True)
     guest.heat.write_text("in the way, as a full disk would be")
@@ -449,8 +447,8 @@ def test_a_disk_without_space_is_one_sentence_and_another_try(guest, cloud):
     assert json.loads(guest.metadata.read_text()) == BOOT
 
 
-def test_gives_up_in_time_and_says_why(guest, monkeypatch):
-    with socket.socket() as bound:  # it refuses, and no other test's server is given the port
+def test_bootstrap_gives_up_in_time_with_a_reason(guest, monkeypatch):
+    with socket.socket() as bound:  # refuses, and reserves the port
         bound.bind(("127.0.0.1", 0))
         monkeypatch.setattr(Cloud, "address", f"127.0.0.1:{bound.getsockname()[1]}")
         done = guest.boot(seconds="1")
@@ -460,7 +458,7 @@ def test_gives_up_in_time_and_says_why(guest, monkeypatch):
     assert guest.tree() == {}
 
 
-def test_a_server_that_knows_no_such_instance_is_asked_again(guest, cloud):
+def test_server_that_knows_no_such_instance_is_asked_again(guest, cloud):
     cloud.files = {"openstack/latest/meta_data.json": b"{}"}
     done = guest.boot(seconds="1")
     assert done.returncode == 1
@@ -468,7 +466,7 @@ def test_a_server_that_knows_no_such_instance_is_asked_again(guest, cloud):
 
 
 @pytest.mark.parametrize("uuid_", ["../../x", "a\nb", "", " "])
-def test_an_instance_id_that_is_none(guest, cloud, uuid_):
+def test_malformed_instance_id_is_refused(guest, cloud, uuid_):
     cloud.files = {"openstack/latest/meta_data.json": json.dumps({"uuid": uuid_}).encode()}
     done = guest.boot()
     assert done.returncode == 3
@@ -476,7 +474,7 @@ def test_an_instance_id_that_is_none(guest, cloud, uuid_):
     assert guest.tree() == {}
 
 
-def test_the_ec2_form(guest, cloud):
+def test_ec2_form_is_read(guest, cloud):
     cloud.boot(name="web-3")
     cloud.files = {
         path: body for path, body in cloud.files.items() if not path.startswith("openstack")
@@ -490,7 +488,7 @@ def test_the_ec2_form(guest, cloud):
 
 
 def drive(guest, tree, kind="iso9660", label="config-2"):
-    """A config drive behind stand-ins for blkid and mount; tests/booted mounts one."""
+    """A config drive behind stubs of blkid and mount; tests/booted mounts one."""
     content = guest.root / "drive"
     for name, data in tree.items():
         (content / name).parent.mkdir(parents=True, exist_ok=True)
@@ -506,7 +504,7 @@ def drive(guest, tree, kind="iso9660", label="config-2"):
 
 
 @pytest.mark.parametrize(("kind", "label"), [("iso9660", "config-2"), ("vfat", "CONFIG-2")])
-def test_a_config_drive(guest, cloud, kind, label):
+def test_config_drive_is_read(guest, cloud, kind, label):
     instance = cloud.boot()
     calls = drive(guest, cloud.metadata.tree(instance, config_drive=True), kind, label)
     assert guest.boot().returncode == 0
@@ -519,7 +517,7 @@ def test_a_config_drive(guest, cloud, kind, label):
     ]
 
 
-def test_a_drive_that_cannot_be_used_leaves_the_service(guest, cloud):
+def test_service_is_asked_when_the_drive_is_unusable(guest, cloud):
     instance = cloud.boot()
     drive(guest, cloud.metadata.tree(instance, config_drive=True))
     guest.program("mount", "exit 32")
@@ -530,7 +528,7 @@ def test_a_drive_that_cannot_be_used_leaves_the_service(guest, cloud):
 BOOTHOOK = "#cloud-boothook\n#!/bin/sh\necho $INSTANCE_ID >> $HEAT_AGENT_ROOT/hooked\n"
 
 
-def test_the_vendor_datas_boothook_runs_at_every_boot(guest, cloud):
+def test_vendor_datas_boothook_runs_at_every_boot(guest, cloud):
     instance = cloud.boot(vendor=BOOTHOOK)
     for _ in range(2):
         assert guest.boot(machine=instance).returncode == 0
@@ -538,8 +536,8 @@ def test_the_vendor_datas_boothook_runs_at_every_boot(guest, cloud):
     assert mode(guest.root / "var/lib/heat-config-bootstrap/boothook") == 0o700
 
 
-def test_what_a_boothook_makes_is_for_everybody(guest, cloud):
-    """It has systemd's umask, as with cloud-init: cfn-create-aws-symlinks makes /opt/aws/bin."""
+def test_directories_made_by_a_boothook_are_for_everybody(guest, cloud):
+    """Its umask is systemd's, as with cloud-init: cfn-create-aws-symlinks makes /opt/aws/bin."""
     cloud.boot(vendor="#cloud-boothook\n#!/bin/sh\nmkdir -p $HEAT_AGENT_ROOT/opt/aws/bin\n")
     assert guest.boot().returncode == 0
     assert mode(guest.root / "opt/aws") == mode(guest.root / "opt/aws/bin") == 0o755
@@ -567,14 +565,14 @@ def test_other_vendor_data_is_left_alone(guest, cloud, vendor):
 
 
 @pytest.mark.parametrize("vendor", [b"no JSON", b"[]", b'{"cloud-init": 3}', b"[" * 100_000])
-def test_vendor_data_that_cannot_be_read_stops_nothing(guest, cloud, vendor):
+def test_unreadable_vendor_data_stops_nothing(guest, cloud, vendor):
     cloud.boot()
     cloud.files["openstack/latest/vendor_data.json"] = vendor
     assert guest.boot().returncode == 0
     assert json.loads(guest.metadata.read_text()) == BOOT
 
 
-def test_a_boothook_that_fails_is_reported_and_stops_nothing(guest, cloud):
+def test_failing_boothook_is_reported_and_stops_nothing(guest, cloud):
     cloud.boot(vendor="#cloud-boothook\n#!/bin/sh\nexit 7\n")
     done = guest.boot()
     assert done.returncode == 0
@@ -585,13 +583,13 @@ def test_a_boothook_that_fails_is_reported_and_stops_nothing(guest, cloud):
 @pytest.mark.parametrize(
     "key", ["", "no key", "ssh-rsa AAAA\nssh-rsa BBBB evil", 'command="x" ssh-rsa AAAA', "ssh-rsa"]
 )
-def test_a_key_that_is_none_is_left_out(guest, cloud, key):
+def test_malformed_key_is_omitted(guest, cloud, key):
     cloud.boot(keys=[key, KEY])
     assert guest.boot().returncode == 0
     assert (guest.root / "root/.ssh/authorized_keys").read_text() == f"{KEY}\n"
 
 
-def test_a_host_name_that_is_none_is_left_out(guest, cloud):
+def test_malformed_host_name_is_omitted(guest, cloud):
     cloud.boot()
     meta = json.loads(cloud.files["openstack/latest/meta_data.json"])
     for name in ("-x", "a/b", "a\nb", "", None, 3 * "x" * 64):
@@ -616,8 +614,8 @@ def test_sshd_gets_a_host_key_of_each_instances_own(guest, cloud):
     assert not (ssh / "ssh_host_rsa_key").exists()
 
 
-def test_cut_off_anywhere_the_next_boot_does_the_rest(guest, cloud):
-    """The state is written last: whatever is missing of the rest, all of it is done again."""
+def test_next_boot_completes_an_interrupted_one(guest, cloud):
+    """The state is written last: if anything is missing, everything is done again."""
     instance = cloud.boot()
     assert guest.boot(machine=instance).returncode == 0
     whole = {name: content for name, (content, _) in guest.tree().items()}

@@ -1,4 +1,4 @@
-"""The chef hook, with a stand-in for Chef that checks what is known of its contract."""
+"""The chef hook, with a stub of Chef that checks the known parts of its contract."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ class Kitchen:
         self.path = path
 
     def recipe(self, source: str, name: str = "demo", recipe: str = "default") -> None:
-        """Add a recipe; see chef_stand_in for what it is."""
+        """Add a recipe, in the form that chef_stand_in describes."""
         self.file(f"cookbooks/{name}/recipes/{recipe}.rb", source)
 
     def file(self, name: str, text: str) -> None:
@@ -43,7 +43,7 @@ class Kitchen:
 
 @pytest.fixture
 def install(tmp_path: Path):
-    """Put the stand-in into a folder of programs under a name; returns the folder."""
+    """Put the stub into a folder of programs under a name; return the folder."""
     programs = tmp_path / "bin"
     programs.mkdir()
 
@@ -58,7 +58,7 @@ def install(tmp_path: Path):
 
 @pytest.fixture
 def bare_chef(hook_of, tmp_path: Path):
-    """Run the chef hook with no Chef but what is in the folder of programs."""
+    """Run the chef hook with no Chef but the one in the folder of programs."""
     return hook_of(
         "chef",
         HEAT_CHEF_WORKING=tmp_path / "work",
@@ -69,7 +69,7 @@ def bare_chef(hook_of, tmp_path: Path):
 
 @pytest.fixture
 def chef(bare_chef, install):
-    """Run the chef hook with the stand-in as cinc-client; keywords go to make_deployment."""
+    """Run the chef hook with the stub as cinc-client; keywords go to make_deployment."""
     install("cinc-client")
     return bare_chef
 
@@ -99,7 +99,7 @@ def test_neither_credentials_nor_derived_inputs_are_attributes(chef, kitchen):
     assert "['deploy_mine', 'other', 'tags']" in answer.stdout
 
 
-def test_roles_environment_and_the_group_chef_solo(chef, kitchen):
+def test_roles_environment_and_the_group_chef_solo_are_used(chef, kitchen):
     kitchen.recipe("print(environment, sorted(node))", recipe="other")
     kitchen.file("roles/web.json", '{"run_list": ["recipe[demo::other]"]}')
     kitchen.file("roles/db.rb", 'name "db"\nrun_list "recipe[demo::other]"\n')
@@ -110,8 +110,8 @@ def test_roles_environment_and_the_group_chef_solo(chef, kitchen):
     assert answer.stdout.count("staging_2 ['tags']") == 3
 
 
-def test_environment_with_a_name_that_chef_refuses(chef, kitchen):
-    """As Chef 18.11.21 and heat-agents have it: the name is Chef's to check."""
+def test_environment_with_a_name_that_chef_refuses_fails(chef, kitchen):
+    """As with Chef 18.11.21 and heat-agents: Chef checks the name."""
     kitchen.file("environments/it's.json", "{}")
     answer = chef([], inputs={"environment": "it's"})
     assert answer.status == 1
@@ -127,7 +127,7 @@ def test_environment_is_never_run_as_ruby(chef, kitchen, value):
     assert "Traceback" not in answer.stdout
 
 
-def test_kitchen_path_with_a_quote(chef, tmp_path: Path):
+def test_kitchen_path_may_have_a_quote(chef, tmp_path: Path):
     other = Kitchen(tmp_path / "it's")
     other.recipe("print('from', 'there')")
     answer = chef(["demo"], options={"kitchen_path": str(other.path)})
@@ -136,7 +136,7 @@ def test_kitchen_path_with_a_quote(chef, tmp_path: Path):
 
 
 @pytest.mark.defect("H9", "K9")
-def test_a_shorter_deployment_after_a_longer_one(chef, kitchen, tmp_path: Path):
+def test_shorter_deployment_replaces_a_longer_one(chef, kitchen, tmp_path: Path):
     kitchen.recipe("print(environment, sorted(node))")
     kitchen.file("environments/prod.json", "{}")
     first = chef(["demo"], inputs={"environment": "prod", "a": "x" * 5000, "b": 1}, id="same")
@@ -147,7 +147,7 @@ def test_a_shorter_deployment_after_a_longer_one(chef, kitchen, tmp_path: Path):
     assert "_default ['a', 'tags']" in second.stdout
 
 
-def test_attributes_are_gone_afterwards_and_files_private(chef, kitchen, tmp_path: Path):
+def test_attributes_are_removed_afterwards_and_files_private(chef, kitchen, tmp_path: Path):
     kitchen.recipe(
         "import glob\n"
         f"for f in glob.glob({str(tmp_path / 'work' / '.runs')!r} + '/the-id/*.*'): "
@@ -165,7 +165,7 @@ def test_attributes_are_gone_afterwards_and_files_private(chef, kitchen, tmp_pat
     assert {stat.S_IMODE(path.stat().st_mode) for path in nodes.iterdir()} == {0o600}
 
 
-def test_what_recipes_set_in_the_node_is_remembered(chef, kitchen, tmp_path: Path):
+def test_node_attributes_set_by_recipes_are_kept(chef, kitchen, tmp_path: Path):
     """node.normal counts 1, 2, 3 over deployments with heat-agents' hook and Chef 18.11.21."""
     kitchen.recipe(
         "node['count'] = node.get('count', 0) + 1\n"
@@ -182,13 +182,13 @@ def test_what_recipes_set_in_the_node_is_remembered(chef, kitchen, tmp_path: Pat
     )
 
 
-def test_an_input_that_is_dropped_does_not_come_back(chef, kitchen):
+def test_dropped_input_does_not_come_back(chef, kitchen):
     kitchen.recipe("print(sorted(node), node.get('app'))")
     chef(["demo"], inputs={"a": 1, "app": {"x": 1, "y": {"z": 2}}})
     assert "['app', 'tags'] {'x': 1}" in chef(["demo"], inputs={"app": {"x": 1}}).stdout
 
 
-def test_one_cache_for_all_deployments(chef, kitchen, tmp_path: Path):
+def test_cache_is_shared_by_all_deployments(chef, kitchen, tmp_path: Path):
     """Chef's cache is where heat-agents has it, so downloads are kept and backups rotate."""
     kitchen.recipe(
         "print('CACHE', file_cache_path)\n"
@@ -205,8 +205,8 @@ def test_one_cache_for_all_deployments(chef, kitchen, tmp_path: Path):
     ) == 1
 
 
-def test_the_node_has_the_name_that_chef_gives_it(chef, kitchen, tmp_path: Path):
-    """As with heat-agents; `hostname -f` may say what no node can be called."""
+def test_node_has_the_name_that_chef_gives_it(chef, kitchen, tmp_path: Path):
+    """As with heat-agents; `hostname -f` may return a name that Chef refuses for a node."""
     hostname = tmp_path / "bin" / "hostname"
     hostname.write_text("#!/bin/sh\necho '(none)'\n")
     hostname.chmod(0o755)
@@ -215,7 +215,7 @@ def test_the_node_has_the_name_that_chef_gives_it(chef, kitchen, tmp_path: Path)
     assert [path.name for path in (tmp_path / "work" / ".nodes").iterdir()] == ["localhost.json"]
 
 
-def test_what_a_killed_run_left_is_removed_by_the_next(chef, kitchen, tmp_path: Path):
+def test_files_of_a_killed_run_are_removed_by_the_next(chef, kitchen, tmp_path: Path):
     left = tmp_path / "work" / ".runs" / "killed"
     left.mkdir(parents=True)
     (left / "attributes.json").write_text('{"secret": "planted"}')
@@ -223,8 +223,8 @@ def test_what_a_killed_run_left_is_removed_by_the_next(chef, kitchen, tmp_path: 
     assert not left.exists()
 
 
-def test_diffs_show_inputs_unless_the_recipe_says_sensitive(chef, kitchen, tmp_path: Path):
-    """Chef's own doing at every log level, which the element's README says."""
+def test_diffs_show_inputs_unless_the_recipe_is_sensitive(chef, kitchen, tmp_path: Path):
+    """Chef does so at every log level, as the element's README explains."""
     source = f"file('{tmp_path}/f', node['secret'], sensitive=node['hidden'])"
     kitchen.recipe(source)
     for level in ("fatal", "info"):
@@ -236,7 +236,7 @@ def test_diffs_show_inputs_unless_the_recipe_says_sensitive(chef, kitchen, tmp_p
     assert "    +x" not in hidden.stdout
 
 
-def test_debug_only_when_asked_for(chef, kitchen):
+def test_debug_is_off_unless_asked_for(chef, kitchen):
     assert "DEBUG" not in chef([], inputs={"a": 1}).stdout
     assert "DEBUG" in chef([], inputs={"a": 1}, options={"log_level": "debug"}).stdout
     refused = chef([], options={"log_level": "info\nsystem('x')"})
@@ -248,7 +248,7 @@ def test_debug_only_when_asked_for(chef, kitchen):
 class TestClonedKitchen:
     """The option kitchen."""
 
-    def test_cloned_afresh_for_every_deployment(self, chef, tmp_path: Path):
+    def test_kitchen_is_cloned_afresh_for_every_deployment(self, chef, tmp_path: Path):
         source = Kitchen(tmp_path / "repository")
         source.recipe("print('one')")
         options = {"kitchen": source.commit()}
@@ -277,14 +277,14 @@ class TestClonedKitchen:
         assert answer.status != 0
         assert not (tmp_path / "evil").exists()
 
-    def test_what_is_no_clone_is_not_replaced(self, chef, kitchen):
+    def test_directory_that_is_no_clone_is_not_replaced(self, chef, kitchen):
         kitchen.recipe("print('precious')")
         answer = chef(["demo"], options={"kitchen": "file:///somewhere"})
         assert answer.status == 1
         assert "not a git clone" in answer.stderr
         assert "precious" in chef(["demo"]).stdout
 
-    def test_git_missing(self, chef, tmp_path: Path):
+    def test_missing_git_is_reported(self, chef, tmp_path: Path):
         env = {"PATH": f"{tmp_path}/bin"}
         answer = chef(["demo"], options={"kitchen": "file:///somewhere"}, env=env)
         assert answer.status == 127
@@ -300,7 +300,7 @@ class TestClonedKitchen:
         (213, "another version", "os._exit(213)"),
     ],
 )
-def test_exit_codes_with_a_meaning(chef, kitchen, code, sentence, recipe):
+def test_exit_codes_with_a_meaning_are_explained(chef, kitchen, code, sentence, recipe):
     kitchen.recipe(recipe)
     answer = chef(["demo"])
     assert answer.status == code
@@ -310,14 +310,14 @@ def test_exit_codes_with_a_meaning(chef, kitchen, code, sentence, recipe):
     assert sentence in accepted.stderr
 
 
-def test_a_recipe_that_exits_is_a_failure_whatever_its_number(chef, kitchen):
+def test_recipe_that_exits_is_a_failure_with_any_number(chef, kitchen):
     """Chef 18.11.21 ends with 1 for Ruby's exit 9, exit 35 and SystemExit alike."""
     kitchen.recipe("raise SystemExit(35)")
     assert chef(["demo"]).status == 1
 
 
-def test_no_licensing_server_is_explained(chef, kitchen):
-    """Chef 19.4.9 without a key and a network ends with 1 and says why on stdout only."""
+def test_missing_licensing_server_is_explained(chef, kitchen):
+    """Chef 19.4.9 without a key and a network ends with 1 and prints the reason on stdout only."""
     kitchen.recipe(
         "import sys\n"
         "print('Unable to connect to the licensing server.')\n"
@@ -345,8 +345,8 @@ def test_failing_recipe_is_explained_in_stdout(chef, kitchen):
         ("role[absent]", "MissingRole"),
     ],
 )
-def test_run_list_that_chef_refuses(chef, kitchen, item, words):
-    """Status and words of Chef 18.11.21."""
+def test_run_list_that_chef_refuses_fails(chef, kitchen, item, words):
+    """Status and text of Chef 18.11.21."""
     kitchen.recipe("")
     answer = chef([item])
     assert answer.status == 1
@@ -354,19 +354,19 @@ def test_run_list_that_chef_refuses(chef, kitchen, item, words):
 
 
 def test_one_item_as_json_text_is_a_run_list(chef, kitchen):
-    """heat-agents hands the text on, and Chef takes it."""
+    """heat-agents pass the text on, and Chef accepts it."""
     kitchen.recipe("print('it ran')")
     assert "it ran" in chef('"recipe[demo]"').stdout
 
 
 @pytest.mark.parametrize("names", [("recipes",), ("policy_name", "policy_group")], ids=",".join)
-def test_input_names_that_mean_something_to_chef(chef, kitchen, names):
+def test_input_names_with_a_meaning_to_chef_fail(chef, kitchen, names):
     """They fail with heat-agents too; docs/hooks.rst names them."""
     assert chef(["demo"], inputs=dict.fromkeys(names, "x")).status == 1
 
 
 @pytest.mark.parametrize("how", ["option", "environment", "none", "bad"])
-def test_licence(bare_chef, install, kitchen, how):
+def test_licence_is_accepted_by_option_or_environment(bare_chef, install, kitchen, how):
     install("chef-client")
     options = {"chef_license": {"option": "accept-no-persist", "bad": "yes"}.get(how)}
     env = {"HEAT_CHEF_LICENSE": "accept-silent"} if how == "environment" else {}
@@ -381,7 +381,7 @@ def test_licence(bare_chef, install, kitchen, how):
 
 @pytest.mark.defect("K9")
 @pytest.mark.parametrize("name", ["cinc-client", "chef-client", "cinc-solo", "chef-solo"])
-def test_the_program_may_have_any_of_its_names(bare_chef, install, kitchen, name):
+def test_program_may_have_any_of_its_names(bare_chef, install, kitchen, name):
     install(name)
     kitchen.recipe("import sys\nprint('I am', sys.argv[0])")
     answer = bare_chef(["demo"], env={"HEAT_CHEF_LICENSE": "accept"})
@@ -404,7 +404,7 @@ def test_cinc_comes_before_its_wrapper(bare_chef, install, kitchen):
 
 
 @pytest.mark.defect("K9")
-def test_missing_chef_is_a_failed_deployment_that_says_so(bare_chef):
+def test_missing_chef_fails_with_a_sentence(bare_chef):
     answer = bare_chef([])
     assert answer.status == 127
     assert "Chef is not installed" in answer.stderr
@@ -420,18 +420,18 @@ def test_old_chef_that_fails_is_named(chef, kitchen):
 @pytest.mark.parametrize(
     "config", ["recipe[demo]", "", None, {"run_list": []}, [1], '{"a": 1}', "5"], ids=repr
 )
-def test_config_that_is_no_run_list(chef, config):
+def test_config_that_is_no_run_list_is_refused(chef, config):
     answer = chef(config)
     assert answer.status == 1
     assert "run list" in answer.stderr
 
 
-def test_null_outputs_and_options(chef, kitchen):
+def test_null_outputs_and_options_are_tolerated(chef, kitchen):
     assert chef([], options=None, outputs=()).status == 0
 
 
 @pytest.mark.defect("K3")
-def test_any_bytes_and_two_megabytes(chef, kitchen):
+def test_any_bytes_and_two_megabytes_are_passed(chef, kitchen):
     kitchen.recipe(
         "os.write(1, b'a' * 2_000_000)\n"
         "open(os.environ['heat_outputs_path'] + '.result', 'wb').write(b'\\xff\\0y')"
@@ -458,7 +458,7 @@ def test_parallel_runs_wait_for_each_other(chef, kitchen, tmp_path: Path):
         assert list(pool.map(one, range(6))) == [str(n) for n in range(6)]
 
 
-def test_no_domain_name_is_no_failure(chef, kitchen, tmp_path: Path):
+def test_missing_domain_name_is_no_failure(chef, kitchen, tmp_path: Path):
     hostname = tmp_path / "bin" / "hostname"
     hostname.write_text("#!/bin/sh\nexit 1\n")
     hostname.chmod(0o755)

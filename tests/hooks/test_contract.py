@@ -1,4 +1,4 @@
-"""Our own hooks, each with its real tool, are held to the contract by ``hotplate hook check``."""
+"""``hotplate hook check`` on our own hooks, each with its real tool."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ RECIPES = {
         "time.sleep(600)\n"
     ),
 }
-"""By the config that runs it; what stands in for Chef takes Python.
+"""By the config that runs it; the stub of Chef takes Python.
 
-The FIFO of ``hotplate hook check`` is where a recipe, which is no config, can find it.
+A recipe, which is not a config, finds the FIFO of ``hotplate hook check`` here.
 """
 
 
@@ -59,14 +59,14 @@ EXCEPTED = {
     "puppet": {"own-session"},
     "salt": set(),
 }
-"""What a tool does that its hook cannot help; its contract file says why."""
+"""Exceptions that a tool forces on its hook; its contract file gives the reason."""
 
 
 @pytest.fixture
 def check(tmp_path: Path):
-    """Hold a hook to the contract, with more folders on PATH; return its lines.
+    """Check a hook against the contract, with more folders on PATH; return its lines.
 
-    Changed files are looked for in a folder of our own: on this host others change theirs.
+    Changed files are searched in a folder of our own: other programs on this host change theirs.
     """
 
     def run(hook, *folders, words=()):
@@ -133,7 +133,7 @@ def test_salt_keeps_to_the_contract(check, salt_call, hooks_dir: Path):
 
 
 def test_chef_keeps_to_the_contract(check, hooks_dir: Path, tmp_path: Path):
-    """With what stands in for Chef, which no package index has; see docs/defects.rst."""
+    """With the stub of Chef, which no package index has; see docs/defects.rst."""
     programs = tmp_path / "programs"
     programs.mkdir()
     program = programs / "cinc-client"

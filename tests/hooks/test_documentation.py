@@ -1,4 +1,4 @@
-"""Every group, variable, setting and option is told: in docs/hooks.rst, else in a README."""
+"""Every group, variable, setting and option is documented: in docs/hooks.rst, else in a README."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ TESTS_ONLY = {"HEAT_CONFIG_LIB", "HEAT_CONFIG_CAPTURE"}
 
 
 def strings(path: Path) -> set[str]:
-    """Every text in a Python file."""
+    """Return every text in a Python file."""
     nodes = ast.walk(ast.parse(path.read_text()))
     constants = (each.value for each in nodes if isinstance(each, ast.Constant))
     return {value for value in constants if isinstance(value, str)}

@@ -1,4 +1,4 @@
-"""What holds for every hook of this collection, whatever its tool."""
+"""Rules for every hook of this collection, whichever its tool."""
 
 import re
 from pathlib import Path
@@ -10,12 +10,12 @@ HOOKS = sorted((ROOT / "hooks").glob("*.py"))
 PLACES = re.compile(r'"(HEAT_\w+_(?:WORKING|OUTPUTS|LOGDIR|DATADIR|DIR|CONFIG))"')
 PROGRAMS = re.compile(r'"(HEAT_\w+_CMD)"')
 CONFIGS = {"chef.py": [], "hiera.py": {}, "json_file.py": {}, "cfn_init.py": {"config": {}}}
-"""What passes for a config with hooks that want more than text."""
+"""A valid config for hooks that need more than text."""
 
 
 @pytest.mark.defect("K9", "K13")
 @pytest.mark.parametrize("file", HOOKS, ids=lambda path: path.stem)
-def test_null_for_inputs_outputs_and_options_is_none_of_them(
+def test_null_inputs_outputs_and_options_are_tolerated(
     file, run_hook, make_deployment, tmp_path: Path
 ):
     text = file.read_text() + (ROOT / "hooks/heat_config/tools.py").read_text()
@@ -30,7 +30,7 @@ def test_null_for_inputs_outputs_and_options_is_none_of_them(
 
 @pytest.mark.defect("H16")
 def test_state_and_outputs_survive_a_reboot(monkeypatch):
-    """One may fall between a hook's output and its signal; /var/run is empty then."""
+    """A reboot may fall between a hook's output and its signal; /var/run is empty then."""
     monkeypatch.syspath_prepend(str(ROOT / "hooks"))
     from heat_config.settings import Settings
 
@@ -43,7 +43,7 @@ def test_state_and_outputs_survive_a_reboot(monkeypatch):
 
 @pytest.mark.defect("K12")
 @pytest.mark.parametrize("group", ["kubelet", "atomic"])
-def test_a_group_that_was_dropped_is_in_the_documentation_only(group):
+def test_dropped_group_is_in_the_documentation_only(group):
     assert not list(ROOT.glob(f"elements/*{group}*")) + list(ROOT.glob(f"hooks/*{group}*"))
     dropped = (ROOT / "docs/hooks.rst").read_text().partition("\nDropped\n")[2]
     assert re.search(rf"^``{group}``\n(    .*\n)+", dropped, re.MULTILINE)[0].count("Use ``")

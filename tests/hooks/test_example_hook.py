@@ -1,4 +1,4 @@
-"""The hook that docs/writing-hooks.rst shows: it works, and its element is without a finding."""
+"""The hook in docs/writing-hooks.rst works, and its element has no finding."""
 
 import json
 import subprocess
@@ -41,13 +41,13 @@ def test_files_are_made_and_removed(apply, tmp_path):
     assert not (folder / "note").exists()
 
 
-def test_line_that_is_not_understood_fails(apply):
+def test_malformed_line_fails(apply):
     answer = apply("nonsense\n")
     assert answer.status != 0
     assert ".conf:1: " in answer.stderr
 
 
-def test_a_missing_tool_is_explained(apply):
+def test_missing_tool_is_explained(apply):
     answer = apply("", env={"HEAT_TMPFILES_CMD": "systemd-tmpfiles-not-here"})
     assert answer.status == 127
     assert "package systemd" in answer.stderr
@@ -59,7 +59,7 @@ def test_config_that_is_a_map_is_refused(apply):
     assert "must be text" in answer.stderr
 
 
-def test_the_deployment_on_the_page_is_what_a_hook_is_given(hooks_dir, tmp_path, run_hook):
+def test_deployment_on_the_page_is_the_hooks_input(hooks_dir, tmp_path, run_hook):
     """Tried with the hook for scripts, which needs no tool."""
     deployment = json.loads((EXAMPLE / "deployment.json").read_text())
     settings = {

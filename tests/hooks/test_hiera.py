@@ -1,4 +1,4 @@
-"""The hiera hook, and what Puppet and the program hiera make of it."""
+"""The hiera hook, and its data as read by Puppet and the program hiera."""
 
 import json
 import stat
@@ -51,7 +51,7 @@ def hiera(hook_of, tmp_path: Path):
 
 
 def mode(path: Path) -> int:
-    """The permission bits of *path*."""
+    """Return the permission bits of *path*."""
     return stat.S_IMODE(path.stat().st_mode)
 
 
@@ -101,7 +101,7 @@ def test_puppet_finds_the_data(hiera, run_hook, make_deployment, tmp_path: Path)
 
 
 def puppet_with(tmp_path: Path) -> Path:
-    """A program that is Puppet with this test's Hiera configuration instead of the host's."""
+    """Write a Puppet with this test's Hiera configuration instead of the host's."""
     program = tmp_path / "puppet"
     program.write_text(
         '#!/bin/sh\nverb=$1; shift\nexec puppet "$verb" --hiera_config '
@@ -112,7 +112,7 @@ def puppet_with(tmp_path: Path) -> Path:
 
 
 def flat(items):
-    """The names in a hierarchy as Hiera 3 looks them up, lists in it flattened, in order."""
+    """Return the names in a hierarchy as Hiera 3 looks them up, lists in it flattened, in order."""
     for item in items:
         if isinstance(item, list):
             yield from flat(item)
@@ -122,7 +122,7 @@ def flat(items):
 
 @pytest.mark.network
 def test_hierarchy_is_that_of_heat_agents(hiera, run_theirs, make_deployment, tmp_path: Path):
-    """heat-agents writes each item as it is, and YAML reads it: quotes are not of the name."""
+    """heat-agents writes each item as it is, and YAML reads it without its quotes."""
     config = {"hierarchy": HIERARCHY}
     env = {
         "HEAT_PUPPET_HIERA_DATADIR": str(tmp_path / "data"),
@@ -143,7 +143,7 @@ def test_hierarchy_is_that_of_heat_agents(hiera, run_theirs, make_deployment, tm
 
 @pytest.mark.parametrize("item", ["%{::fqdn}", "a: b", "@x", '"a" b', "'open", "a\nb", '"\\q"'])
 def test_item_that_is_no_yaml_is_a_name(hiera, tmp_path: Path, item):
-    """There, Puppet could not read the file: no template has them, and % need not be quoted."""
+    """With heat-agents, Puppet could not read the file: no template has them; % needs no quotes."""
     assert hiera({"hierarchy": [item]}).status == 0
     (entry,) = yaml.safe_load((tmp_path / "hiera.yaml").read_text())["hierarchy"]
     assert entry == {"name": item, "path": f"{item}.json"}
@@ -152,7 +152,7 @@ def test_item_that_is_no_yaml_is_a_name(hiera, tmp_path: Path, item):
 @pytest.mark.network
 @pytest.mark.tool("puppet")
 @pytest.mark.tool("hiera")
-def test_quoted_level_is_found_as_with_heat_agents(
+def test_quoted_level_is_read_as_with_heat_agents(
     hiera, run_theirs, make_deployment, tmp_path: Path
 ):
     """The program hiera finds the quoted level in both files, and Puppet in that of Hiera 5."""
@@ -193,7 +193,7 @@ def test_quoted_level_is_found_as_with_heat_agents(
     assert ": web\n" in done.stdout + done.stderr
 
 
-def test_format_and_modes(hiera, tmp_path: Path):
+def test_format_and_modes_are_those_of_hiera_5(hiera, tmp_path: Path):
     answer = hiera({"hierarchy": ["a: b", "%{::fqdn}"], "datafiles": {"a: b": {"k": 1}}})
     assert (answer.status, answer.stdout, answer.stderr) == (0, "", "")
     assert (tmp_path / "hiera.yaml").read_text() == (
@@ -206,7 +206,7 @@ def test_format_and_modes(hiera, tmp_path: Path):
     assert mode(tmp_path / "data") == 0o700
 
 
-def test_version_3_for_the_program_hiera(hiera, tmp_path: Path):
+def test_version_3_is_written_for_the_program_hiera(hiera, tmp_path: Path):
     assert hiera({"hierarchy": ["common"]}, options={"hiera_version": 3}).status == 0
     assert (tmp_path / "hiera.yaml").read_text() == (
         f'---\n:backends:\n  - json\n:json:\n  :datadir: "{tmp_path}/data"\n'
@@ -219,14 +219,14 @@ def test_version_3_for_the_program_hiera(hiera, tmp_path: Path):
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_data_of_every_json_type(hiera, tmp_path: Path, value):
+def test_data_of_every_json_type_is_written(hiera, tmp_path: Path, value):
     assert hiera({"datafiles": {"x": {"k": value}}}, inputs={"unused": value}).status == 0
     assert json.loads((tmp_path / "data" / "x.json").read_text()) == {"k": value}
     assert not (tmp_path / "hiera.yaml").exists()
 
 
 @pytest.mark.defect("H9")
-def test_a_shorter_one_leaves_nothing_of_a_longer_one(hiera, tmp_path: Path):
+def test_shorter_data_replaces_longer_data(hiera, tmp_path: Path):
     hiera({"hierarchy": ["a", "b", "c"], "datafiles": {"x": list(range(100))}})
     hiera({"hierarchy": ["a"], "datafiles": {"x": {}}})
     assert (tmp_path / "data" / "x.json").read_text() == "{}"
@@ -234,7 +234,7 @@ def test_a_shorter_one_leaves_nothing_of_a_longer_one(hiera, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "", "a\0", "."], ids=repr)
-def test_name_that_leaves_the_directory(hiera, tmp_path: Path, name):
+def test_name_that_leaves_the_directory_is_refused(hiera, tmp_path: Path, name):
     answer = hiera({"hierarchy": ["x"], "datafiles": {"good": 1, name: "planted"}})
     assert answer.status == 1
     assert json.dumps(name) in answer.stderr
@@ -247,14 +247,14 @@ def test_name_that_leaves_the_directory(hiera, tmp_path: Path, name):
     ["{", [1], {"hierarchy": "x"}, {"hierarchy": [{"a": "b"}]}, {"datafiles": [1]}],
     ids=repr,
 )
-def test_config_of_another_shape(hiera, config):
+def test_config_of_another_shape_is_refused(hiera, config):
     answer = hiera(config)
     assert answer.status == 1
     assert answer.stderr.endswith(".\n")
 
 
 @pytest.mark.defect("K10")
-def test_legacy_data_stops_it_without_showing_it(hiera, tmp_path: Path):
+def test_legacy_data_is_refused_without_showing_it(hiera, tmp_path: Path):
     env = {"HEAT_HIERA_ELEMENT_CHECK_CMD": 'echo {"common":"planted"}'}
     answer = hiera({"datafiles": {"x": 1}}, env=env)
     assert answer.status == 1
@@ -264,12 +264,12 @@ def test_legacy_data_stops_it_without_showing_it(hiera, tmp_path: Path):
 
 
 @pytest.mark.parametrize("command", ["/no/such/program", "false"])
-def test_no_os_apply_config_means_no_legacy_data(hiera, command):
+def test_missing_os_apply_config_means_no_legacy_data(hiera, command):
     assert hiera({}, env={"HEAT_HIERA_ELEMENT_CHECK_CMD": command}).status == 0
 
 
 @pytest.mark.defect("K18")
-def test_two_megabytes_and_parallel_runs(hiera, tmp_path: Path):
+def test_two_megabytes_and_parallel_runs_succeed(hiera, tmp_path: Path):
     def one(number: int) -> int:
         config = {"hierarchy": [str(number)], "datafiles": {"same": [number] * 300_000}}
         return hiera(config).status
@@ -283,7 +283,7 @@ def test_two_megabytes_and_parallel_runs(hiera, tmp_path: Path):
 
 
 def test_only_the_data_directory_is_private(hiera, tmp_path: Path):
-    """The configuration lies in a directory of Puppet's, which other users go through."""
+    """The configuration is in a directory of Puppet's, which other users traverse."""
     env = {
         "HEAT_HIERA_CONFIG": str(tmp_path / "puppet" / "hiera.yaml"),
         "HEAT_PUPPET_HIERA_DATADIR": str(tmp_path / "puppet" / "hieradata"),

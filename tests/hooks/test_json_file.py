@@ -18,12 +18,12 @@ def json_file(hook_of):
 
 
 def mode(path: Path) -> int:
-    """The permission bits of *path*."""
+    """Return the permission bits of *path*."""
     return stat.S_IMODE(path.stat().st_mode)
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_data_of_every_json_type(json_file, tmp_path: Path, value):
+def test_data_of_every_json_type_is_written(json_file, tmp_path: Path, value):
     answer = json_file({str(tmp_path / "file"): value}, inputs={"unused": value})
     assert (answer.status, answer.stdout, answer.stderr) == (0, "", "")
     assert json.loads((tmp_path / "file").read_text()) == value
@@ -43,7 +43,7 @@ def test_new_files_have_the_umask_and_can_be_reached(json_file, tmp_path: Path, 
 
 
 @pytest.mark.defect("H9")
-def test_mode_of_an_existing_file_and_the_option(json_file, tmp_path: Path):
+def test_mode_is_the_options_or_that_of_an_existing_file(json_file, tmp_path: Path):
     path = tmp_path / "file"
     path.write_text("a much longer text than what comes")
     path.chmod(0o640)
@@ -64,7 +64,7 @@ def test_owner_of_an_existing_file_stays(json_file, tmp_path: Path):
     assert (path.stat().st_uid, path.stat().st_gid, mode(path)) == (1, 2, 0o640)
 
 
-def test_a_link_is_followed(json_file, tmp_path: Path):
+def test_link_is_followed(json_file, tmp_path: Path):
     (tmp_path / "link").symlink_to(tmp_path / "real")
     json_file({str(tmp_path / "link"): 1})
     assert (tmp_path / "link").is_symlink()
@@ -95,7 +95,7 @@ def test_bad_mode_is_a_sentence(json_file, tmp_path: Path, given):
     assert not (tmp_path / "file").exists()
 
 
-def test_config_as_json_text_and_none(json_file, tmp_path: Path):
+def test_config_may_be_json_text_or_empty(json_file, tmp_path: Path):
     assert json_file(json.dumps({str(tmp_path / "file"): [1]})).status == 0
     assert json.loads((tmp_path / "file").read_text()) == [1]
     for nothing in ("", None, {}):
@@ -103,13 +103,13 @@ def test_config_as_json_text_and_none(json_file, tmp_path: Path):
 
 
 @pytest.mark.parametrize("config", ["{", "[]", [1], 5], ids=repr)
-def test_config_that_is_no_map(json_file, config):
+def test_config_that_is_no_map_is_refused(json_file, config):
     answer = json_file(config)
     assert answer.status == 1
     assert "map" in answer.stderr
 
 
-def test_two_megabytes_and_parallel_runs(json_file, tmp_path: Path):
+def test_two_megabytes_and_parallel_runs_succeed(json_file, tmp_path: Path):
     def one(number: int) -> int:
         return json_file({str(tmp_path / "same"): [number] * 300_000}).status
 

@@ -25,7 +25,7 @@ real = pytest.mark.tool("puppet")
 
 
 def write(what: str, name: str = "result") -> str:
-    """A manifest that writes the Puppet expression *what* to an output."""
+    """Return a manifest that writes the Puppet expression *what* to an output."""
     return f'file {{ "${{::heat_outputs_path}}.{name}": content => {what} }}\n'
 
 
@@ -91,7 +91,7 @@ def test_hiera_data_keeps_types_and_is_read_without_a_hierarchy(puppet, tmp_path
 
 @pytest.fixture
 def watching(tmp_path: Path):
-    """A Puppet that has no configuration, and copies the data that it is given."""
+    """A Puppet without configuration, which copies its data."""
     fake = tmp_path / "watching"
     fake.write_text(
         "#!/bin/sh\n"
@@ -103,7 +103,9 @@ def watching(tmp_path: Path):
 
 
 @pytest.mark.defect("H10")
-def test_hiera_data_has_no_credential_and_is_gone_after_the_run(puppet, watching, tmp_path: Path):
+def test_hiera_data_has_no_credential_and_is_removed_after_the_run(
+    puppet, watching, tmp_path: Path
+):
     inputs = {
         "pw": "hunter2",
         "deploy_password": "HEATPW",
@@ -138,7 +140,7 @@ hierarchy:
 
 @real
 @pytest.mark.parametrize("place", ["puppet.conf", "codedir", "confdir"])
-def test_a_hierarchy_of_the_image_is_obeyed_wherever_puppet_has_it(puppet, tmp_path: Path, place):
+def test_hierarchy_of_the_image_is_obeyed_wherever_puppet_has_it(puppet, tmp_path: Path, place):
     """An option --hiera_config would win, and the image's own data would be lost."""
     confdir, data = tmp_path / ".puppetlabs/etc/puppet", tmp_path / "hieradata"
     code = tmp_path / ".puppetlabs/etc/code"
@@ -170,7 +172,7 @@ def test_a_hierarchy_of_the_image_is_obeyed_wherever_puppet_has_it(puppet, tmp_p
 
 
 @real
-def test_failing_resource_and_manifest_that_does_not_compile(puppet):
+def test_failing_resource_and_uncompilable_manifest_are_reported(puppet):
     failed = puppet("exec { '/bin/false': }")
     assert failed.status in (4, 6)
     assert "/bin/false" in failed.stderr
@@ -180,7 +182,7 @@ def test_failing_resource_and_manifest_that_does_not_compile(puppet):
 
 
 @real
-def test_tags_modulepath_and_verbosity(puppet, tmp_path: Path):
+def test_tags_modulepath_and_verbosity_are_passed(puppet, tmp_path: Path):
     module = tmp_path / "modules" / "greet" / "manifests"
     module.mkdir(parents=True)
     (module / "init.pp").write_text("class greet { " + write("'from the module'") + " }")
@@ -207,7 +209,7 @@ def test_files_are_private_and_logs_are_kept(puppet, tmp_path: Path):
 
 @pytest.mark.defect("K3")
 @real
-def test_any_bytes_and_two_megabytes(puppet):
+def test_any_bytes_and_two_megabytes_are_passed(puppet):
     config = """
 exec { 'bytes':
   command => "/usr/bin/printf '\\\\377\\\\000y' > ${::heat_outputs_path}.result",
@@ -236,7 +238,7 @@ def test_parallel_runs_do_not_meet(puppet):
 
 
 @pytest.mark.defect("K11")
-def test_missing_puppet_is_a_failed_deployment_that_says_so(puppet, tmp_path: Path):
+def test_missing_puppet_fails_with_a_sentence(puppet, tmp_path: Path):
     answer = puppet("notice('x')", env={"HEAT_PUPPET_CMD": str(tmp_path / "no-puppet")})
     assert answer.status == 127
     assert "Puppet is not installed" in answer.stderr
@@ -244,7 +246,7 @@ def test_missing_puppet_is_a_failed_deployment_that_says_so(puppet, tmp_path: Pa
 
 
 @pytest.mark.defect("K17")
-def test_names_of_options_in_the_documentation_of_heat_agents(puppet, tmp_path: Path):
+def test_option_names_in_heat_agents_documentation_are_accepted(puppet, tmp_path: Path):
     fake = tmp_path / "puppet"
     seen = tmp_path / "seen"
     fake.write_text(
@@ -272,7 +274,7 @@ def test_old_puppet_that_fails_is_named(puppet, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["../../evil", "a/b", "x" * 300], ids=["up", "slash", "long"])
-def test_name_that_cannot_be_a_data_file(puppet, tmp_path: Path, name):
+def test_name_that_cannot_be_a_data_file_is_refused(puppet, tmp_path: Path, name):
     fake = tmp_path / "puppet"
     fake.write_text("#!/bin/sh\n")
     fake.chmod(0o755)
@@ -284,7 +286,7 @@ def test_name_that_cannot_be_a_data_file(puppet, tmp_path: Path, name):
 
 
 @pytest.mark.parametrize("config", [{"a": 1}, ["x"], "a\0b"], ids=repr)
-def test_config_that_is_no_text(puppet, config):
+def test_config_that_is_no_text_is_refused(puppet, config):
     answer = puppet(config)
     assert answer.status == 1
     assert "config" in answer.stderr

@@ -16,7 +16,7 @@ VALUES = EVERY_TYPE | {"large": 1e16, "control": "a\x00\x07\x7f\x85\u2028\ufffe"
 
 @pytest.fixture
 def run_salt(hook_of, tmp_path: Path):
-    """Run the salt hook on a state, without saying which Salt; keywords go to make_deployment."""
+    """Run the salt hook on a state, without naming Salt's path; keywords go to make_deployment."""
     return hook_of(
         "salt",
         timeout=240,
@@ -37,7 +37,7 @@ def salt(run_salt, salt_call):
 
 
 def managed(path: Path, template: str) -> str:
-    """A state that writes the Jinja *template* to *path*."""
+    """Return a state that writes the Jinja *template* to *path*."""
     return f"{path}:\n  file.managed:\n    - contents: {template}\n"
 
 
@@ -81,7 +81,7 @@ def test_map_config_is_yaml_and_keeps_its_order(salt, tmp_path: Path):
 
 
 @real
-def test_failing_state_says_which(salt):
+def test_failing_state_is_named(salt):
     answer = salt("no way:\n  cmd.run:\n    - name: exit 7\n", outputs=["retcode"])
     assert answer.status not in (0, 127)
     assert '"retcode": 7' in answer.stderr
@@ -101,7 +101,7 @@ def test_failing_state_says_which(salt):
         ("just text", "SLS the-id does not render to a dictionary"),
     ],
 )
-def test_state_that_cannot_be_rendered(salt, config, reason):
+def test_state_that_cannot_be_rendered_fails(salt, config, reason):
     """The last line has the cause; Salt itself begins with "Rendering exception occurred"."""
     answer = salt(config, id="the-id")
     assert answer.status not in (0, 127)
@@ -129,14 +129,14 @@ def test_input_that_would_mislead_salt_is_refused(run_salt, name):
 
 @real
 @pytest.mark.parametrize("config", ["{% if False %}a: b{% endif %}", "", {}], ids=repr)
-def test_a_state_with_nothing_to_do_is_a_success(salt, config):
-    """As in heat-agents: formulas are empty where their data asks for nothing; Salt's code is 2."""
+def test_state_with_no_work_is_a_success(salt, config):
+    """As in heat-agents: formulas are empty where their data needs no state; Salt's code is 2."""
     answer = salt(config)
     assert (answer.status, json.loads(answer.stdout)) == (0, {}), answer.stderr
 
 
 @real
-def test_the_images_minion_configuration_counts(salt, tmp_path: Path):
+def test_minion_configuration_of_the_image_is_used(salt, tmp_path: Path):
     (tmp_path / "minion").write_text("from_image: yes it is\nboth: image\nfile_client: remote\n")
     (tmp_path / "minion.d").mkdir()
     (tmp_path / "minion.d" / "more.conf").write_text("from_part: [1]\n")
@@ -147,7 +147,7 @@ def test_the_images_minion_configuration_counts(salt, tmp_path: Path):
 
 
 @real
-def test_inputs_do_not_redirect_salt_and_are_gone_afterwards(salt, tmp_path: Path):
+def test_inputs_do_not_redirect_salt_and_are_removed_afterwards(salt, tmp_path: Path):
     inputs = {"file_client": "remote", "file_roots": {"base": ["/nowhere"]}, "s": "planted"}
     answer = salt("nothing:\n  test.succeed_without_changes: []\n", inputs=inputs, id="the-id")
     assert answer.status == 0, answer.stderr
@@ -160,7 +160,7 @@ def test_inputs_do_not_redirect_salt_and_are_gone_afterwards(salt, tmp_path: Pat
 
 
 @real
-def test_two_megabytes(salt):
+def test_two_megabytes_are_passed(salt):
     command = "head -c 2000000 /dev/zero | tr '\\0' a; printf '\\377\\000'"
     answer = salt(f"much:\n  cmd.run:\n    - name: {json.dumps(command)}\n")
     assert answer.status == 0, answer.stderr
@@ -179,14 +179,14 @@ def test_parallel_runs_do_not_meet(salt, tmp_path: Path):
         assert [text.strip() for text in pool.map(one, range(3))] == ["0", "1", "2"]
 
 
-def test_missing_salt_is_a_failed_deployment_that_says_so(run_salt):
+def test_missing_salt_fails_with_a_sentence(run_salt):
     answer = run_salt("x: y", env={"HEAT_SALT_CMD": "no-such-salt-call"})
     assert answer.status == 127
     assert "Salt is not installed" in answer.stderr
 
 
 def fake(tmp_path: Path, body: str) -> dict[str, str]:
-    """A program instead of salt-call: a shell script in which $out is the answer's path."""
+    """Write a program instead of salt-call: a shell script in which $out is the answer's path."""
     program = tmp_path / "salt-call"
     program.write_text(
         '#!/bin/sh\nwhile [ $# -gt 0 ]; do [ "$1" = --out-file ] && out=$2; '
@@ -220,7 +220,7 @@ def test_old_salt_that_fails_is_named(run_salt, tmp_path: Path):
         ({"a": "odd"}, 0, 0),
     ],
 )
-def test_what_counts_as_failure(run_salt, tmp_path: Path, returned, code, status):
+def test_failure_is_judged_by_the_states_results(run_salt, tmp_path: Path, returned, code, status):
     document = json.dumps({"local": {"return": returned, "retcode": code}})
     answer = run_salt("x: y", env=fake(tmp_path, f"cat > $out <<'E'\n{document}\nE"))
     assert answer.status == status
@@ -230,7 +230,7 @@ def test_what_counts_as_failure(run_salt, tmp_path: Path, returned, code, status
 
 @pytest.mark.defect("K8")
 @pytest.mark.parametrize("written", ["", "null", "{", '{"local": 5}', "[]"], ids=repr)
-def test_no_answer_from_salt_is_a_failure(run_salt, tmp_path: Path, written):
+def test_missing_answer_from_salt_is_a_failure(run_salt, tmp_path: Path, written):
     answer = run_salt(
         "x: y", env=fake(tmp_path, f"printf '%s' '{written}' > $out; echo so; exit 0")
     )
@@ -238,7 +238,7 @@ def test_no_answer_from_salt_is_a_failure(run_salt, tmp_path: Path, written):
     assert answer.stdout == "so\n"
 
 
-def test_run_directory_left_by_a_cut_is_replaced(run_salt, tmp_path: Path):
+def test_run_directory_of_a_killed_run_is_replaced(run_salt, tmp_path: Path):
     left = tmp_path / "work.run" / "the-id" / "old"
     left.mkdir(parents=True)
     body = 'ls "$(dirname "$out")"; printf \'{"local": {"return": {}, "retcode": 0}}\' > $out'

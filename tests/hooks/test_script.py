@@ -19,7 +19,7 @@ def script(hook_of, tmp_path: Path):
     )
 
 
-def test_streams_status_and_outputs(script):
+def test_streams_status_and_outputs_are_answered(script):
     answer = script(
         "#!/bin/sh\necho hello\necho trouble >&2\nprintf done >$heat_outputs_path.result\nexit 3\n",
         outputs=["result", "absent"],
@@ -52,7 +52,7 @@ def test_inputs_of_every_json_type_are_in_the_environment(script, value, expecte
     assert answer.log == ""
 
 
-def test_an_input_without_a_value_is_empty(script):
+def test_input_without_a_value_is_empty(script):
     answer = script('printf "[%s]" "$foo"', inputs=[{"name": "foo", "type": "String"}])
     assert answer.stdout == "[]"
 
@@ -65,7 +65,7 @@ def test_nul_in_an_input_is_a_sentence_that_names_it(script):
 
 
 @pytest.mark.defect("K2")
-def test_no_shebang_is_run_by_the_shell(script):
+def test_script_without_shebang_is_run_by_the_shell(script):
     assert script("echo $((40 + 2))").stdout == "42\n"
 
 
@@ -84,7 +84,7 @@ CR_LF = "its lines end with CR LF, where LF alone is expected.\n"
 @pytest.mark.parametrize(
     ("config", "status", "words"),
     [
-        # The kernel takes the carriage return for a part of the name, or of the argument.
+        # The kernel takes the carriage return as part of the name, or of the argument.
         (
             "#!/bin/bash\r\nset -e\r\necho hi\r\n",
             127,
@@ -96,7 +96,7 @@ CR_LF = "its lines end with CR LF, where LF alone is expected.\n"
     ],
     ids=["interpreter", "env", "argument", "no-shebang"],
 )
-def test_script_with_windows_line_ends_says_so(script, config, status, words):
+def test_windows_line_ends_are_explained(script, config, status, words):
     answer = script(config)
     assert answer.status == status
     assert answer.stderr.endswith(words + CR_LF)
@@ -106,7 +106,7 @@ def test_script_with_windows_line_ends_says_so(script, config, status, words):
 @pytest.mark.parametrize(
     "config", ["#!/bin/sh\nprintf 'GET /\r\n'; exit 3\n", "exit 0 #\r\n"], ids=["text", "success"]
 )
-def test_line_ends_are_not_blamed_for_anything_else(script, config):
+def test_line_ends_are_not_blamed_for_other_failures(script, config):
     """Neither for a script that has CR LF in its text, nor for one that succeeded all the same."""
     answer = script(config)
     assert "CR LF" not in answer.stderr
@@ -125,7 +125,7 @@ def test_empty_config_does_nothing_and_succeeds(script, config):
 
 
 @pytest.mark.defect("K3")
-def test_any_bytes_in_streams_and_outputs(script):
+def test_any_bytes_in_streams_and_outputs_are_answered(script):
     answer = script(
         "printf '\\377\\000x'; printf '\\376' >&2; printf '\\377\\000y' >$heat_outputs_path.result",
         outputs=["result"],
@@ -135,12 +135,12 @@ def test_any_bytes_in_streams_and_outputs(script):
     assert answer.outputs == {"result": "\ufffd\0y"}
 
 
-def test_two_megabytes_of_output(script):
+def test_two_megabytes_of_output_are_answered(script):
     answer = script("head -c 2000000 /dev/zero | tr '\\0' a")
     assert answer.stdout == "a" * 2_000_000
 
 
-def test_far_too_much_output_loses_its_middle_with_a_mark(script):
+def test_excessive_output_loses_its_middle_with_a_mark(script):
     answer = script("echo first; head -c 9000000 /dev/zero | tr '\\0' a; echo last")
     assert len(answer.stdout) < 5_000_000
     assert answer.stdout.startswith("first\n")
@@ -148,9 +148,9 @@ def test_far_too_much_output_loses_its_middle_with_a_mark(script):
     assert "bytes are left out here" in answer.stdout
 
 
-def test_background_child_does_not_hold_the_hook_up(script):
+def test_background_child_does_not_delay_the_hook(script):
     answer = script("sleep 300 &\necho $!")
-    # It is still there.
+    # The child is still alive.
     os.kill(int(answer.stdout), signal.SIGKILL)
 
 
@@ -163,7 +163,7 @@ def test_files_are_private_and_the_directory_is_the_working_one(script, tmp_path
 
 
 @pytest.mark.defect("H9")
-def test_a_shorter_script_leaves_nothing_of_a_longer_one(script):
+def test_shorter_script_replaces_a_longer_one(script):
     script("#!/bin/sh\n" + "echo one\n" * 9, id="same")
     assert script("#!/bin/sh\necho three\n", id="same").stdout == "three\n"
 
@@ -178,7 +178,7 @@ def test_output_names_cannot_leave_the_directory(script, tmp_path: Path):
     assert b"planted" not in answer.raw
 
 
-def test_an_output_that_is_a_link_is_followed(script):
+def test_output_that_is_a_link_is_followed(script):
     """As in heat-agents, which open it; the script is root, as the hook is."""
     answer = script('echo hi >f; ln -s "$PWD/f" "$heat_outputs_path.result"', outputs=["result"])
     assert (answer.status, answer.outputs) == (0, {"result": "hi\n"})
@@ -221,13 +221,13 @@ def test_parallel_runs_do_not_meet(run_hook, make_deployment, tmp_path: Path):
     [b"", b"null", b"[]", b"{", b'{"id": "../x"}', b'{"id": 5}', b"\xff", b"[" * 100_000],
     ids=lambda d: repr(d[:12]),
 )
-def test_what_is_no_deployment_is_answered_as_failed(run_hook, document):
+def test_malformed_deployment_is_answered_as_failed(run_hook, document):
     answer = run_hook("script.py", document)
     assert answer.status == 1
     assert answer.stderr.endswith(".\n")
 
 
-def test_null_options_and_inputs(run_hook, tmp_path: Path):
+def test_null_options_and_inputs_are_tolerated(run_hook, tmp_path: Path):
     env = {"HEAT_SCRIPT_WORKING": str(tmp_path / "w"), "HEAT_SCRIPT_OUTPUTS": str(tmp_path / "o")}
     document = {"id": "x", "config": "echo fine", "options": None, "inputs": None, "outputs": None}
     assert run_hook("script.py", json.dumps(document).encode(), env=env).stdout == "fine\n"
@@ -248,7 +248,9 @@ def test_input_too_large_for_an_environment_is_a_sentence(script):
 
 
 @pytest.mark.parametrize("version", ["3.9.18", "3.10.13", "3.11.7", "3.12.1", "3.13.0"])
-def test_every_python_the_distributions_have(run_hook, make_deployment, tmp_path: Path, version):
+def test_library_works_in_every_python_of_the_distributions(
+    run_hook, make_deployment, tmp_path: Path, version
+):
     python = (
         Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
         / f"versions/{version}/bin/python"

@@ -27,11 +27,11 @@ CONFIGS = {"docker_cmd": {"a": {"image": "i", "environment": ["pw=planted", "k=p
 def test_inputs_are_gone_when_the_runner_stops_a_hook(
     name, make_deployment, hooks_dir: Path, tmp_path: Path
 ):
-    """It sends SIGTERM to the hook's process group."""
+    """The runner sends SIGTERM to the hook's process group."""
     prefix, command, options = TOOLS[name]
     ready, program = tmp_path / "ready", tmp_path / "tool"
     os.mkfifo(ready)
-    # Asked for what is there or for a setting, it has nothing; told to work, it never ends.
+    # Queries for versions and settings get no answer; an actual run never ends.
     program.write_text(
         f"#!/bin/sh\ncase $1 in ps | config) exit ;; esac\necho up > {ready}\nexec sleep 600\n"
     )

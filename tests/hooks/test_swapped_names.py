@@ -1,4 +1,4 @@
-"""Programs of root's that write into an application's directory, which swaps names under them.
+"""Programs of root's that write into an application's directory, which swaps names meanwhile.
 
 The swap is made by an audit hook (PEP 578) in the program itself, just before one of its calls, so
 that each race is won each time.
@@ -59,7 +59,7 @@ runpy.run_path(program, run_name="__main__")
 
 
 class Application:
-    """A directory of the application's, and what the rest of the system has."""
+    """A directory of the application's, and the files of the rest of the system."""
 
     def __init__(self, root: Path) -> None:
         self.home = root / "home"
@@ -76,7 +76,7 @@ class Application:
         self.secret.chmod(0o600)
 
     def seen(self) -> dict[str, tuple[int, int, str]]:
-        """Modes, owners and contents outside of the application's directory."""
+        """Return modes, owners and contents outside of the application's directory."""
         return {
             str(path): (
                 path.lstat().st_mode,
@@ -122,7 +122,7 @@ def run(hooks_dir: Path, tmp_path: Path, make_deployment):
 
 
 def archive(path: Path) -> str:
-    """A tar archive with a directory and a file in it; its address."""
+    """Return the address of a tar archive with a directory and a file in it."""
     with tarfile.open(path, "w") as tar:
         directory = tarfile.TarInfo("made")
         directory.type, directory.mode = tarfile.DIRTYPE, 0o755
@@ -133,7 +133,7 @@ def archive(path: Path) -> str:
     return path.as_uri()
 
 
-def test_mode_and_owner_go_to_no_other_file(application, run):
+def test_mode_and_owner_of_other_files_stay(application, run):
     """The existing file is the application's, and becomes a link after it was replaced."""
     before = application.seen()
     config = {str(application.file): "new"}
@@ -152,7 +152,7 @@ def test_file_is_written_into_no_other_directory(application, run, program):
     assert (application.home / "conf.moved" / "file").read_text().strip('"') == "new"
 
 
-def test_mode_of_a_new_directory_goes_to_no_other_file(application, run):
+def test_mode_of_a_new_directory_is_set_on_no_other_file(application, run):
     before = application.seen()
     made = application.conf / "made"
     config = {str(made / "file"): "new"}
@@ -161,7 +161,7 @@ def test_mode_of_a_new_directory_goes_to_no_other_file(application, run):
 
 
 @pytest.mark.parametrize(("at", "target"), [("os.chmod", "secret"), ("create", "")])
-def test_archive_goes_nowhere_else(application, run, tmp_path, at, target):
+def test_archive_is_unpacked_into_no_other_directory(application, run, tmp_path, at, target):
     before = application.seen()
     config = {"sources": {str(application.conf): archive(tmp_path / "a.tar")}}
     run(
@@ -175,7 +175,7 @@ def test_archive_goes_nowhere_else(application, run, tmp_path, at, target):
 
 
 @pytest.mark.parametrize("what", ["file", "conf"])
-def test_link_of_the_application_to_what_is_roots_is_refused(application, hook_of, what):
+def test_link_of_the_application_to_a_file_of_root_is_refused(application, hook_of, what):
     """heat-agents follows it, and replaces the content of any file."""
     before = application.seen()
     name = getattr(application, what)
@@ -192,7 +192,7 @@ def test_link_of_the_application_to_what_is_roots_is_refused(application, hook_o
 
 @pytest.mark.parametrize("kind", ["absolute", "relative"])
 @pytest.mark.parametrize("what", ["file", "conf"])
-def test_link_of_the_application_to_its_own_is_followed(application, hook_of, what, kind):
+def test_link_of_the_application_to_its_own_file_is_followed(application, hook_of, what, kind):
     """As with heat-agents: ``current -> releases/7``, and files that releases share."""
     name, moved = getattr(application, what), application.home / "moved"
     name.rename(moved)
@@ -206,7 +206,7 @@ def test_link_of_the_application_to_its_own_is_followed(application, hook_of, wh
 
 
 def test_directory_that_became_a_link_is_refused(application, run):
-    """What has a name before it is opened is judged as it is found then."""
+    """A name that exists before it is opened is judged by its state at the opening."""
     before = application.seen()
     made = application.conf / "made"
     made.mkdir()

@@ -19,7 +19,7 @@ from hotplate.image import mirrors
 
 @pytest.fixture(scope="session")
 def podman_storage() -> Iterator[Podman]:
-    """A podman that was seen to run a container, else a skip with what it said instead."""
+    """A podman that has run a container, else a skip with its error."""
     with own_podman() as made:
         yield made
 
@@ -114,7 +114,7 @@ def _download_from_trixie(package: str, directory: Path) -> None:
 
 @pytest.fixture
 def base_system(tmp_path: Path) -> Path:
-    """A folder with the host's programs, but for those of containers."""
+    """A folder with the host's programs, except those of containers."""
     base = tmp_path / "base"
     base.mkdir()
     for folder in ("/usr/sbin", "/usr/bin", "/sbin", "/bin"):
@@ -128,9 +128,10 @@ def base_system(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def clean_up_of(hooks_dir: Path, tmp_path: Path):
-    """Make a function that runs a hook's step of os-refresh-config, and returns what it logged.
+    """Make a function that runs a hook's step of os-refresh-config, and returns its log.
 
-    It is given the deployments of the list and those from Heat, None where Heat was not asked.
+    Its arguments are the deployments of the list and those from Heat, None where Heat was not
+    asked.
     """
 
     def make(group: str, environment: dict[str, str]):

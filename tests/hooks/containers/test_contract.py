@@ -1,4 +1,4 @@
-"""The hooks for containers, with real ones, are held to the contract by ``hotplate hook check``."""
+"""``hotplate hook check`` on the hooks for containers, with real ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STOPS = "trap exit TERM; "
 
 
 def shell(text, **more):
-    """An entry of docker-cmd whose container runs a line."""
+    """Return an entry of docker-cmd whose container runs a line."""
     return {"a": {"image": "@image@", "detach": False, "command": ["sh", "-c", text], **more}}
 
 
@@ -48,7 +48,7 @@ DOCKER_COMPOSE = {
 
 @pytest.fixture
 def check(tmp_path, hooks_dir, podman):
-    """Hold a hook to a contract, with the programs of a folder on PATH; return its lines."""
+    """Check a hook against a contract, with the programs of a folder on PATH; return its lines."""
 
     def run(name, contract, folder):
         text = yaml.safe_dump(contract).replace("@image@", podman.image)
@@ -73,7 +73,7 @@ def check(tmp_path, hooks_dir, podman):
 
 
 def wrapper(path: Path, program: str, environment: dict[str, str]) -> None:
-    """Write a program that calls another in an environment; the runner hands on only its own."""
+    """Write a program that calls another in an environment; the runner passes on only its own."""
     given = " ".join(f"{name}='{value}'" for name, value in environment.items() if name != "PATH")
     path.write_text(f'#!/bin/sh\nexec env {given} {program} "$@"\n')
     path.chmod(0o755)
@@ -91,7 +91,7 @@ def not_tried(lines):
     return {name for name, line in lines.items() if line["state"] == "not tried"}
 
 
-def test_docker_cmd(check, podman, base_system, tmp_path):
+def test_docker_cmd_keeps_the_contract(check, podman, base_system, tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
     wrapper(tools / "docker", podman.program, podman.environment)
@@ -100,7 +100,7 @@ def test_docker_cmd(check, podman, base_system, tmp_path):
     assert not_tried(lines) == set()
 
 
-def test_docker_compose(check, docker_environment, base_system, tmp_path):
+def test_docker_compose_keeps_the_contract(check, docker_environment, base_system, tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("docker", "docker-compose"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# Ends at once when it is told to; "sleep" as a container's first process would not.
+# Ends at once on SIGTERM; "sleep" as a container's first process would not.
 WAIT = ["sh", "-c", "trap exit TERM; sleep 300 & wait"]
 STACK = {"deploy_stack_id": "stack/8f0c", "deploy_resource_name": "containers"}
 
@@ -36,7 +36,7 @@ def real(request, docker_cmd, podman):
 
 @dataclass(frozen=True)
 class Engine:
-    """A stand-in that has no containers and writes down how it was called."""
+    """A stub engine without containers that records its calls."""
 
     env: dict[str, str]
     log: Path
@@ -60,13 +60,13 @@ def clean_up(clean_up_of, podman):
     return clean_up_of("docker-cmd", {**podman.environment, "HEAT_DOCKER_CMD": podman.program})
 
 
-def test_an_empty_config_does_nothing(docker_cmd):
+def test_empty_config_does_nothing(docker_cmd):
     for config in ("", {}, None):
         answer = docker_cmd(config, env={"HEAT_DOCKER_CMD": "/no/such/program"})
         assert (answer.status, answer.stdout, answer.stderr) == (0, "", "")
 
 
-def test_no_engine_is_a_sentence(docker_cmd):
+def test_missing_engine_is_reported_in_a_sentence(docker_cmd):
     answer = docker_cmd({"a": {"image": "i"}}, env={"HEAT_DOCKER_CMD": "/no/such/program"})
     assert answer.status == 127
     assert "heat-config-docker-cmd" in answer.stderr
@@ -89,7 +89,7 @@ def test_no_engine_is_a_sentence(docker_cmd):
         ({"a": {"image": "i", "exit_codes": ["x"]}}, "exit_codes"),
     ],
 )
-def test_a_malformed_config_is_a_sentence_before_anything_runs(docker_cmd, config, part):
+def test_malformed_config_is_reported_before_a_container_runs(docker_cmd, config, part):
     answer = docker_cmd(config, env={"HEAT_DOCKER_CMD": "/bin/true"})
     assert answer.status == 1
     assert part in answer.stderr
@@ -129,7 +129,7 @@ def test_run_and_exec_in_order_with_labels(real, podman):
 
 
 @pytest.mark.tool("podman")
-def test_yaml_text_and_attached_output(real, podman):
+def test_yaml_text_is_run_with_attached_output(real, podman):
     answer = real(
         f"hello:\n  image: {podman.image}\n  detach: false\n"
         "  environment: {GREETING: 'grüß ☃', NUMBER: 7, NONE: null}\n"
@@ -140,7 +140,7 @@ def test_yaml_text_and_attached_output(real, podman):
 
 @pytest.mark.defect("K5", "K6")
 @pytest.mark.tool("podman")
-def test_a_failed_container_fails_though_another_printed(real, podman):
+def test_failed_container_fails_though_another_printed(real, podman):
     """heat-agents reports success, or the last status."""
     config = {
         "a": {"image": podman.image, "detach": False, "command": ["echo", "fine"]},
@@ -155,7 +155,7 @@ def test_a_failed_container_fails_though_another_printed(real, podman):
 
 
 @pytest.mark.tool("podman")
-def test_exit_codes_say_what_is_expected(real, podman):
+def test_exit_codes_option_names_the_expected_codes(real, podman):
     entry = {"image": podman.image, "detach": False, "exit_codes": [2]}
     assert real({"a": {**entry, "command": ["sh", "-c", "exit 2"]}}).status == 0
     answer = real({"a": {**entry, "command": ["true"]}})
@@ -164,14 +164,14 @@ def test_exit_codes_say_what_is_expected(real, podman):
 
 
 @pytest.mark.tool("podman")
-def test_an_unknown_image_fails_with_the_engines_words(real):
+def test_unknown_image_fails_with_the_engines_message(real):
     answer = real({"a": {"image": "localhost/there-is-no-such-image"}})
     assert answer.status == 125
     assert "there-is-no-such-image" in answer.stderr
 
 
 @pytest.mark.tool("podman")
-def test_an_unknown_key_is_named(real, podman):
+def test_unknown_key_is_named(real, podman):
     answer = real({"a": {"image": podman.image, "command": ["true"], "helthcheck": 1}})
     assert answer.status == 0
     assert '"a": ignored unknown keys: helthcheck' in answer.stderr
@@ -198,7 +198,7 @@ def test_environment_of_every_kind_arrives_and_is_on_no_disk(real, podman, tmp_p
 
 
 def test_no_environment_is_on_the_command_line(docker_cmd, engine):
-    """Everybody can read /proc/PID/cmdline, and the engine's client lives as long as the pull."""
+    """Every user can read /proc/PID/cmdline, and the engine's client lives as long as the pull."""
     config = {"a": {"image": "i", "environment": {**SECRETS, "x y": "planted"}}}
     assert docker_cmd(config, env=engine.env).status == 0
     (call,) = [call for call in engine.calls() if call.startswith("run ")]
@@ -206,7 +206,7 @@ def test_no_environment_is_on_the_command_line(docker_cmd, engine):
     assert " --env=KEY " in call
 
 
-def test_an_environment_without_a_name_is_a_sentence(docker_cmd, engine):
+def test_environment_without_a_name_is_reported_in_a_sentence(docker_cmd, engine):
     answer = docker_cmd({"a": {"image": "i", "environment": ["=planted"]}}, env=engine.env)
     assert answer.status == 1
     assert "without a name" in answer.stderr
@@ -214,7 +214,7 @@ def test_an_environment_without_a_name_is_a_sentence(docker_cmd, engine):
 
 
 @pytest.mark.tool("podman")
-def test_two_megabytes_and_any_bytes(real, podman):
+def test_two_megabytes_and_any_bytes_are_passed(real, podman):
     config = {
         "a": {
             "image": podman.image,
@@ -234,7 +234,7 @@ def test_two_megabytes_and_any_bytes(real, podman):
     assert answer.stdout.endswith("\0�\n")
 
 
-def test_nul_in_a_command_is_a_sentence(docker_cmd, engine):
+def test_nul_in_a_command_is_reported_in_a_sentence(docker_cmd, engine):
     answer = docker_cmd({"a": {"image": "i", "command": ["a\0b"]}}, env=engine.env)
     assert answer.status == 1
     assert "NUL" in answer.stderr
@@ -248,7 +248,7 @@ def test_volumes_from_is_the_option_that_engines_have(docker_cmd, engine):
 
 
 @pytest.mark.parametrize("key", ["run the migration", "-a", "_", "a/b"])
-def test_the_key_of_a_command_is_only_a_label(docker_cmd, engine, key):
+def test_key_of_a_command_is_only_a_label(docker_cmd, engine, key):
     """As in heat-agents."""
     config = {key: {"action": "exec", "command": ["web", "ls", "-l"]}}
     assert docker_cmd(config, env=engine.env).status == 0
@@ -284,7 +284,7 @@ def test_update_replaces_and_delete_removes(real, podman):
 
 
 @pytest.mark.tool("podman")
-def test_an_update_to_nothing_removes_what_runs(real, podman):
+def test_update_to_an_empty_config_removes_the_containers(real, podman):
     """As in heat-agents, whose step finds the old config no longer in the list."""
     real({"a": {"image": podman.image, "command": WAIT}}, inputs=STACK)
     assert real({}, inputs=STACK, action="UPDATE").status == 0
@@ -293,7 +293,7 @@ def test_an_update_to_nothing_removes_what_runs(real, podman):
 
 @pytest.mark.tool("podman")
 @pytest.mark.parametrize("action", ["SUSPEND", "RESUME", "CHECK"])
-def test_an_action_that_runs_containers_replaces_those_of_before(real, podman, action):
+def test_action_that_runs_containers_replaces_earlier_ones(real, podman, action):
     """As in heat-agents; a second copy would want the same ports."""
     config = {"a": {"image": podman.image, "command": WAIT}}
     for each in ("CREATE", action):
@@ -302,7 +302,7 @@ def test_an_action_that_runs_containers_replaces_those_of_before(real, podman, a
 
 
 @pytest.mark.tool("podman")
-def test_a_replaced_deployment_takes_nothing_from_the_new_one(
+def test_replaced_deployment_removes_no_container_of_the_new_one(
     real, podman, clean_up, make_deployment, tmp_path
 ):
     """Heat makes the new one, of the same name, before it deletes the old one."""
@@ -327,7 +327,7 @@ def test_a_replaced_deployment_takes_nothing_from_the_new_one(
 
 
 @pytest.mark.tool("podman")
-def test_what_a_replaced_deployment_left_is_removed(real, podman, clean_up, make_deployment):
+def test_containers_of_a_replaced_deployment_are_removed(real, podman, clean_up, make_deployment):
     """By default a deployment has no DELETE; its config only leaves the list."""
     entry = {"image": podman.image, "command": WAIT}
     old = {"id": "0ld00000-0000-4000-8000-000000000001", "inputs": STACK}
@@ -342,7 +342,7 @@ def test_what_a_replaced_deployment_left_is_removed(real, podman, clean_up, make
 
 
 @pytest.mark.tool("podman")
-def test_a_config_of_another_group_has_no_containers(real, podman, clean_up, make_deployment):
+def test_config_of_another_group_has_no_containers(real, podman, clean_up, make_deployment):
     """As in heat-agents, which counts configs of the group docker-cmd only."""
     real({"a": {"image": podman.image, "command": WAIT}}, inputs=STACK)
     component = {"configs": [{"actions": ["CREATE"], "config": {}, "tool": "docker-cmd"}]}
@@ -355,7 +355,7 @@ def test_a_config_of_another_group_has_no_containers(real, podman, clean_up, mak
 
 
 @pytest.mark.parametrize("action", ["CREATE", "DELETE"])
-def test_without_an_engine_there_is_nothing_to_remove(docker_cmd, action):
+def test_clean_up_without_an_engine_removes_nothing(docker_cmd, action):
     """A stack whose server has no engine can be deleted."""
     config = {"a": {"image": "i"}} if action == "DELETE" else {}
     answer = docker_cmd(config, action=action, env={"HEAT_DOCKER_CMD": "/no/such/program"})
@@ -363,7 +363,7 @@ def test_without_an_engine_there_is_nothing_to_remove(docker_cmd, action):
 
 
 @pytest.mark.tool("podman")
-def test_suspend_leaves_what_runs(real, podman):
+def test_suspend_keeps_the_containers(real, podman):
     real({"a": {"image": podman.image, "command": WAIT}}, inputs=STACK)
     answer = real(
         {"b": {"action": "exec", "command": "a echo suspending"}}, inputs=STACK, action="SUSPEND"
@@ -373,7 +373,7 @@ def test_suspend_leaves_what_runs(real, podman):
 
 
 @pytest.mark.tool("podman")
-def test_a_second_run_of_the_same_config_starts_over(real, podman):
+def test_second_run_of_the_same_config_starts_over(real, podman):
     config = {"a": {"image": podman.image, "command": WAIT}}
     for _ in range(2):
         assert real(config, inputs=STACK, id="c0ffee00-0000-4000-8000-000000000002").status == 0
@@ -381,7 +381,7 @@ def test_a_second_run_of_the_same_config_starts_over(real, podman):
 
 
 @pytest.mark.tool("podman")
-def test_a_name_that_is_taken_gets_a_suffix_and_later_its_own_name(real, podman, clean_up):
+def test_taken_name_gets_a_suffix_and_later_its_own_name(real, podman, clean_up):
     podman.run("run", "-d", "--name", "a", podman.image, *WAIT)
     id = "c0ffee00-0000-4000-8000-000000000003"
     assert real({"a": {"image": podman.image, "command": WAIT}}, id=id).status == 0
@@ -406,8 +406,8 @@ def test_a_name_that_is_taken_gets_a_suffix_and_later_its_own_name(real, podman,
 
 @pytest.mark.defect("H17")
 @pytest.mark.tool("podman")
-def test_only_what_heat_itself_left_out_is_removed(real, podman, clean_up, make_deployment):
-    """With heat-agents, an outage of Heat empties the list, and the containers go."""
+def test_only_deployments_missing_from_heat_are_removed(real, podman, clean_up, make_deployment):
+    """With heat-agents, an outage of Heat empties the list, and the containers are removed."""
     config = {"a": {"image": podman.image, "command": WAIT}}
     listed = [make_deployment(config, group="docker-cmd", inputs=STACK)]
     real(config, inputs=STACK)
@@ -424,9 +424,7 @@ def test_only_what_heat_itself_left_out_is_removed(real, podman, clean_up, make_
 
 
 @pytest.mark.tool("podman")
-def test_an_update_that_has_not_run_yet_keeps_the_old_containers(
-    real, podman, clean_up, make_deployment
-):
+def test_pending_update_keeps_the_old_containers(real, podman, clean_up, make_deployment):
     config = {"a": {"image": podman.image, "command": WAIT}}
     real(config, inputs=STACK)
     listed = [make_deployment(config, group="docker-cmd", inputs=STACK, action="UPDATE")]

@@ -41,7 +41,7 @@ def docker_compose(run_hook, make_deployment, hook_environment):
 
 @pytest.fixture(params=["docker compose", "docker-compose", "podman-compose"])
 def compose(request, podman, hook_environment, base_system, tmp_path: Path):
-    """Each compose program in turn, as the hook finds it by itself."""
+    """Each compose program in turn, as the hook finds it on its own."""
     tools = tmp_path / "tools"
     tools.mkdir()
     if request.param == "podman-compose":
@@ -63,7 +63,7 @@ def compose(request, podman, hook_environment, base_system, tmp_path: Path):
             if program is None:
                 pytest.skip("docker-compose is not installed")
             (tools / "docker-compose").symlink_to(program)
-    # What was put aside here and the base system: no other compose program of the host.
+    # PATH has this folder and the base system: no other compose program of the host.
     hook_environment["PATH"] = f"{tools}:{base_system}"
     return request.param
 
@@ -76,7 +76,7 @@ def clean_up(clean_up_of, hook_environment):
 
 @pytest.fixture
 def recorder(tmp_path: Path):
-    """A stand-in for compose that writes down how it was called; it checks the words only."""
+    """A stub of compose that records its calls; it checks the words only."""
     program = tmp_path / "recorder"
     log = tmp_path / "calls"
     program.write_text(f'#!/bin/sh\necho "$PWD $@" >>{log}\n')
@@ -93,7 +93,7 @@ def service(podman, **more):
 
 
 @pytest.mark.defect("K7")
-def test_nothing_to_do_needs_no_compose(docker_compose):
+def test_empty_config_and_delete_need_no_compose(docker_compose):
     """An empty config and DELETE crash heat-agents' hook."""
     env = {"HEAT_DOCKER_COMPOSE_CMD": "/no/such/program"}
     for config, action in (("", "CREATE"), ({}, "UPDATE"), (None, "CREATE"), ({"a": {}}, "DELETE")):
@@ -101,14 +101,14 @@ def test_nothing_to_do_needs_no_compose(docker_compose):
         assert (answer.status, answer.stdout, answer.stderr) == (0, "", "")
 
 
-def test_no_compose_is_a_sentence(docker_compose, tmp_path):
+def test_missing_compose_is_reported_in_a_sentence(docker_compose, tmp_path):
     answer = docker_compose({"services": {}}, env={"PATH": str(tmp_path)})
     assert answer.status == 127
     assert "heat-config-docker-compose" in answer.stderr
 
 
-def test_a_podman_compose_that_hides_failures_is_refused(docker_compose, tmp_path):
-    """What 1.0.3, bookworm's, prints; it exits with 0 whatever podman did."""
+def test_podman_compose_that_hides_failures_is_refused(docker_compose, tmp_path):
+    """The output of bookworm's 1.0.3; it exits with 0 whatever podman did."""
     program = tmp_path / "podman-compose"
     program.write_text("#!/bin/sh\necho 'podman-composer version  1.0.3'\n")
     program.chmod(0o755)
@@ -117,7 +117,7 @@ def test_a_podman_compose_that_hides_failures_is_refused(docker_compose, tmp_pat
     assert "too old" in answer.stderr
 
 
-def test_a_chosen_command_that_is_missing_fails(docker_compose):
+def test_chosen_command_that_is_missing_fails(docker_compose):
     answer = docker_compose({"services": {}}, env={"HEAT_DOCKER_COMPOSE_CMD": "/no/such/program"})
     assert answer.status == 127
 
@@ -137,7 +137,7 @@ def test_a_chosen_command_that_is_missing_fails(docker_compose):
         ),
     ],
 )
-def test_malformed_is_a_sentence(docker_compose, recorder, config, inputs, part):
+def test_malformed_config_is_reported_in_a_sentence(docker_compose, recorder, config, inputs, part):
     program, calls = recorder
     answer = docker_compose(
         config, inputs={**STACK, **inputs}, env={"HEAT_DOCKER_COMPOSE_CMD": program}
@@ -148,7 +148,7 @@ def test_malformed_is_a_sentence(docker_compose, recorder, config, inputs, part)
     assert calls() == []
 
 
-def test_how_compose_is_called(docker_compose, recorder, tmp_path):
+def test_compose_is_called_with_project_and_file(docker_compose, recorder, tmp_path):
     program, calls = recorder
     answer = docker_compose({"services": {}}, env={"HEAT_DOCKER_COMPOSE_CMD": f"{program} words"})
     assert answer.status == 0
@@ -162,7 +162,7 @@ def test_how_compose_is_called(docker_compose, recorder, tmp_path):
 
 
 @pytest.mark.parametrize("given", [None, "7"])
-def test_a_busy_engine_may_take_longer_than_a_minute(docker_compose, tmp_path, given):
+def test_busy_engine_may_take_longer_than_a_minute(docker_compose, tmp_path, given):
     """docker-compose 1.29 gives up after 60 s, as an emulated guest on a busy host has shown."""
     program = tmp_path / "compose"
     program.write_text('#!/bin/sh\necho "$COMPOSE_HTTP_TIMEOUT"\n')
@@ -174,7 +174,7 @@ def test_a_busy_engine_may_take_longer_than_a_minute(docker_compose, tmp_path, g
     assert answer.stdout == f"{given or 3600}\n"
 
 
-def test_a_hostile_name_stays_in_the_directory(docker_compose, recorder, tmp_path):
+def test_hostile_name_stays_in_the_directory(docker_compose, recorder, tmp_path):
     program, _calls = recorder
     for name in ("../../escape", "/etc", "..", "", "a\nb", "ü/☃"):
         docker_compose({"services": {}}, name=name, env={"HEAT_DOCKER_COMPOSE_CMD": program})
@@ -183,7 +183,7 @@ def test_a_hostile_name_stays_in_the_directory(docker_compose, recorder, tmp_pat
 
 
 @pytest.mark.parametrize("form", ["list", "json", "python"])
-def test_env_files_in_every_form(docker_compose, recorder, tmp_path, form):
+def test_env_files_are_accepted_in_every_form(docker_compose, recorder, tmp_path, form):
     program, _calls = recorder
     files = [
         {"file_name": "./a.env", "content": "SECRET=planted-password\n"},
@@ -205,7 +205,7 @@ def test_env_files_in_every_form(docker_compose, recorder, tmp_path, form):
     assert not (directory / "not-wanted.env").exists()
 
 
-def test_an_env_file_elsewhere_is_for_its_readers_and_gone_with_the_project(
+def test_env_file_outside_is_readable_and_removed_with_the_project(
     docker_compose, recorder, tmp_path
 ):
     """heat-agents writes it as well; its directories are then root's alone, and it stays."""
@@ -232,7 +232,7 @@ def test_an_env_file_elsewhere_is_for_its_readers_and_gone_with_the_project(
 
 
 @pytest.mark.defect("K7")
-def test_text_in_todays_layout_goes_in_as_it_came(docker_compose, recorder, tmp_path):
+def test_text_in_the_current_layout_is_passed_unchanged(docker_compose, recorder, tmp_path):
     program, _calls = recorder
     text = 'version: "3"\nservices:\n  web:\n    image: i\n    ports: [22:22]\n'
     docker_compose(text, env={"HEAT_DOCKER_COMPOSE_CMD": program})
@@ -240,7 +240,7 @@ def test_text_in_todays_layout_goes_in_as_it_came(docker_compose, recorder, tmp_
 
 
 @pytest.mark.defect("K7")
-def test_the_old_layout_is_brought_up_to_date(docker_compose, recorder, tmp_path):
+def test_old_layout_is_converted(docker_compose, recorder, tmp_path):
     program, _calls = recorder
     docker_compose(
         {
@@ -293,9 +293,7 @@ PARTNERS = {
 
 @pytest.mark.tool("docker")
 @pytest.mark.parametrize("program", ["docker compose", "docker-compose"])
-def test_compose_takes_what_the_old_layout_becomes(
-    docker_compose, recorder, request, tmp_path, program
-):
+def test_compose_accepts_the_converted_layout(docker_compose, recorder, request, tmp_path, program):
     """Neither takes "volume_driver", nor "container:" for a service that has another name."""
     if program == "docker compose":
         command = str(request.getfixturevalue("compose_plugin"))
@@ -321,9 +319,7 @@ def test_two_deployments_of_one_name_do_not_share_a_project(docker_compose, reco
     assert projects[0] == projects[2] != projects[1]
 
 
-def test_an_update_under_another_name_takes_the_old_project_down(
-    docker_compose, recorder, tmp_path
-):
+def test_update_under_another_name_takes_the_old_project_down(docker_compose, recorder, tmp_path):
     program, calls = recorder
     env = {"HEAT_DOCKER_COMPOSE_CMD": program}
     docker_compose({"services": {}}, name="config-x7", env=env)
@@ -336,7 +332,7 @@ def listed_as(tmp_path, *deployments):
     (tmp_path / "heat-config").write_text(json.dumps(deployments))
 
 
-def test_a_replaced_deployment_leaves_the_new_ones_project(
+def test_replaced_deployment_keeps_the_new_ones_project(
     docker_compose, recorder, make_deployment, tmp_path
 ):
     """Heat makes the new one, of the same name, before it deletes the old one."""
@@ -357,7 +353,7 @@ def test_a_replaced_deployment_leaves_the_new_ones_project(
     assert "down" in calls()[-1]
 
 
-def test_what_a_replaced_deployment_left_is_taken_down(
+def test_project_of_a_replaced_deployment_is_taken_down(
     docker_compose, recorder, clean_up, make_deployment, hook_environment, tmp_path
 ):
     """A deployment without a name of its own gets a new one with its place in Heat."""
@@ -377,7 +373,7 @@ def test_what_a_replaced_deployment_left_is_taken_down(
 
 @pytest.fixture
 def of_heat_agents(podman, compose, hook_environment, tmp_path):
-    """A project as heat-agents leaves it; compose 1.4 left the - out of the name."""
+    """A project as heat-agents leaves it; compose 1.4 dropped the - from the name."""
     project = "my-app" if compose == "docker-compose" else "myapp"
     if compose == "podman-compose":
         pytest.skip("heat-agents had no podman-compose")
@@ -396,8 +392,8 @@ def of_heat_agents(podman, compose, hook_environment, tmp_path):
 
 @pytest.mark.tool("podman")
 @pytest.mark.tool("docker")
-def test_a_project_of_heat_agents_is_taken_over(docker_compose, podman, of_heat_agents):
-    """By the name of the deployment, as heat-agents had it; today's compose refuses its file."""
+def test_project_of_heat_agents_is_taken_over(docker_compose, podman, of_heat_agents):
+    """Found by the deployment's name, as in heat-agents; today's compose refuses its file."""
     (before,) = podman.names()
     config = {"web": {"image": podman.image, "net": "host", "command": WAIT}}
     answer = docker_compose("", name="my-application", action="DELETE")
@@ -410,8 +406,8 @@ def test_a_project_of_heat_agents_is_taken_over(docker_compose, podman, of_heat_
     assert podman.names() == []
 
 
-def test_a_project_of_heat_agents_takes_no_other_down(docker_compose, recorder, tmp_path):
-    """Of "my-app" and "myapp" either may have been called myapp."""
+def test_project_of_heat_agents_takes_no_other_down(docker_compose, recorder, tmp_path):
+    """Either of "my-app" and "myapp" may have been called myapp."""
     program, calls = recorder
     for name in ("my-app", "myapp"):
         (tmp_path / "work" / name).mkdir(parents=True)
@@ -425,7 +421,7 @@ def test_a_project_of_heat_agents_takes_no_other_down(docker_compose, recorder, 
 
 @pytest.mark.tool("podman")
 @pytest.mark.tool("docker")
-def test_a_project_of_heat_agents_goes_with_its_deployment(
+def test_project_of_heat_agents_is_removed_with_its_deployment(
     clean_up, podman, of_heat_agents, make_deployment
 ):
     listed = [make_deployment({}, group="docker-compose", name="my-app")]
@@ -440,7 +436,7 @@ def test_a_project_of_heat_agents_goes_with_its_deployment(
 @pytest.mark.defect("K7")
 @pytest.mark.tool("podman")
 @pytest.mark.tool("docker")
-def test_up_update_and_delete(docker_compose, podman, compose, tmp_path):
+def test_project_is_brought_up_updated_and_deleted(docker_compose, podman, compose, tmp_path):
     config = {"services": {"web": service(podman), "db": service(podman)}}
     answer = docker_compose(config)
     assert answer.status == 0, answer.stderr
@@ -458,7 +454,7 @@ def test_up_update_and_delete(docker_compose, podman, compose, tmp_path):
 
 @pytest.mark.tool("podman")
 @pytest.mark.tool("docker")
-def test_the_old_layout_with_env_files_runs(docker_compose, podman, compose):
+def test_old_layout_with_env_files_runs(docker_compose, podman, compose):
     config = {
         "web": {
             "image": podman.image,
@@ -477,7 +473,7 @@ def test_the_old_layout_with_env_files_runs(docker_compose, podman, compose):
 
 @pytest.mark.tool("podman")
 @pytest.mark.tool("docker")
-def test_an_unknown_image_fails(docker_compose, podman, compose):
+def test_unknown_image_fails(docker_compose, podman, compose):
     config = {"services": {"web": service(podman, image="localhost/no-such-image")}}
     answer = docker_compose(config)
     assert answer.status != 0
@@ -487,7 +483,7 @@ def test_an_unknown_image_fails(docker_compose, podman, compose):
 @pytest.mark.defect("H17")
 @pytest.mark.tool("podman")
 @pytest.mark.tool("docker")
-def test_only_what_heat_itself_left_out_is_taken_down(
+def test_only_deployments_missing_from_heat_are_taken_down(
     docker_compose, podman, compose, clean_up, make_deployment
 ):
     listed = [make_deployment({}, group="docker-compose", inputs=STACK)]
