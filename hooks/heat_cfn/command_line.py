@@ -1,4 +1,4 @@
-"""What the ``cfn-*`` commands have in common: options, logs, exit statuses."""
+"""Shared by the ``cfn-*`` commands: options, logs, exit statuses."""
 
 import argparse
 import os
@@ -18,7 +18,7 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
 
 
 def add_source_options(options: argparse.ArgumentParser) -> None:
-    """Add the options that select a resource's metadata and say how to ask Heat for it."""
+    """Add the options that select a resource's metadata and the access to Heat."""
     options.add_argument("-s", "--stack", metavar="NAME", help="the stack's name")
     options.add_argument("-r", "--resource", metavar="NAME", help="the resource's logical name")
     options.add_argument("--access-key", metavar="KEY", help="EC2 access key")
@@ -42,7 +42,7 @@ def add_source_options(options: argparse.ArgumentParser) -> None:
 
 
 def find(arguments: Any) -> Any:
-    """Return the metadata that the options ask for; from Heat if there are keys, else from disk."""
+    """Return the metadata that the options select; from Heat if there are keys, else from disk."""
     keys: Optional[metadata.Credentials] = None
     if arguments.credential_file:
         keys = metadata.credentials_from(arguments.credential_file)
@@ -68,7 +68,7 @@ def note(program: str, message: str) -> None:
     try:
         descriptor = os.open(path, flags, 0o600)
     except OSError:
-        return  # a log that cannot be written stops nothing
+        return  # an unwritable log stops no command
     try:
         os.write(descriptor, line.encode("utf-8", "replace"))
     except OSError:
@@ -78,7 +78,7 @@ def note(program: str, message: str) -> None:
 
 
 def run(program: str, action: Callable[[], int]) -> int:
-    """Run a command's work; a failure becomes one sentence on stderr and exit status 1."""
+    """Run a command; a failure becomes one sentence on stderr and exit status 1."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:

@@ -85,10 +85,10 @@ def _environment(value: Any, where: str) -> Dict[str, str]:
 
 
 def _run(command: Command, cwd: Optional[str], env: Optional[Dict[str, str]]) -> int:
-    """Run one command on this program's own output, so that nothing is lost if it is killed."""
+    """Run one command on this program's own output, so that no output is lost if it is killed."""
     sys.stdout.flush()
     try:
-        # A template's command is a shell's text by CloudFormation's definition.
+        # By CloudFormation's definition a template's command is a shell's text.
         argv = ["/bin/sh", "-c", command] if isinstance(command, str) else command
         return subprocess.run(
             argv, stdin=subprocess.DEVNULL, cwd=cwd, env=env, check=False

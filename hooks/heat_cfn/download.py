@@ -1,4 +1,4 @@
-"""Fetch what "files" and "sources" name by URL."""
+"""Fetch the URLs of "files" and "sources"."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ def fetch(url: str) -> "IO[bytes]":
 
 def _fetch(url: str) -> "IO[bytes]":
     name = web.shown(url)
-    # Not /tmp, which is memory on many systems. Whoever asked for the file closes it.
+    # Not /tmp, which is memory on many systems. The caller closes the file.
     file = tempfile.TemporaryFile(dir=ROOM if os.path.isdir(ROOM) else None)  # noqa: SIM115
     try:
         with web.open_url(web.request(url), redirects=True) as response:

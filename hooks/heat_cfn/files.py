@@ -17,14 +17,14 @@ from heat_cfn import download
 from heat_cfn.problems import CfnError
 from heat_cfn.step import Changes, Step, as_map, as_name, as_text, kind, number_text
 
-SYMLINK = "120"  # a mode that begins so makes a symbolic link to what "content" names
+SYMLINK = "120"  # such a mode makes a symbolic link to "content"
 
 
 def steps(value: Any, where: str) -> List[Step]:
     """Return a step for each file.
 
     :param value: ``{path: {"content" or "source", "encoding", "owner", "group", "mode"}}``; content
-        that is not a text is written as JSON.
+        other than text is written as JSON.
     """
     result = []
     for path, properties in sorted(as_map(value, where).items()):
@@ -72,7 +72,7 @@ def _step(path: str, entry: Dict[str, Any], where: str) -> Step:
 def _mode(value: Any, where: str) -> Optional[str]:
     if value is None or value == "":
         return None
-    # A bare number cannot be understood: YAML reads 000644 as 420.
+    # A bare number is ambiguous: YAML reads 000644 as 420.
     if not isinstance(value, str) or not re.fullmatch(r"(1[02]0|0{0,3})?[0-7]{3,4}", value):
         raise CfnError('"%s" must be a string of octal digits, such as "000644"' % where)
     return value
@@ -138,7 +138,7 @@ def _write(path: str, data: bytes, mode: Optional[int], uid: int, gid: int) -> b
 
 
 def _status(directory: int, name: str) -> Optional[os.stat_result]:
-    """Return the status of *name* in an open directory, None when there is nothing."""
+    """Return the status of *name* in an open directory, None when it does not exist."""
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""cfn-hup: look once whether the metadata has changed, and run the hooks that wait for it.
+"""cfn-hup: check once whether the metadata has changed, and run the hooks for the change.
 
-As in heat-cfntools this is one look, not a daemon: run it from cron or from a systemd timer.
+As in heat-cfntools this is one check, not a daemon: run it from cron or from a systemd timer.
 """
 
 import json
@@ -81,7 +81,7 @@ def _resource(settings: Dict[str, str], resource: str, hooks: List[Hook], loud: 
     for hook in hooks:
         if restarted and _wants_restarts(hook):
             failed += _run(hook, old, new, loud)
-    if not failed:  # otherwise the next look must see the change again
+    if not failed:  # otherwise the next check must see the change again
         metadata.keep(new, resource)
     return failed
 
@@ -108,7 +108,7 @@ def _happened(trigger: str, path: str, old: Any, new: Any) -> bool:
 
 
 def _restart_services(document: Any) -> bool:
-    """Start what should run and does not; return whether there was anything."""
+    """Start the services that should run and do not; return whether there were any."""
     init = plan.initial(document)
     started = False
     for name in plan.configurations(init):

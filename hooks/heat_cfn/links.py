@@ -1,4 +1,4 @@
-"""cfn-create-aws-symlinks: let templates find the commands where Amazon's images have them."""
+"""cfn-create-aws-symlinks: make links to the commands at their paths in Amazon's images."""
 
 import argparse
 import glob

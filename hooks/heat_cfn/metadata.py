@@ -1,4 +1,4 @@
-"""Where the metadata of the resource comes from: Heat's cfn API, or a copy on the disk.
+"""The metadata of the resource, from Heat's cfn API or a copy on the disk.
 
 The request is that of boto for heat-cfntools: DescribeStackResource with ContentType=JSON,
 signed with signature version 2 (HMAC-SHA256 over verb, host with port, path and sorted query).
@@ -22,7 +22,7 @@ CACHE = "/var/cache/heat-cfntools"
 
 
 class Credentials(NamedTuple):
-    """An EC2 key pair of the stack user that Heat has made for the resource."""
+    """An EC2 key pair of the resource's stack user, made by Heat."""
 
     access_key: str
     secret_key: str
@@ -34,12 +34,12 @@ def state_path(name: str) -> str:
 
 
 def cache_path(name: str) -> str:
-    """Return the path of a file in which these commands keep what they have seen."""
+    """Return the path of a file in the cache of these commands."""
     return os.path.join(os.environ.get("HEAT_CFN_CACHE_DIR", CACHE), name)
 
 
 def last_path(resource: Optional[str]) -> str:
-    """Return where the metadata last seen of this resource is kept."""
+    """Return the path of the metadata last seen of this resource."""
     name = "last_metadata"
     if resource:
         name += "_" + re.sub(r"[^0-9A-Za-z_.-]", "_", resource)
@@ -94,10 +94,10 @@ def keep(metadata: Any, resource: Optional[str]) -> None:
 def describe(
     stack: str, resource: str, credentials: Credentials, url: Optional[str] = None
 ) -> Dict[str, Any]:
-    """Ask Heat for the metadata of a resource.
+    """Request the metadata of a resource from Heat.
 
-    :param url: the cfn API's address; by default what Heat's user data has left on the machine.
-    :raises CfnError: when Heat does not answer, refuses, or the answer is not what it should be.
+    :param url: the cfn API's address; by default the one that Heat's user data has left here.
+    :raises CfnError: when Heat does not answer, refuses, or the answer is malformed.
     """
     server = web.check(url or metadata_server(), "the metadata server's address")
     server = re.sub(r"(/v1)?/*$", "/v1/", server, count=1)
@@ -190,7 +190,7 @@ def metadata_server() -> str:
 
 
 def verify_certificates() -> bool:
-    """Return whether Heat's user data wants the API's certificate to be verified."""
+    """Return whether Heat's user data requires verification of the API's certificate."""
     text = _boto().get("https_validate_certificates", "1")
     return text.lower() not in ("0", "false", "no")
 

@@ -1,4 +1,4 @@
-"""cfn-signal: tell a wait condition whether the configuration succeeded."""
+"""cfn-signal: report to a wait condition whether the configuration succeeded."""
 
 import contextlib
 import json
@@ -71,7 +71,7 @@ def _signal(arguments: Any) -> int:
         "UniqueId": _text(arguments.id or unique_id()),
         "Data": _text(arguments.data),
     }
-    # The signature covers form parameters, so the body must not pass for a form.
+    # The signature covers form parameters, so the body must not be taken for a form.
     request = web.request(url, "PUT", json.dumps(body).encode())
 
     def send() -> None:
@@ -95,7 +95,7 @@ def _signal(arguments: Any) -> int:
 
 
 def _text(argument: str) -> str:
-    """Return a command-line argument as text, whatever bytes it was."""
+    """Return a command-line argument as text, even if its bytes are not UTF-8."""
     return os.fsencode(argument).decode("utf-8", "replace")
 
 
@@ -116,7 +116,7 @@ def unique_id() -> str:
         return socket.getfqdn()
     from heat_config import files
 
-    with contextlib.suppress(OSError):  # then it is asked for again
+    with contextlib.suppress(OSError):  # then it is requested again
         files.make_directory(os.path.dirname(path))
         files.write_whole(path, data)
     return uuid

@@ -12,7 +12,7 @@ from heat_cfn import download, run
 from heat_cfn.problems import CfnError
 from heat_cfn.step import Changes, Step, as_list, as_map, as_name, number_text
 
-Wanted = Dict[str, List[str]]  # package: versions that will do, none for the newest
+Wanted = Dict[str, List[str]]  # package: acceptable versions, none for the newest
 FIRST = ("dpkg", "rpm", "apt", "yum", "dnf")
 APT = (
     "apt-get",
@@ -30,8 +30,8 @@ NO_QUESTIONS = {"DEBIAN_FRONTEND": "noninteractive", "DEBCONF_NONINTERACTIVE_SEE
 def steps(value: Any, where: str) -> List[Step]:
     """Return a step for each package manager.
 
-    :param value: ``{manager: {package: [version, ...]}}``; several versions mean that any of them
-        will do. With ``rpm`` and ``dpkg`` the value is the address of the package file.
+    :param value: ``{manager: {package: [version, ...]}}``; of several versions any one is
+        acceptable. With ``rpm`` and ``dpkg`` the value is the address of the package file.
     """
     result = []
     managers = as_map(value, where)
@@ -84,7 +84,7 @@ def _step(manager: str, wanted: Wanted) -> Step:
 
 
 def _one_of(wanted: Wanted, installed: Callable[[str, str], bool]) -> Wanted:
-    """Return what is not yet installed in a version that will do."""
+    """Return the packages that are not yet installed in an acceptable version."""
     return {
         name: versions
         for name, versions in wanted.items()
@@ -98,7 +98,7 @@ def _install(
     argument: Callable[[str, str], str],
     install: Callable[[List[str]], None],
 ) -> None:
-    """Install what is missing, and check that it is there.
+    """Install the missing packages, and check that they are installed.
 
     Of several versions the first that the manager can install is taken.
     """
@@ -130,7 +130,7 @@ def _apt(wanted: Wanted) -> None:
         first = run.ask(command, NO_QUESTIONS)
         if first.returncode == 0:
             return
-        # An image's package lists are often absent, or too old for what the mirror still has.
+        # An image's package lists are often absent, or older than the packages on the mirror.
         run.do([*APT, "update"], NO_QUESTIONS)
         run.do(command, NO_QUESTIONS)
 
@@ -160,7 +160,7 @@ def _rpm_has(name: str, version: str) -> bool:
     if version:
         return run.ask(["rpm", "-q", "%s-%s" % (name, version)]).returncode == 0
     if name.startswith("@"):
-        return True  # a group of packages; the manager's own status must do
+        return True  # a group of packages: rely on the manager's own status
     return run.ask(["rpm", "-q", "--whatprovides", name]).returncode == 0
 
 
@@ -174,7 +174,7 @@ def _rpm_family(wanted: Wanted, command: List[str], separator: str) -> None:
 
 
 def _ignore(output: str) -> None:
-    """Drop what a successful manager printed."""
+    """Drop a successful manager's output."""
 
 
 def _yum(wanted: Wanted) -> None:
@@ -200,7 +200,7 @@ def _rubygems(wanted: Wanted) -> None:
         command = ["gem", "list", "--installed", "--exact", *options, name]
         return run.ask(command).returncode == 0
 
-    for name, versions in wanted.items():  # gems may stand beside each other: all are installed
+    for name, versions in wanted.items():  # several versions of a gem can be installed: install all
         for version in versions or [""]:
             if not version or not has(name, version):
                 options = ["--version", version] if version else []
@@ -210,8 +210,8 @@ def _rubygems(wanted: Wanted) -> None:
 
 
 def _python(wanted: Wanted) -> None:
-    # As root, Debian's pip writes below /usr/local, so that dpkg's own files stay as they are;
-    # its marker against that (PEP 668) is for people, and a template has said what it wants.
+    # As root, Debian's pip writes below /usr/local, so that dpkg's own files stay unchanged; its
+    # marker against that (PEP 668) is for interactive use, and a template asks explicitly.
     permission = {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_ROOT_USER_ACTION": "ignore"}
     pip = ["python3", "-m", "pip", "--disable-pip-version-check"]
     if run.ask([*pip, "--version"]).returncode != 0:

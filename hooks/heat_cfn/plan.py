@@ -1,4 +1,4 @@
-"""From AWS::CloudFormation::Init metadata to the list of steps, all checked before the first."""
+"""Convert AWS::CloudFormation::Init metadata to the list of steps, all checked before the first."""
 
 from typing import Any, Dict, List, Sequence
 
@@ -37,12 +37,12 @@ def initial(metadata: Any) -> Dict[str, Any]:
 
 
 def steps(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[Step]:
-    """Return everything to do, in order.
+    """Return all steps, in order.
 
     :param init: the Init part: configurations by name, and maybe ``configSets``.
     :param selected: names of config sets; none means ``default``, or the configuration ``config``
         where there are no config sets.
-    :raises CfnError: with one sentence, for the first thing that is malformed.
+    :raises CfnError: with one sentence, for the first malformed part.
     """
     result = []
     for name in configurations(init, selected):
@@ -55,7 +55,7 @@ def steps(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[Step]:
 
 
 def unknown_sections(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[str]:
-    """Return the names in the place of a section that are none, such as "config/packges"."""
+    """Return the names that stand for a section but are none, such as "config/packges"."""
     return [
         "%s/%s" % (name, section)
         for name in configurations(init, selected)

@@ -1,5 +1,5 @@
-"""The one exception for what a template's author or an administrator can correct."""
+"""The one exception for errors that a template's author or an administrator can correct."""
 
 
 class CfnError(Exception):
-    """A failure described in one sentence, which names the step and what was expected."""
+    """A failure described in one sentence, which names the step and the expected value."""

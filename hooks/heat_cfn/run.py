@@ -10,7 +10,7 @@ LAST_LINES = 5
 
 
 def available(program: str) -> bool:
-    """Return whether the program is on this machine."""
+    """Return whether the program is installed on this machine."""
     directories = os.get_exec_path()
     return any(os.access(os.path.join(path, program), os.X_OK) for path in directories)
 
@@ -20,7 +20,7 @@ def ask(
 ) -> "subprocess.CompletedProcess[str]":
     """Run a command whose status is an answer; its output is kept.
 
-    :raises CfnError: when the program is not there.
+    :raises CfnError: when the program is missing.
     """
     environment = dict(os.environ, LC_ALL="C.UTF-8", **(env or {}))
     try:
@@ -41,7 +41,7 @@ def ask(
 
 
 def do(argv: Sequence[str], env: Optional[Dict[str, str]] = None) -> str:
-    """Run a command that must succeed, and return what it printed.
+    """Run a command that must succeed, and return its output.
 
     :raises CfnError: with the status and the last lines of its output when it fails.
     """
@@ -52,7 +52,7 @@ def do(argv: Sequence[str], env: Optional[Dict[str, str]] = None) -> str:
 
 
 def ending(result: "subprocess.CompletedProcess[str]") -> str:
-    """Say how a command ended: its status and the last lines it wrote."""
+    """Describe a command's end: its status and the last lines of its output."""
     lines = (result.stderr.strip() or result.stdout.strip()).splitlines()
     text = "; ".join(line.strip() for line in lines[-LAST_LINES:] if line.strip())
     how = (

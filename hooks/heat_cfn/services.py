@@ -15,8 +15,8 @@ def steps(value: Any, where: str) -> List[Step]:
     """Return a step for each service.
 
     :param value: ``{"systemd" or "sysvinit": {name: {"enabled", "ensureRunning", "files",
-        "sources", "packages", "commands"}}}``; the last four name what restarts the service when
-        this run of cfn-init has changed it.
+        "sources", "packages", "commands"}}}``; the last four name the changes of this run of
+        cfn-init that restart the service.
     """
     result = []
     managers = as_map(value, where)
@@ -32,7 +32,7 @@ def steps(value: Any, where: str) -> List[Step]:
 
 
 class Service:
-    """One service of the metadata: its wanted state, and how to bring it about."""
+    """One service of the metadata: its wanted state, and how to reach it."""
 
     def __init__(self, manager: str, name: str, entry: Dict[str, Any], where: str) -> None:
         self.name = name
@@ -56,7 +56,7 @@ class Service:
                 control.enable(self.name, self.enabled)
             except CfnError:
                 # heat-cfntools 1.4.2 ignores the status of "disable", and templates for several
-                # distributions rely on it: a service that is not there is off.
+                # distributions rely on it: a service that does not exist is off.
                 if self.enabled or self.running or not control.is_absent(self.name):
                     raise
                 return
@@ -115,7 +115,7 @@ class Systemd:
         run.do(["systemctl", "stop", unit(name)])
 
     def _check(self, name: str) -> None:
-        # Not "is-active": a unit of Type=oneshot has done its work and is inactive again.
+        # Not "is-active": a unit of Type=oneshot that has done its work is inactive again.
         if run.ask(["systemctl", "is-failed", "--quiet", unit(name)]).returncode == 0:
             raise CfnError("it was started and failed at once; see: journalctl -u %s" % unit(name))
 
@@ -124,7 +124,7 @@ class SysV:
     """service(8), with update-rc.d of Debian or chkconfig of Red Hat."""
 
     def reload(self) -> None:
-        """There is nothing to reload."""
+        """Do nothing: SysV has no unit files to reload."""
 
     def enable(self, name: str, wanted: bool) -> None:
         if run.available("update-rc.d"):
@@ -150,7 +150,7 @@ class SysV:
 
 
 def control_for(manager: str) -> Any:
-    """Return what controls services here: systemctl wherever there is one."""
+    """Return the service manager of this machine: systemctl if there is one."""
     if manager == "systemd" or run.available("systemctl"):
         return Systemd()
     return SysV()

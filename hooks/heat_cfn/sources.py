@@ -52,7 +52,7 @@ def steps(value: Any, where: str) -> List[Step]:
                     raise CfnError(
                         '"%s" is damaged: it cannot be read to its end' % web.shown(url)
                     ) from None
-                except RuntimeError:  # zipfile has no other for these
+                except RuntimeError:  # the exception of zipfile for these
                     raise CfnError(
                         '"%s" cannot be unpacked: it is encrypted, or compressed in a way '
                         "that this Python does not support" % web.shown(url)
@@ -68,13 +68,13 @@ def steps(value: Any, where: str) -> List[Step]:
 
 
 def unpack(file: "IO[bytes]", url: str, directory: str) -> None:
-    """Unpack an archive into ``directory``, over what is there; never outside of it.
+    """Unpack an archive into ``directory``, over existing files; never outside of it.
 
     The kind follows from the content, not from the name. An archive that GitHub makes loses its
     top directory, as with CloudFormation's own cfn-init.
 
-    :raises CfnError: for anything that is not an archive; for a name that points outside the
-        directory, before anything is written; for such a link, before what comes after it.
+    :raises CfnError: for anything but an archive; for a name that points outside the directory,
+        before any file is written; for such a link, before the entries after it.
     """
     top = directories.open_directory(directory, make=True)
     try:
@@ -153,7 +153,7 @@ def _zip_members(archive: zipfile.ZipFile) -> Iterator[Member]:
 def _place(members: List[Member], directory: str, top: int, strip: int) -> None:
     root = os.path.realpath(directory)
     placed = []
-    for member in members:  # the whole archive is looked at before anything is written
+    for member in members:  # check the whole archive before writing any file
         name = _inside(member.name, strip)
         if name:
             placed.append((name, member))
@@ -164,8 +164,8 @@ def _place(members: List[Member], directory: str, top: int, strip: int) -> None:
 def _place_one(root: str, top: int, name: str, member: Member, strip: int) -> None:
     """Put one entry at *name* below the directory *root*, which is open as *top*.
 
-    The directory may be another user's, who can swap names at any time: nothing is done by a path,
-    and each name is looked up in the directory that was opened before.
+    The directory may be another user's, who can swap names at any time: no path is used, and each
+    name is looked up in the directory that was opened before.
     """
     is_directory = member.type == "directory"
     path = os.path.join(root, name if is_directory else os.path.dirname(name))
@@ -228,7 +228,7 @@ def _escape(name: str) -> CfnError:
 
 
 def _single(file: "IO[bytes]", url: str, directory: int) -> None:
-    """Unpack one compressed file under the name that its URL has without the ending."""
+    """Unpack one compressed file under the name in its URL without the ending."""
     name = os.path.basename(urllib.parse.unquote(urllib.parse.urlsplit(url).path))
     opener = _opener(file.read(6))
     file.seek(0)
@@ -251,6 +251,6 @@ def _single(file: "IO[bytes]", url: str, directory: int) -> None:
 
 
 def _opener(head: bytes) -> Optional[Callable[..., Any]]:
-    """Return what opens a compressed file that begins with ``head``, None when nothing does."""
+    """Return the function to open a compressed file that begins with ``head``, None for others."""
     openers = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
     return next((opener for magic, opener in openers if head.startswith(magic)), None)

@@ -1,4 +1,4 @@
-"""A step of an AWS::CloudFormation::Init configuration, and what the steps before it changed."""
+"""A step of an AWS::CloudFormation::Init configuration, and the changes of earlier steps."""
 
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Set
@@ -8,7 +8,7 @@ from heat_cfn.problems import CfnError
 
 @dataclass
 class Changes:
-    """What has been changed so far; a service restarts when something it names is in here."""
+    """The changes so far; a service restarts when it names one of them."""
 
     packages: Set[str] = field(default_factory=set)  # "apt/nginx"
     sources: Set[str] = field(default_factory=set)
@@ -18,9 +18,9 @@ class Changes:
 
 @dataclass
 class Step:
-    """One thing to do: ``run(changes)`` does it, or raises :class:`CfnError`.
+    """One step: ``run(changes)`` does it, or raises :class:`CfnError`.
 
-    ``name`` is how progress and failures call it, such as ``files: "/etc/motd"``.
+    ``name`` is its name in progress and failures, such as ``files: "/etc/motd"``.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Step:
 
 
 def as_map(value: Any, where: str) -> Dict[str, Any]:
-    """Return ``value`` if it is a map (nothing counts as an empty one), else raise CfnError."""
+    """Return ``value`` if it is a map (null and "" count as empty), else raise CfnError."""
     if value is None or value == "":
         return {}
     if not isinstance(value, dict):
@@ -82,7 +82,7 @@ def number_text(value: Any) -> Any:
 
 
 def kind(value: Any) -> str:
-    """Say what sort of JSON value this is, never the value itself."""
+    """Return a name for this kind of JSON value, never the value itself."""
     names = {
         dict: "a map",
         list: "a list",

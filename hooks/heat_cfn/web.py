@@ -63,7 +63,7 @@ class _Proxies(urllib.request.ProxyHandler):
 
 
 def shown(url: str) -> str:
-    """Return the URL as it may be shown: no user, no password, no query (which may sign)."""
+    """Return the URL for messages: no user, no password, no query (which may sign)."""
     try:
         parts = urllib.parse.urlsplit(url)
         host = parts.hostname or ""
@@ -77,7 +77,7 @@ def shown(url: str) -> str:
 
 
 def check(url: Any, where: str, schemes: Any = ("http", "https")) -> str:
-    """Return ``url`` if it is one that can be fetched, else raise CfnError naming ``where``."""
+    """Return ``url`` if it can be fetched, else raise CfnError naming ``where``."""
     if isinstance(url, str) and url.isprintable() and " " not in url:
         try:
             parts = urllib.parse.urlsplit(url)
@@ -91,7 +91,7 @@ def check(url: Any, where: str, schemes: Any = ("http", "https")) -> str:
 
 
 def request(url: str, verb: str = "GET", body: Optional[bytes] = None) -> urllib.request.Request:
-    """Return a request; a body is JSON, for a signature covers what is sent as a form."""
+    """Return a request; a body is JSON, for a signature covers the parameters of a form."""
     headers = {"Content-Type": "application/json"} if body is not None else {}
     return urllib.request.Request(url, body, headers, method=verb)  # noqa: S310 - check() did
 
@@ -106,13 +106,13 @@ def open_url(
 ) -> Any:
     """Open a request and return urllib's response.
 
-    It goes through the proxy that the environment names for the address, and verifies servers by
-    the system's certificates, or by ``ca_file`` of /etc/heat-config.conf, as the runner's do.
+    It uses the environment's proxy for the address, and verifies servers by the system's
+    certificates, or by ``ca_file`` of /etc/heat-config.conf, as the runner does.
 
     :param insecure: do not verify the server's certificate.
     :param redirects: follow them; not for a signed address.
     :param timeout: seconds without a byte.
-    :param direct: through no proxy.
+    :param direct: use no proxy.
 
     :raises Refused: for an answer of 300 and above.
     :raises CfnError: when there is no answer.
@@ -143,7 +143,7 @@ def open_url(
 
 
 def reason(error: BaseException) -> str:
-    """Say why a connection failed, without what urllib adds of the address."""
+    """Return the reason of a failed connection, without the address that urllib adds."""
     inner = getattr(error, "reason", error)
     if isinstance(inner, socket.timeout):
         return "no answer in time"
@@ -157,10 +157,10 @@ def patiently(
     attempts: int = ATTEMPTS,
     say: Optional[Callable[[str], None]] = None,
 ) -> Any:
-    """Return what ``action()`` returns; try again while the server is unreachable or overloaded.
+    """Return the result of ``action()``; retry while the server is unreachable or overloaded.
 
     :param attempts: how often at most; the pauses double from one second up to thirty.
-    :raises CfnError: that of the last attempt, or the first that trying again cannot help.
+    :raises CfnError: that of the last attempt, or the first that a retry cannot fix.
     """
     pause = 1
     for attempt in range(1, attempts + 1):

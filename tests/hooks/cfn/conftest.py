@@ -1,4 +1,4 @@
-"""The cfn commands of this checkout, run with each Python that is here, and a server for them."""
+"""The cfn commands of this checkout, run with each installed Python, and a server for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WANTED = ("3.9", "3.11", "3.12", "3.13")
 
 
 def _pythons() -> dict[str, str]:
-    """Return {version: program} of the guests' Pythons that this host has; ours is always one."""
+    """Return {version: program} of the guests' Pythons on this host; ours is always one."""
     interpreters = {}
     places = [*Path.home().glob(".pyenv/versions/*/bin/python"), *Path("/usr/bin").glob("python3*")]
     for program in sorted(places):
@@ -39,7 +39,7 @@ PYTHONS = _pythons()
 def cfn(hooks_dir: Path, tmp_path: Path):
     """Run a cfn command: ``cfn("cfn-init", "-c", "a", metadata={...}, env={}, python="3.9")``.
 
-    It has its state, cache and logs in tmp_path; *metadata* is what Heat's user data left there.
+    Its state, cache and logs are in tmp_path; *metadata* is that of Heat's user data there.
     """
 
     def run(command, *arguments, metadata=None, env=None, python=None, check=None, stdin=None):
@@ -96,7 +96,7 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A server that answers as it is told and remembers what it was asked."""
+    """A server that gives the set answers and keeps the requests."""
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self):
@@ -130,7 +130,7 @@ def server() -> Iterator[Server]:
         made = Server(f"http://127.0.0.1:{http.server_address[1]}")
 
         def serve(door: socket.socket, context: ssl.SSLContext | None = None) -> None:
-            """Answer on another listening socket as well, by TLS with a context."""
+            """Serve on another listening socket as well, by TLS with a context."""
 
             def accept():
                 with contextlib.suppress(OSError):  # until the test closes it
@@ -155,6 +155,6 @@ def server() -> Iterator[Server]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test with an argument ``python`` runs under each Python that is here."""
+    """Run a test with an argument ``python`` under each Python that is installed."""
     if "python" in metafunc.fixturenames:
         metafunc.parametrize("python", list(PYTHONS))

@@ -1,7 +1,7 @@
 """cfn-init on this host: everything that needs neither packages nor accounts of its own.
 
-systemctl is a stand-in that keeps a list of what runs and writes down what it is told: there is no
-systemd to talk to where tests run. Services under a real systemd are for the tests that boot.
+systemctl is a stub that keeps a list of running services and records its calls: tests run without
+a systemd to talk to. Services under a real systemd are for the tests that boot.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def commands(*lines):
         ),
     ],
 )
-def test_malformed_metadata_is_one_sentence(cfn, metadata, part):
+def test_malformed_metadata_is_reported_in_one_sentence(cfn, metadata, part):
     done = cfn("cfn-init", metadata=metadata, check=1)
     assert part in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_no_metadata_is_one_sentence(cfn):
+def test_missing_metadata_is_reported_in_one_sentence(cfn):
     assert "there is no metadata" in cfn("cfn-init", check=1).stderr
 
 
@@ -125,7 +125,7 @@ def test_no_metadata_is_one_sentence(cfn):
         ("services", {"systemd": {"a": {"files": {"x": 1}}}}, "must be a list"),
     ],
 )
-def test_a_malformed_section_stops_before_anything_is_done(init, tmp_path, section, value, part):
+def test_malformed_section_stops_before_any_step(init, tmp_path, section, value, part):
     first = {"commands": {"a": {"command": f"touch {tmp_path}/done"}}}
     done = init(
         init={"configSets": {"default": ["a", "b"]}, "a": first, "b": {section: value}}, check=1
@@ -136,7 +136,7 @@ def test_a_malformed_section_stops_before_anything_is_done(init, tmp_path, secti
 
 
 @pytest.mark.defect("K15")
-def test_config_sets_in_order_and_by_name(init, python):
+def test_config_sets_are_applied_in_order_and_by_name(init, python):
     config = {
         "configSets": {
             "default": [{"ConfigSet": "one"}, "b"],
@@ -155,7 +155,7 @@ def test_config_sets_in_order_and_by_name(init, python):
     assert 'configSets has no "three"' in init(None, "-c", "three", init=config, check=1).stderr
 
 
-def test_an_unknown_section_is_named(init):
+def test_unknown_section_is_named(init):
     assert '"config/packges"' in init({"packges": {}, **commands("true")}).stdout
 
 
@@ -182,7 +182,7 @@ def test_sections_run_in_heats_order(init, tmp_path):
 
 
 @pytest.mark.defect("K15")
-def test_files(init, tmp_path, python):
+def test_files_are_written_with_content_and_mode(init, tmp_path, python):
     path = tmp_path / "new/dir"
     done = init(
         {
@@ -220,7 +220,7 @@ def test_files(init, tmp_path, python):
     assert not [p for p in path.iterdir() if p.name.startswith(".")]
 
 
-def test_a_file_from_a_url(init, server, tmp_path):
+def test_file_is_fetched_from_a_url(init, server, tmp_path):
     server.answers = [(503, b""), (302, b"", {"Location": "/there"}), (200, b"\0\xff" * (1 << 20))]
     target = tmp_path / "file"
     init({"files": {str(target): {"source": server.url + "/x?Signature=s", "mode": "000640"}}})
@@ -238,7 +238,7 @@ def test_a_file_from_a_url(init, server, tmp_path):
         ({"source": "http://127.0.0.1:1/x?Signature=s"}, "Connection refused"),
     ],
 )
-def test_a_file_that_cannot_be_made_fails_and_leaves_nothing(init, tmp_path, entry, part):
+def test_failing_file_is_reported_and_not_left(init, tmp_path, entry, part):
     """heat-cfntools ignores an unknown owner and a failed download."""
     done = init({"files": {str(tmp_path / "d/f"): entry}}, check=1)
     assert f'files: "{tmp_path}/d/f"' in done.stderr and part in done.stderr
@@ -246,14 +246,14 @@ def test_a_file_that_cannot_be_made_fails_and_leaves_nothing(init, tmp_path, ent
     assert not (tmp_path / "d").exists() or list((tmp_path / "d").iterdir()) == []
 
 
-def test_a_broken_download_fails(init, server, tmp_path):
+def test_broken_download_fails(init, server, tmp_path):
     server.answers = [(299, b"half")]
     done = init({"files": {str(tmp_path / "f"): {"source": server.url}}}, check=1)
     assert "was cut short" in done.stderr or "IncompleteRead" in done.stderr
     assert not (tmp_path / "f").exists()
 
 
-def test_a_directory_in_the_way_is_reported(init, tmp_path):
+def test_directory_in_the_way_is_reported(init, tmp_path):
     for entry in ({"content": ""}, {"content": "x", "mode": "120777"}):
         assert "there is a directory" in init({"files": {str(tmp_path): entry}}, check=1).stderr
 
@@ -286,20 +286,20 @@ def zip_bytes(names=("top/file", "top/run")):
 
 
 @pytest.mark.parametrize("kind", ["tar", "tgz", "tbz2", "txz", "zip"])
-def test_archives(init, tmp_path, kind, python):
+def test_archives_are_unpacked(init, tmp_path, kind, python):
     modes = {"tar": "w", "tgz": "w:gz", "tbz2": "w:bz2", "txz": "w:xz"}
     data = zip_bytes() if kind == "zip" else tar_bytes(mode=modes[kind])
     (tmp_path / "archive").write_bytes(data)
     target = tmp_path / "a/target"
-    for _ in range(2):  # over what is there already
+    for _ in range(2):  # the second time over existing files
         init({"sources": {str(target): (tmp_path / "archive").as_uri()}}, python=python)
     assert (target / "top/file").read_bytes() == b"data"
     assert stat.S_IMODE((target / "top/run").stat().st_mode) == 0o755
 
 
 @pytest.mark.parametrize("kind", ["plain tar", "tgz", "stored gz", "one file"])
-def test_a_zip_at_the_end_of_something_else_is_not_unpacked(init, tmp_path, kind):
-    """A zip is known by its end; an application's tar often ends in one of its archives."""
+def test_zip_at_the_end_of_another_file_is_not_unpacked(init, tmp_path, kind):
+    """A zip is recognized by its end; an application's tar often ends in one of its archives."""
     inner = zip_bytes(["inside"])
     names = {"lib/app.jar"}
     if kind == "one file":
@@ -317,14 +317,14 @@ def test_a_zip_at_the_end_of_something_else_is_not_unpacked(init, tmp_path, kind
     assert {str(path) for path in paths if (tmp_path / "t" / path).is_file()} == names
 
 
-def test_a_zip_that_unpacks_itself_is_one(init, tmp_path):
+def test_self_extracting_zip_is_unpacked(init, tmp_path):
     (tmp_path / "setup").write_bytes(b"#!/bin/sh\nexit 0\n" + zip_bytes())
     init({"sources": {str(tmp_path / "t"): (tmp_path / "setup").as_uri()}}, check=0)
     assert (tmp_path / "t/top/file").read_bytes() == b"data"
 
 
 @pytest.mark.parametrize(("at", "value"), [(6, 1), (8, 97), (4, 99)])
-def test_a_zip_that_python_cannot_unpack_is_a_sentence(init, tmp_path, at, value):
+def test_zip_that_python_cannot_unpack_is_reported_in_a_sentence(init, tmp_path, at, value):
     """Encrypted (a flag), of an unknown compression, or of a later version of the format."""
     data = bytearray(zip_bytes(["secret"]))
     for mark, shift in ((b"PK\x03\x04", 0), (b"PK\x01\x02", 2)):
@@ -340,8 +340,8 @@ def test_a_zip_that_python_cannot_unpack_is_a_sentence(init, tmp_path, at, value
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.binary(max_size=8)), max_size=4),
     st.floats(0, 1),
 )
-def test_whatever_comes_is_unpacked_or_refused(kind, changes, length):
-    """A broken or hostile archive must end in a sentence, and write beside nothing."""
+def test_any_archive_is_unpacked_or_refused(kind, changes, length):
+    """A broken or hostile archive must end in a sentence, and write no file outside."""
     data = bytearray(zip_bytes() if kind == "zip" else tar_bytes(mode=kind))
     for place, new in changes:
         at = int(place * len(data))
@@ -359,7 +359,7 @@ def test_whatever_comes_is_unpacked_or_refused(kind, changes, length):
 
 
 @pytest.mark.parametrize("name", ["plain.txt.gz", "plain.txt.bz2"])
-def test_single_compressed_files(init, server, tmp_path, name):
+def test_single_compressed_files_are_unpacked(init, server, tmp_path, name):
     packer = gzip.compress if name.endswith("gz") else bz2.compress
     server.answers = [(200, packer(b"text"))]
     init({"sources": {str(tmp_path / "t"): f"{server.url}/{name}?Signature=s"}})
@@ -385,7 +385,7 @@ LINK, HARD = tarfile.SYMTYPE, tarfile.LNKTYPE
         tar_bytes([], device=(tarfile.CHRTYPE, "")),
     ],
 )
-def test_nothing_leads_out_of_the_directory(init, tmp_path, data):
+def test_archive_cannot_leave_the_directory(init, tmp_path, data):
     (tmp_path / "archive").write_bytes(data)
     target = tmp_path / "t/target"
     done = init({"sources": {str(target): (tmp_path / "archive").as_uri()}}, check=1)
@@ -394,7 +394,7 @@ def test_nothing_leads_out_of_the_directory(init, tmp_path, data):
     assert not Path("/tmp/hotplate-escape").exists()
 
 
-def test_a_link_that_was_there_does_not_lead_out(init, tmp_path):
+def test_existing_link_does_not_lead_out_of_the_directory(init, tmp_path):
     (tmp_path / "outside").mkdir()
     (tmp_path / "target").mkdir()
     (tmp_path / "target/top").symlink_to(tmp_path / "outside")
@@ -409,13 +409,13 @@ def test_a_link_that_was_there_does_not_lead_out(init, tmp_path):
     [b"", b"no archive", tar_bytes(mode="w:gz")[:-40], gzip.compress(b"x" * 9999)[:-9], b"BZh9"],
     ids=["empty", "text", "a part of a tar.gz", "a part of a gz", "a part of a bz2"],
 )
-def test_what_is_no_archive_or_damaged_fails(init, tmp_path, data):
+def test_damaged_or_unknown_archive_fails(init, tmp_path, data):
     (tmp_path / "archive.gz").write_bytes(data)
     done = init({"sources": {str(tmp_path / "t"): (tmp_path / "archive.gz").as_uri()}}, check=1)
     assert "damaged" in done.stderr or "neither" in done.stderr
 
 
-def test_githubs_top_directory_goes(tmp_path, hooks_dir, monkeypatch):
+def test_githubs_top_directory_is_dropped(tmp_path, hooks_dir, monkeypatch):
     monkeypatch.syspath_prepend(str(hooks_dir))
     from heat_cfn import sources
 
@@ -427,7 +427,7 @@ def test_githubs_top_directory_goes(tmp_path, hooks_dir, monkeypatch):
 # Commands
 
 
-def test_commands(init, tmp_path):
+def test_commands_run_in_order_with_their_settings(init, tmp_path):
     done = init(
         {
             "commands": {
@@ -461,7 +461,7 @@ def test_commands(init, tmp_path):
         ({"command": "true", "cwd": "/no/such/dir"}, '"/no/such/dir" (its "cwd") does not exist'),
     ],
 )
-def test_a_failing_command_stops_and_is_named(init, tmp_path, entry, part):
+def test_failing_command_stops_and_is_named(init, tmp_path, entry, part):
     after = {"command": f"touch {tmp_path}/after"}
     done = init({"commands": {"01_x": entry, "02_y": after}}, check=1)
     assert 'commands: "01_x"' in done.stderr and part in done.stderr
@@ -486,7 +486,7 @@ def test_two_megabytes_and_any_bytes_pass_through(
 
 @pytest.fixture
 def systemctl(tmp_path):
-    """A stand-in for systemctl; see the top of this file."""
+    """A stub of systemctl; see the top of this file."""
     directory = tmp_path / "bin"
     directory.mkdir()
     program = directory / "systemctl"
@@ -514,7 +514,7 @@ def systemctl(tmp_path):
         environment = {"PATH": f"{directory}:{os.environ['PATH']}"}
 
         def calls(self):
-            """Return what it was told to do since the last time, questions left out."""
+            """Return the calls since the last time, without queries."""
             path = tmp_path / "calls"
             lines = path.read_text().splitlines() if path.exists() else []
             path.unlink(missing_ok=True)
@@ -537,7 +537,7 @@ def test_services_are_brought_about(init, systemctl, manager):
     assert apply(ensureRunning="false") == []
 
 
-def test_what_changed_restarts_a_service(init, systemctl, tmp_path):
+def test_watched_change_restarts_a_service(init, systemctl, tmp_path):
     archive = tmp_path / "a.tar"
     archive.write_bytes(tar_bytes())
     watched, other = str(tmp_path / "watched"), str(tmp_path / "other")
@@ -565,7 +565,7 @@ def test_what_changed_restarts_a_service(init, systemctl, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bad", "worse"])
-def test_a_service_that_does_not_start_fails(init, systemctl, name):
+def test_service_that_does_not_start_fails(init, systemctl, name):
     entry = {"ensureRunning": True}
     done = init({"services": {"systemd": {name: entry}}}, check=1, env=systemctl.environment)
     assert f'services: "{name}"' in done.stderr
@@ -612,14 +612,14 @@ def test_truth_values_are_those_of_heat_cfntools(init, systemctl, verb, forms):
         assert systemctl.calls() == [f"{verb} web.service"]
 
 
-def test_no_service_manager_is_a_sentence(init, tmp_path):
+def test_missing_service_manager_is_reported_in_a_sentence(init, tmp_path):
     env = {"PATH": str(tmp_path)}
     for manager in ("systemd", "sysvinit"):
         config = {"services": {manager: {"web": {"ensureRunning": True}}}}
         assert "is not on this machine" in init(config, check=1, env=env).stderr
 
 
-# Accounts and packages: what is missing
+# Accounts and packages: missing programs
 
 
 @pytest.mark.defect("K14")
@@ -636,14 +636,14 @@ def test_no_service_manager_is_a_sentence(init, tmp_path):
         ({"packages": {"python": {"x": []}}}, "python3"),
     ],
 )
-def test_a_missing_program_fails_and_is_named(init, tmp_path, section, program):
+def test_missing_program_fails_and_is_named(init, tmp_path, section, program):
     """With heat-cfntools this is success."""
     done = init(section, check=1, env={"PATH": str(tmp_path)})
     assert f'the program "{program}" is not on this machine' in done.stderr
 
 
-def test_file_that_cannot_be_run_as_a_command_says_why(init, tmp_path):
-    """A file of the section "files" with the line ends of Windows; the kernel says ENOENT."""
+def test_file_that_cannot_be_run_as_a_command_is_explained(init, tmp_path):
+    """A file of the section "files" with Windows line ends; the kernel reports ENOENT."""
     program = tmp_path / "program"
     text = {"content": "#!/bin/sh\r\nexit 0\r\n", "mode": "000755"}
     section = {"files": {str(program): text}, "commands": {"a": {"command": [str(program)]}}}
@@ -654,7 +654,7 @@ def test_file_that_cannot_be_run_as_a_command_says_why(init, tmp_path):
 
 @pytest.mark.defect("K15")
 def test_apt_keeps_the_environment(init, tmp_path):
-    """With stand-ins for apt and dpkg; proxies, for one, are in the environment."""
+    """With stubs of apt and dpkg; proxies, for one, are in the environment."""
     for name, body in (
         ("apt-get", f'echo "$http_proxy $DEBIAN_FRONTEND" >{tmp_path}/seen'),
         ("dpkg-query", "echo 'ii |soup|all|1|'"),
@@ -684,7 +684,7 @@ def cfn_init_hook(hook_of, hooks_dir, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["map", "text", "whole"])
-def test_the_hook_applies_its_config(cfn_init_hook, tmp_path, form):
+def test_hook_applies_its_config(cfn_init_hook, tmp_path, form):
     config = {"config": {"files": {str(tmp_path / "f"): {"content": "PLANTED"}}}}
     config = {"map": config, "text": json.dumps(config), "whole": {INIT: config}}[form]
     answer = cfn_init_hook(config)
@@ -695,8 +695,8 @@ def test_the_hook_applies_its_config(cfn_init_hook, tmp_path, form):
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_another_cfn_init_finds_its_metadata(cfn_init_hook, tmp_path, named):
-    """That of heat-cfntools knows one place; heat-agents' hook writes to it, whoever is called."""
+def test_other_cfn_init_finds_its_metadata(cfn_init_hook, tmp_path, named):
+    """heat-cfntools' one reads a single place; heat-agents' hook writes there for any program."""
     program = tmp_path / "bin/cfn-init"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\ncat {tmp_path}/last/last_metadata\n")
@@ -711,14 +711,14 @@ def test_another_cfn_init_finds_its_metadata(cfn_init_hook, tmp_path, named):
 
 
 @pytest.mark.defect("K14")
-def test_the_hook_fails_with_the_step(cfn_init_hook):
+def test_hook_fails_with_the_failed_step(cfn_init_hook):
     """heat-agents' hook reports 0."""
     answer = cfn_init_hook({"config": commands("exit 4")})
     assert answer.status == 1
     assert 'commands: "00": it failed with status 4' in answer.stderr
 
 
-def test_the_hook_leaves_no_metadata_behind(cfn_init_hook, hooks_dir, tmp_path):
+def test_hook_leaves_no_metadata(cfn_init_hook, hooks_dir, tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/cfn-init").symlink_to(hooks_dir / "cfn-init")
     env = {"HEAT_CFN_INIT_CMD": "", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
@@ -729,19 +729,19 @@ def test_the_hook_leaves_no_metadata_behind(cfn_init_hook, hooks_dir, tmp_path):
 
 
 @pytest.mark.parametrize("config", [[1], "no json", 7, '"text"'])
-def test_the_hook_says_what_a_config_must_be(cfn_init_hook, config):
+def test_hook_describes_the_expected_config(cfn_init_hook, config):
     answer = cfn_init_hook(config)
     assert answer.status == 1
     assert "must be a map" in answer.stderr
 
 
-def test_a_missing_cfn_init_is_a_sentence(cfn_init_hook):
+def test_missing_cfn_init_is_reported_in_a_sentence(cfn_init_hook):
     answer = cfn_init_hook({}, env={"HEAT_CFN_INIT_CMD": "/no/such/program"})
     assert answer.status == 127
     assert "heat-cfntools" in answer.stderr
 
 
-def test_the_option_configsets(cfn_init_hook):
+def test_configsets_option_selects_config_sets(cfn_init_hook):
     config = {"configSets": {"x": "a", "y": "b"}, "a": commands("echo A"), "b": commands("echo B")}
     for option, wanted in (("x", ["A"]), (["y", "x"], ["B", "A"])):
         answer = cfn_init_hook(config, options={"configsets": option})
@@ -750,7 +750,7 @@ def test_the_option_configsets(cfn_init_hook):
 
 @pytest.mark.defect("K18")
 def test_parallel_deployments_keep_apart(cfn_init_hook, hooks_dir, tmp_path):
-    """heat-agents gives all deployments the same last_metadata."""
+    """heat-agents give all deployments the same last_metadata."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/cfn-init").symlink_to(hooks_dir / "cfn-init")
     env = {"HEAT_CFN_INIT_CMD": "", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
@@ -770,7 +770,7 @@ def test_parallel_deployments_keep_apart(cfn_init_hook, hooks_dir, tmp_path):
 @pytest.mark.parametrize(
     "value", ["text", "ü☃", "", None, True, 7, 1.5, [1, "a"], {"a": None}], ids=repr
 )
-def test_inputs_of_every_json_type_do_no_harm(cfn_init_hook, value):
+def test_inputs_of_every_json_type_are_accepted(cfn_init_hook, value):
     answer = cfn_init_hook(
         {"config": commands("echo fine")}, inputs={"a": value}, outputs=["not-set"]
     )

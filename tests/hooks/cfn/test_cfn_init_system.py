@@ -1,6 +1,6 @@
 """cfn-init with real apt, dpkg, useradd and service(8), in a throw-away Debian; and real pip.
 
-What cannot be had there is systemd's manager; services under it are for the tests that boot.
+systemd's manager cannot run there; services under it are for the tests that boot.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory, hooks_dir: Path) -> Path:
     if not mirror:
         pytest.skip("the host's apt sources name no Debian mirror")
     root = tmp_path_factory.mktemp("debian")
-    # Half of the work that it is for debootstrap.
+    # Half of the time that debootstrap takes.
     command = ["mmdebstrap", "--variant=minbase", "--include=python3", RELEASE, str(root), mirror]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     if done.returncode != 0:
@@ -85,7 +85,7 @@ def installed(inside, name):
 
 @pytest.mark.root
 @pytest.mark.network
-def test_apt_installs_and_looks(init, inside, debian):
+def test_apt_installs_and_verifies_packages(init, inside, debian):
     # No package lists at first, as in an image that was cleaned.
     for path in (debian / "var/lib/apt/lists").glob("*_*"):
         path.unlink()
@@ -97,7 +97,7 @@ def test_apt_installs_and_looks(init, inside, debian):
     inside("apt-get", "-y", "remove", "hello")
     init({"packages": {"apt": {"hello": ["0.0-no-such", version], "sed": []}}})
     assert installed(inside, "hello") == f"ii {version}"
-    # A virtual package counts when something that provides it is there.
+    # A virtual package counts when a package that provides it is installed.
     init({"packages": {"apt": {"python3-profiler": []}}})
 
 
@@ -112,7 +112,7 @@ def test_apt_installs_and_looks(init, inside, debian):
         ({"sed": ["0.0-no-such", "0.1-no-such"]}, "0.1-no-such"),
     ],
 )
-def test_what_apt_cannot_install_fails(init, debian, packages, part):
+def test_package_that_apt_cannot_install_fails(init, debian, packages, part):
     """heat-cfntools ignores versions and reports success."""
     after = {"commands": {"a": {"command": "touch /after"}}}
     done = init({"packages": {"apt": packages}, **after}, check=1)
@@ -136,7 +136,7 @@ def test_dpkg_installs_a_file(init, inside, debian):
 @pytest.mark.defect("K14")
 @pytest.mark.root
 @pytest.mark.network
-def test_groups_users_and_owners(init, inside, debian):
+def test_groups_users_and_owners_are_set(init, inside, debian):
     config = {
         "groups": {"g-one": {"gid": "4001"}, "g-two": {}, "g-none": None},
         "users": {
@@ -151,7 +151,7 @@ def test_groups_users_and_owners(init, inside, debian):
     assert inside("id", "-Gn", "u-one").stdout.split()[1:] == ["g-one", "g-two"]
     assert ":/srv/u-one:/sbin/nologin" in (debian / "etc/passwd").read_text()
     assert (debian / "srv/f").stat().st_uid == (debian / "srv/f").stat().st_gid == 4001
-    # An update of the template changes what is there.
+    # An update of the template changes existing accounts.
     config["groups"]["g-one"]["gid"] = "4900"
     config["users"]["u-two"] = {"groups": "g-one"}
     init(config)
@@ -218,7 +218,7 @@ def test_absent_sysv_service_is_off(init):
 
 @pytest.fixture
 def virtual(tmp_path: Path) -> dict[str, str]:
-    """A virtual environment whose pip finds one package, in two versions, and asks no index."""
+    """A virtual environment whose pip finds one package, in two versions, and uses no index."""
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     wheels = tmp_path / "wheels"
     wheels.mkdir()
@@ -242,7 +242,7 @@ def virtual(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def test_python_packages_with_real_pip(cfn, virtual):
+def test_python_packages_are_installed_with_real_pip(cfn, virtual):
     def apply(versions, check=0):
         packages = {"python": {"hotplate-demo": versions}}
         return cfn(

@@ -1,4 +1,4 @@
-"""cfn-signal against an HTTP server that looks at what a wait condition looks at."""
+"""cfn-signal against an HTTP server that checks requests as a wait condition does."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def signed(server, path="/v1/waitcondition/arn%3Aopenstack%3Aheat%3A%3At1%3Astac
 
 
 def judge(heard):
-    """Answer as Heat's cfn API does: 403 unless the signature covers what was asked, and no more.
+    """Answer as Heat's cfn API does: 403 unless the signature covers exactly the request.
 
-    What is sent as a form counts as parameters of the request (heat: api/aws/ec2token.py).
+    A form in the body counts as parameters of the request (heat: api/aws/ec2token.py).
     """
     parts = urllib.parse.urlsplit(heard.path)
     parameters = dict(urllib.parse.parse_qsl(parts.query))
@@ -57,7 +57,7 @@ def body(server):
     return json.loads(server.heard[-1].body)
 
 
-def test_a_signed_address_is_accepted(cfn, server, python):
+def test_signed_address_is_accepted(cfn, server, python):
     server.check = judge
     cfn("cfn-signal", "-e", "0", "-r", "Done", "-i", "me", signed(server), python=python, check=0)
     assert server.heard[-1].verb == "PUT"
@@ -80,14 +80,14 @@ def test_a_signed_address_is_accepted(cfn, server, python):
         (["-e", "-1"], "FAILURE"),
     ],
 )
-def test_what_counts_as_success(cfn, server, arguments, status):
+def test_status_is_that_of_the_arguments(cfn, server, arguments, status):
     if arguments[-1:] == ["-1"]:
         arguments = ["--exit-code=-1"]
     cfn("cfn-signal", *arguments, "-i", "x", server.url, check=0)
     assert body(server)["Status"] == status
 
 
-def test_any_text_is_valid_json(cfn, server):
+def test_any_text_is_sent_as_valid_json(cfn, server):
     reason, data = 'quo"te \\ ☃\n', "d" * 100_000
     cfn("cfn-signal", "-r", reason, "-d", data, "-i", "ü", server.url, check=0)
     assert (body(server)["Reason"], body(server)["Data"], body(server)["UniqueId"]) == (
@@ -97,7 +97,7 @@ def test_any_text_is_valid_json(cfn, server):
     )
 
 
-def test_the_id_is_novas_and_is_kept(cfn, server, tmp_path):
+def test_id_is_novas_and_is_kept(cfn, server, tmp_path):
     server.answers = [(200, json.dumps({"uuid": "the-uuid"}).encode()), (200, b"")]
     env = {"HEAT_CFN_NOVA_URL": server.url + "/openstack/2012-08-10/meta_data.json"}
     cfn("cfn-signal", server.url, env=env, check=0)
@@ -110,7 +110,7 @@ def test_the_id_is_novas_and_is_kept(cfn, server, tmp_path):
 @pytest.mark.parametrize(
     "answer", [(404, b""), (200, b"<html>"), (200, b"[]"), (200, b'{"uuid":1}')]
 )
-def test_without_nova_the_id_is_the_host_name(cfn, server, answer):
+def test_id_is_the_host_name_without_nova(cfn, server, answer):
     server.answers = [answer, (200, b"")]
     cfn("cfn-signal", server.url, env={"HEAT_CFN_NOVA_URL": server.url + "/nova"}, check=0)
     assert body(server)["UniqueId"] == socket.getfqdn()
@@ -118,8 +118,8 @@ def test_without_nova_the_id_is_the_host_name(cfn, server, answer):
 
 @pytest.mark.defect("K16")
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, "cut"])
-def test_a_passing_trouble_is_waited_out(cfn, server, status):
-    """heat-cfntools sends once and reports success whatever the answer."""
+def test_temporary_failure_is_retried(cfn, server, status):
+    """heat-cfntools sends once and reports success for any answer."""
     server.answers = [(status, b""), (200, b"")]
     cfn("cfn-signal", "-i", "x", server.url, check=0)
     assert len(server.heard) == 2
@@ -127,7 +127,7 @@ def test_a_passing_trouble_is_waited_out(cfn, server, status):
 
 @pytest.mark.defect("K16")
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404])
-def test_a_refusal_fails_at_once(cfn, server, status):
+def test_refusal_fails_at_once(cfn, server, status):
     server.answers = [(status, b"", {"Location": "http://127.0.0.1:1/"})]
     done = cfn("cfn-signal", "-i", "x", server.url + "/v1/?Signature=SECRET", check=1)
     assert len(server.heard) == 1
@@ -136,7 +136,7 @@ def test_a_refusal_fails_at_once(cfn, server, status):
     assert ("15 minutes" in done.stderr) == (status == 403)
 
 
-def test_a_server_that_stays_away_fails_in_the_end(cfn, server):
+def test_unreachable_server_fails_in_the_end(cfn, server):
     server.answers = [(503, b"")]
     done = cfn("cfn-signal", "--attempts", "2", "-i", "x", server.url, check=1)
     assert len(server.heard) == 2
@@ -148,7 +148,7 @@ def test_a_server_that_stays_away_fails_in_the_end(cfn, server):
     assert "Connection refused" in done.stderr
 
 
-def test_neither_address_nor_values_are_in_the_log(cfn, server, tmp_path):
+def test_address_and_values_are_not_in_the_log(cfn, server, tmp_path):
     server.answers = [(503, b""), (403, b"")]
     url = signed(server)
     done = cfn("cfn-signal", "-r", "PLANTED", "-d", "PLANTED", "-i", "x", url, check=1)
@@ -164,7 +164,7 @@ def test_neither_address_nor_values_are_in_the_log(cfn, server, tmp_path):
     "url",
     ["", "no-address", "ftp://host/", "file:///etc/passwd", "http://", "http://h:x/", "h ttp://"],
 )
-def test_an_address_that_is_none_is_a_sentence(cfn, url):
+def test_malformed_address_is_reported_in_a_sentence(cfn, url):
     done = cfn("cfn-signal", "-i", "x", url, check=1)
     assert done.stderr.count("\n") == 1
 
@@ -172,15 +172,15 @@ def test_an_address_that_is_none_is_a_sentence(cfn, url):
 @pytest.mark.parametrize(
     "arguments", [[], ["-s", "maybe", "http://h/"], ["--attempts", "0", "http://h/"]]
 )
-def test_a_wrong_command_line_is_status_2(cfn, arguments):
+def test_wrong_command_line_is_status_2(cfn, arguments):
     cfn("cfn-signal", *arguments, check=2)
 
 
-# The way there
+# The route
 
 
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy"])
-def test_a_proxy_is_used(cfn, server, variable, python):
+def test_proxy_is_used(cfn, server, variable, python):
     proxy = server.url.replace("//", "//user:pass%20word@")
     address = "http://heat.invalid/v1/x?Signature=s"
     cfn("cfn-signal", "-i", "me", address, env={variable: proxy}, python=python, check=0)
@@ -204,8 +204,8 @@ def test_https_goes_through_a_proxy_by_connect(cfn, server):
 
 
 @pytest.mark.parametrize("past", ["127.0.0.0/8", "127.0.0.1", "*"])
-def test_a_network_that_is_named_is_past_the_proxy(cfn, server, past):
-    """As for the agent's polls; urllib by itself knows no networks."""
+def test_network_in_no_proxy_bypasses_the_proxy(cfn, server, past):
+    """As for the agent's polls; urllib itself does not support networks."""
     env = {"http_proxy": "http://127.0.0.1:9", "no_proxy": f"x, {past}" if past != "*" else past}
     cfn("cfn-signal", "-i", "me", f"{server.url}/v1/x", env=env, check=0)
     assert len(server.heard) == 1
@@ -221,7 +221,7 @@ def test_nova_is_asked_without_a_proxy(cfn, server):
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "http://[::1", "http://"])
-def test_a_proxy_that_cannot_be_used_is_a_sentence_at_once(cfn, proxy, tmp_path):
+def test_unusable_proxy_is_reported_at_once(cfn, proxy, tmp_path):
     done = cfn(
         *("cfn-signal", "-i", "me", "http://heat.invalid/"), check=1, env={"http_proxy": proxy}
     )
@@ -229,7 +229,7 @@ def test_a_proxy_that_cannot_be_used_is_a_sentence_at_once(cfn, proxy, tmp_path)
     assert "trying again" not in (tmp_path / "cfn-signal.log").read_text()
 
 
-def test_ipv6(cfn, server, python):
+def test_ipv6_address_is_reached(cfn, server, python):
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as door:
         server.serve(door)
         address = f"http://[::1]:{door.getsockname()[1]}/v1/x"
@@ -238,7 +238,7 @@ def test_ipv6(cfn, server, python):
 
 
 @pytest.mark.tool("openssl")
-def test_the_authority_that_the_settings_name_is_trusted(cfn, server, tmp_path):
+def test_ca_file_of_the_settings_is_trusted(cfn, server, tmp_path):
     """/etc/heat-config.conf has it for the signals of deployments."""
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     subprocess.run(

@@ -1,4 +1,4 @@
-"""cfn-get-metadata, cfn-hup and cfn-create-aws-symlinks, and how Heat is asked for metadata."""
+"""cfn-get-metadata, cfn-hup and cfn-create-aws-symlinks, and the requests for metadata."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def described(metadata, text=True):
 
 @pytest.fixture
 def heat(server, tmp_path):
-    """The server as Heat's cfn API, its address where Heat's user data leaves it."""
+    """The server as Heat's cfn API, with its address in the place of Heat's user data."""
     server.check = judge
     server.answers = [(200, described(METADATA))]
     (tmp_path / "state").mkdir()
@@ -57,13 +57,13 @@ def test_heat_is_asked_with_a_signature(cfn, heat, python, tmp_path):
     kept = tmp_path / "cache/last_metadata_Server"
     assert json.loads(kept.read_text()) == METADATA
     assert kept.stat().st_mode & 0o777 == 0o600
-    # The kept copy serves where there are no keys.
+    # The kept copy is used when there are no keys.
     done = cfn("cfn-get-metadata", "-r", "Server", "-k", "a.b.c", python=python, check=0)
     assert json.loads(done.stdout) == [1, "ü☃"]
 
 
-def test_the_published_vector():
-    """protocol: string to sign and signature of a request without ContentType."""
+def test_signature_is_that_of_the_published_vector():
+    """The vector of the protocol: string to sign and signature without ContentType."""
     request = {
         "host": "10.0.2.2:8000",
         "verb": "GET",
@@ -82,13 +82,13 @@ def test_the_published_vector():
 
 
 @pytest.mark.parametrize("hint", ["", "/", "/v1", "/v1/", "//"])
-def test_the_address_is_completed(cfn, heat, hint):
+def test_address_is_completed(cfn, heat, hint):
     """A hint that ends in /v1/ gave a doubled path."""
     cfn("cfn-get-metadata", *OPTIONS, "--url", heat.url + hint, check=0)
     assert heat.heard[0].path.startswith("/v1/?")
 
 
-def test_boto_settings_serve_where_there_is_no_address(cfn, heat, tmp_path):
+def test_boto_settings_are_used_without_an_address(cfn, heat, tmp_path):
     (tmp_path / "state/cfn-metadata-server").unlink()
     host = heat.url.removeprefix("http://")
     (tmp_path / "state/cfn-boto-cfg").write_text(
@@ -97,7 +97,7 @@ def test_boto_settings_serve_where_there_is_no_address(cfn, heat, tmp_path):
     cfn("cfn-get-metadata", *OPTIONS, check=0)
 
 
-def test_a_credential_file(cfn, heat, tmp_path):
+def test_credential_file_is_read(cfn, heat, tmp_path):
     file = tmp_path / "credentials"
     file.write_text(f"AWSAccessKeyId=AK\nAWSSecretKey={SECRET}\n")
     cfn("cfn-get-metadata", "-s", "s", "-r", "r", "-f", str(file), check=0)
@@ -119,7 +119,7 @@ def test_a_credential_file(cfn, heat, tmp_path):
         ((200, xml.sax.saxutils.escape("<a/>").encode()), "not a description"),
     ],
 )
-def test_what_heat_should_not_say_is_a_sentence(cfn, heat, answer, part):
+def test_malformed_answer_of_heat_is_reported_in_a_sentence(cfn, heat, answer, part):
     heat.check = None
     heat.answers = [answer]
     done = cfn("cfn-get-metadata", *OPTIONS, check=1)
@@ -128,7 +128,7 @@ def test_what_heat_should_not_say_is_a_sentence(cfn, heat, answer, part):
     assert SECRET not in done.stderr and "Signature" not in done.stderr
 
 
-def test_a_wrong_key_is_refused(cfn, heat):
+def test_wrong_key_is_refused(cfn, heat):
     options = [*OPTIONS[:-1], "wrong"]
     assert "403" in cfn("cfn-get-metadata", *options, check=1).stderr
 
@@ -142,7 +142,7 @@ def test_a_wrong_key_is_refused(cfn, heat):
         ([], "there is no metadata"),
     ],
 )
-def test_what_is_missing_is_reported(cfn, arguments, part):
+def test_missing_arguments_and_metadata_are_reported(cfn, arguments, part):
     assert part in cfn("cfn-get-metadata", *arguments, check=1).stderr
 
 
@@ -154,7 +154,7 @@ def hup_files(tmp_path, hooks, main="stack=demo\n"):
     return str(etc)
 
 
-def test_hup_tells_the_triggers_apart(cfn, tmp_path):
+def test_hup_distinguishes_the_triggers(cfn, tmp_path):
     log = tmp_path / "log"
     etc = hup_files(
         tmp_path,
@@ -214,8 +214,8 @@ def test_hup_asks_heat_and_repeats_a_hook_that_failed(cfn, heat, tmp_path):
     assert look({"b": 1}, 0) == []
 
 
-def test_hup_runs_its_hook_however_long_the_metadata_is(cfn, tmp_path):
-    """Linux takes 128 KiB for one variable; a hook that it refuses never ran, at no look."""
+def test_hup_runs_its_hook_with_metadata_of_any_length(cfn, tmp_path):
+    """Linux takes 128 KiB for one variable; with more, the hook could never start."""
     etc = hup_files(
         tmp_path,
         "[h]\ntriggers=post.update\npath=Resources.S.Metadata.a\n"
@@ -242,13 +242,13 @@ def test_hup_runs_its_hook_however_long_the_metadata_is(cfn, tmp_path):
         ("", "", "stack"),
     ],
 )
-def test_hup_says_what_is_wrong_with_its_files(cfn, tmp_path, hooks, main, part):
+def test_hup_explains_errors_in_its_files(cfn, tmp_path, hooks, main, part):
     etc = hup_files(tmp_path, hooks, main)
     done = cfn("cfn-hup", "-c", etc, metadata={}, check=1)
     assert part in done.stderr
 
 
-def test_links(cfn, tmp_path):
+def test_links_are_made(cfn, tmp_path):
     source, target = tmp_path / "bin", tmp_path / "opt/aws/bin"
     source.mkdir()
     for name in ("cfn-init", "cfn-signal", "other"):
@@ -270,7 +270,7 @@ def test_links(cfn, tmp_path):
 @pytest.mark.parametrize(
     "command", ["init", "signal", "get-metadata", "hup", "create-aws-symlinks"]
 )
-def test_help_and_mode(cfn, hooks_dir, command, python):
+def test_commands_have_help_and_are_executable(cfn, hooks_dir, command, python):
     done = cfn(f"cfn-{command}", "--help", python=python, check=0)
     assert done.stdout.startswith(f"usage: cfn-{command}")
     assert stat.S_IMODE((hooks_dir / f"cfn-{command}").stat().st_mode) == 0o755

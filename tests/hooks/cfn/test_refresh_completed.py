@@ -1,4 +1,4 @@
-"""What tells templates of before software deployments that all phases went well."""
+"""The signal that all phases succeeded, for templates older than software deployments."""
 
 import json
 import os
@@ -79,13 +79,13 @@ def test_both_kinds_of_address_are_signalled_once(guest: Guest, server) -> None:
 
 
 @pytest.mark.parametrize("documents", [(), ({},), ([1],), ({"completion-handle": ""},)])
-def test_without_an_address_there_is_nothing_to_do(guest: Guest, documents: tuple) -> None:
+def test_metadata_without_an_address_is_not_signalled(guest: Guest, documents: tuple) -> None:
     done = guest.run(*documents)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_the_instance_is_named_without_the_ec2_collector(guest: Guest, server) -> None:
-    """There, the script then did nothing in silence, and the template waited."""
+def test_instance_is_named_without_the_ec2_collector(guest: Guest, server) -> None:
+    """Upstream's script then did nothing in silence, and the template waited."""
     (guest.root / "var/lib/cloud/data").mkdir(parents=True)
     (guest.root / "var/lib/cloud/data/instance-id").write_text("uuid-1\n")
     assert guest.run({"completion-handle": server.url}).returncode == 0
@@ -93,7 +93,7 @@ def test_the_instance_is_named_without_the_ec2_collector(guest: Guest, server) -
 
 
 @pytest.mark.parametrize(("answer", "status"), [(503, 1), (429, 1), (404, 0), (403, 0), (302, 0)])
-def test_a_refusal_is_named_and_only_a_passing_one_comes_again(
+def test_refusal_is_named_and_only_a_temporary_one_retried(
     guest: Guest, server, answer: int, status: int
 ) -> None:
     server.answers = [(answer, b"", {"Location": f"{server.url}/elsewhere"}), (200, b"")]
@@ -108,22 +108,22 @@ def test_a_refusal_is_named_and_only_a_passing_one_comes_again(
 
 
 @pytest.mark.parametrize("bad", [7, ["x"], "no address", "file:///etc/passwd", "http://[::1", "x:"])
-def test_what_is_no_address_is_named_and_final(guest: Guest, bad: object) -> None:
+def test_malformed_address_is_named_and_final(guest: Guest, bad: object) -> None:
     done = guest.run({"completion-handle": bad})
     assert done.returncode == 0
     assert done.stderr.startswith("99-refresh-completed: ")
     assert "Traceback" not in done.stderr
 
 
-def test_nobody_there_is_worth_coming_again(guest: Guest) -> None:
+def test_refused_connection_is_retried(guest: Guest) -> None:
     done = guest.run({"completion-handle": "http://127.0.0.1:9/x?Signature=PLANTED"})
     assert done.returncode == 1
     assert "Connection refused; it will be tried again" in done.stderr
     assert "PLANTED" not in done.stderr
 
 
-def test_nothing_that_is_slow_is_imported_where_nobody_waits(guest: Guest) -> None:
-    """It runs after each change, and most metadata has no such address."""
+def test_slow_modules_are_not_imported_without_an_address(guest: Guest) -> None:
+    """The script runs after each change, and most metadata has no such address."""
     done = guest.run({"instance-id": "i-1"}, flags=("-X", "importtime"))
     assert done.returncode == 0
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
