@@ -1,6 +1,6 @@
-"""The agent as a service: one process that polls, with what a change needs already loaded.
+"""The agent as a service: one process that polls and has the modules of a change loaded.
 
-A Python that starts and imports takes a slow machine a second. os-refresh-config, the scripts of
+Starting Python and importing takes a second on a slow machine. os-refresh-config, the scripts of
 its phases, os-apply-config and the runner of deployments run in forks of this process instead.
 """
 
@@ -24,8 +24,8 @@ REFRESH = "/usr/libexec/heat-agent/os-refresh-config"
 def main(arguments: list[str]) -> int:
     """Run os-collect-config with *arguments*; return its exit status.
 
-    What a change needs is loaded while the boot metadata are waited for. The configuration is read
-    after that: it may be missing, or what a power cut has left.
+    The modules of a change are loaded during the wait for the boot metadata. The configuration is
+    read after that: it may be missing, or damaged by a power cut.
     """
     _load()
     if not program.is_again():
@@ -39,7 +39,7 @@ def run(text: str, paths: list[str]) -> int:
     """Run the command *text* with *paths* in OS_CONFIG_FILES; return its exit status.
 
     A plain ``os-refresh-config`` that is ours runs in a fork; if signal n ends it, the status is
-    128 + n, as dash has it. All else, and that where this process cannot be forked, runs as
+    128 + n, as dash has it. All else, and that if this process cannot be forked, runs as
     :func:`heat_agent.collect.command.run` does it.
     """
     path = _own(text)
@@ -54,7 +54,7 @@ def run(text: str, paths: list[str]) -> int:
 
 
 def _own(text: str) -> Optional[str]:
-    """Return the path of our os-refresh-config if that is what *text* runs, else None."""
+    """Return the path of our os-refresh-config if *text* runs it, else None."""
     try:
         words = shlex.split(text)
         program_path: Optional[str] = process.path_of(words[0]) if len(words) == 1 else None
@@ -66,19 +66,19 @@ def _own(text: str) -> Optional[str]:
 
 
 def _load() -> None:
-    """Import what runs in forks; an import that fails there would fail here, too."""
+    """Import the modules of the forks; an import that fails there would fail here, too."""
     from heat_config import hook, runner  # noqa: F401
 
     from .apply import program as apply  # noqa: F401
     from .refresh import program as refresh  # noqa: F401
 
-    # It only saves time later; without it all goes on.
+    # It only saves time later; the agent works without it.
     with contextlib.suppress(Exception):
         forks.compile_ahead(_scripts())
 
 
 def _scripts() -> list[str]:
-    """Return the paths of what a change runs: scripts of phases, templates and hooks."""
+    """Return the paths that a change runs: scripts of phases, templates and hooks."""
     from heat_config.settings import Settings
 
     from .apply import program, tree

@@ -1,4 +1,4 @@
-"""os-apply-config: templates in, files out, by the metadata.
+"""os-apply-config: render templates with the metadata to files.
 
 ``tree.install`` does it for a document in this process; ``program`` is the command.
 """

@@ -1,8 +1,8 @@
 """Control files: ``NAME.oac`` beside the template NAME, a small YAML map.
 
 ``mode`` (0600), ``owner`` and ``group`` (a name or a number), ``allow_empty`` (false: a file that
-would be empty is removed). Read here is what such a map needs of YAML 1.1: plain and quoted words,
-its numbers and booleans, comments, one map over lines or in braces.
+would be empty is removed). The parser reads the YAML 1.1 that such a map needs: plain and quoted
+words, its numbers and booleans, comments, one map over lines or in braces.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ if TYPE_CHECKING:
 
 
 class Control:
-    """How a file is to be written; None where nothing is asked for.
+    """The settings for writing a file; None where the control file has none.
 
-    mode: permissions as a number; owner, group: numbers of what the system knows.
+    mode: permissions as a number; owner, group: numbers from the system's databases.
     """
 
     def __init__(self, settings: dict[str, Value]) -> None:
-        """Take what a control file says; raises ApplyError for what it cannot mean."""
+        """Read the values of a control file; raises ApplyError for invalid ones."""
         unknown = [key for key in settings if key not in KEYS]
         if unknown:
             raise ApplyError(f"unrecognised file control key '{unknown[0]}'")
@@ -94,7 +94,7 @@ def _entry(
     by_number: Callable[[int], tuple[Any, ...]],
     by_name: Callable[[str], tuple[Any, ...]],
 ) -> Optional[int]:
-    """Return the number of the user or group that *key* names, None where there is no such key."""
+    """Return the number of the user or group of *key*, None without such a key."""
     if key not in settings:
         return None
     value = settings[key]
@@ -109,9 +109,9 @@ def _entry(
 
 
 def parse(text: str) -> dict[str, Value]:
-    """Return the map that a control file's *text* is, {} when it holds nothing.
+    """Return the map in a control file's *text*, {} when it is empty.
 
-    Raises ApplyError for YAML beyond what the module's first lines describe.
+    Raises ApplyError for YAML beyond the module's description.
     """
     lines = _lines(text)
     if lines and lines[0].startswith("{"):
@@ -135,7 +135,7 @@ def parse(text: str) -> dict[str, Value]:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines that hold something, without the marks around a document."""
+    """Return the lines with content, without the marks around a document."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if _UNPRINTABLE.search(text):
         raise _not_a_map()
@@ -176,7 +176,7 @@ def _text(token: str) -> str:
 
 
 def _resolve(token: Optional[str]) -> Value:
-    """Return the value that YAML 1.1 takes a word for; numbers that it alone knows are text."""
+    """Return the value of a word in YAML 1.1; numbers that only YAML 1.1 knows are text."""
     if token is None or _NULL.fullmatch(token):
         return None
     if token[0] in "'\"":

@@ -1,5 +1,5 @@
-"""What can be wrong with metadata, templates or control files, as one sentence for a person."""
+"""Errors in metadata, templates or control files, each as one sentence for the user."""
 
 
 class ApplyError(Exception):
-    """Nothing was written; the text is a sentence that names the file and holds no value."""
+    """No file was written; the text is a sentence that names the file and holds no value."""

@@ -1,4 +1,4 @@
-"""Templates that are programs: they get the metadata as JSON, and print what the file is to hold.
+"""Templates that are programs: they get the metadata as JSON, and print the content of the file.
 
 Their environment, working directory and user are those of os-apply-config.
 """
@@ -16,21 +16,21 @@ from heat_config import files, forks, process
 from .errors import ApplyError
 
 SECONDS = 3600.0
-"""A program that takes longer is ended; upstream would wait for it for ever."""
+"""Time limit of a program; upstream waits for it for ever."""
 
 OUTPUT_LIMIT = 64 << 20
 ERRORS_SHOWN = 2000
-"""Bytes, from the end, of what a program that failed wrote to its standard error."""
+"""Bytes, from the end, of a failed program's standard error."""
 
 PIPE_SIZE = 1 << 20
-"""Bytes that a pipe can hold, at most: /proc/sys/fs/pipe-max-size."""
+"""Maximum bytes in a pipe: /proc/sys/fs/pipe-max-size."""
 
 POLL = 0.2
-"""Seconds between looks whether a program has ended whose pipes others hold open."""
+"""Seconds between checks whether a program has ended whose pipes others hold open."""
 
 HIDDEN = "***"
 SHORT = 4
-"""Shorter values than this many characters may appear in an error: they are in every text."""
+"""Values with fewer characters than this may appear in an error: they occur in every text."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 
 def is_executable(path: str) -> bool:
-    """Whether the template at *path* is a program: a file that may be executed."""
+    """Return whether the template at *path* is a program: a file that may be executed."""
     return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def run(path: str, document: dict[str, Any], environment: Mapping[str, str]) -> str:
-    """Return what the program at *path* prints when it reads *document*.
+    """Return the output of the program at *path* for *document*.
 
-    Raises ApplyError when it cannot be run, fails, or prints what is not UTF-8. The sentence has
-    what it wrote to its standard error, without the values of *document*.
+    Raises ApplyError when it cannot be run, fails, or prints anything but UTF-8. The sentence has
+    its standard error, without the values of *document*.
     """
     if not os.path.dirname(path):
         path = os.path.join(".", path)
@@ -82,7 +82,7 @@ def run(path: str, document: dict[str, Any], environment: Mapping[str, str]) -> 
 
 
 class _Child:
-    """A program that runs, and what it has printed so far."""
+    """A running program, and its output so far."""
 
     def __init__(self, path: str, environment: Mapping[str, str], stdin: int) -> None:
         self.output = bytearray()
@@ -110,14 +110,14 @@ class _Child:
         self._sinks = {}
 
     def read(self, seconds: float) -> Optional[int]:
-        """Read to the end; return its status, None when *seconds* pass or it prints too much."""
+        """Read to the end; return its status, None after *seconds* or too much output."""
         deadline = time.monotonic() + seconds
         poll = select.poll()
         for reader in self._sinks:
             poll.register(reader, select.POLLIN)
         while self._sinks and time.monotonic() < deadline and len(self.output) <= OUTPUT_LIMIT:
             status = self._wait(0)
-            # Once it has ended, all that it wrote can be read; what others add does not count.
+            # Once it has ended, all of its own output can be read; that of others does not count.
             for reader, _ in poll.poll(POLL * 1000 if status is None else 0):
                 self._take(reader, poll)
             if status is not None:
@@ -164,7 +164,7 @@ def _close(descriptors: Any) -> None:
 
 
 def _without_values(text: str, document: Any) -> str:
-    """Return *text* with each text of *document* that is long enough to be one taken out."""
+    """Return *text* without the texts of *document* that are long enough to be recognized."""
     words = {line.strip() for value in _texts(document) for line in value.splitlines()}
     for word in sorted(words, key=len, reverse=True):
         if len(word) >= SHORT:

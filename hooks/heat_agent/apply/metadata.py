@@ -1,4 +1,4 @@
-"""The metadata: which files have it, how they become one document, and what a key names in it."""
+"""The metadata: its files, how they become one document, and the values of keys in it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ FALLBACK = (
     "/var/lib/heat-cfntools/cfn-init-data",
     "/var/lib/cloud/data/cfn-init-data",
 )
-"""Files whose metadata counts least, where they are there; os-apply-config 14.1 has these."""
+"""Files whose metadata has the lowest priority, if they exist; os-apply-config 14.1 has these."""
 
 FILE_LIMIT = 256 << 20
-"""More bytes than this are no metadata."""
+"""Maximum bytes of a metadata file."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 def collect(paths: Iterable[str]) -> dict[str, Any]:
-    """Return the document that the JSON files *paths* make, later ones over earlier ones.
+    """Return the document of the JSON files *paths*, later ones over earlier ones.
 
-    Files that are not there, empty names and documents that are no objects are passed over.
+    Missing files, empty names and documents other than objects are skipped.
     Raises ApplyError for a file that cannot be read or is not JSON.
     """
     return merge(read(path) for path in paths if path and os.path.exists(path))
 
 
 def read(path: str) -> Any:
-    """Return what the JSON file *path* holds; raise ApplyError when it cannot be."""
+    """Return the value in the JSON file *path*; raise ApplyError when it cannot be read."""
     try:
         with open(path, "rb") as stream:
             data = stream.read(FILE_LIMIT + 1)
@@ -44,14 +44,14 @@ def read(path: str) -> Any:
     try:
         return json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
-        # The parser's own words may quote the document.
+        # The parser's own message may quote the document.
         raise ApplyError(f"Could not parse metadata file: {path}") from None
 
 
 def read_list(path: str) -> list[str]:
-    """Return the files that an os_config_files.json lists, [] when it is not there.
+    """Return the files that an os_config_files.json lists, [] when it does not exist.
 
-    Raises ApplyError for anything that is no list of names.
+    Raises ApplyError for anything but a list of names.
     """
     paths = read(path) if os.path.exists(path) else []
     if not isinstance(paths, list) or not all(
@@ -64,8 +64,8 @@ def read_list(path: str) -> list[str]:
 def merge(documents: Iterable[Any]) -> dict[str, Any]:
     """Return one object from many: objects are merged key by key, anything else is replaced.
 
-    What is not an object is passed over. The result shares parts with *documents*, which stay as
-    they are. Raises ApplyError when they are nested too deeply.
+    Values other than objects are skipped. The result shares parts with *documents*, which are not
+    changed. Raises ApplyError when they are nested too deeply.
     """
     merged: dict[str, Any] = {}
     for document in documents:
@@ -88,7 +88,7 @@ def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def part(document: dict[str, Any], key: Optional[str]) -> dict[str, Any]:
-    """Return the object that the dotted *key* names in *document*, all of it without a key.
+    """Return the object at the dotted *key* in *document*, all of it without a key.
 
     Raises ApplyError when there is none.
     """
@@ -101,7 +101,7 @@ def part(document: dict[str, Any], key: Optional[str]) -> dict[str, Any]:
 
 
 def value_of(document: dict[str, Any], key: str) -> Any:
-    """Return what the dotted *key* names; a number names an element of a list. None for nothing."""
+    """Return the value at the dotted *key*, None if missing; a number is an index of a list."""
     value: Any = document
     for word in key.split("."):
         if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Mustache as os-apply-config's templates have it.
+"""Mustache as in os-apply-config's templates.
 
-The language is that of pystache 0.6 with its lenient settings (what is missing is empty, and a
-section that is not closed hides what stands before it), and values are put in as os-apply-config
-does: strings as they are, in every form of tag, ``null`` as nothing, all else as JSON.
+The language is that of pystache 0.6 with its lenient settings (a missing value is empty, and an
+unclosed section hides the text before it), and values are inserted as os-apply-config does:
+strings unchanged, in every form of tag, ``null`` as nothing, all else as JSON.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def render(text: str, document: Any, partial: Callable[[str], str]) -> str:
     """Return the template *text* with the values of *document*, a parsed JSON object.
 
-    *partial* gives the text of the template that ``{{> name}}`` names, "" when there is none.
+    *partial* returns the text of the template in ``{{> name}}``, "" when there is none.
     Raises ValueError for a template that cannot be parsed, RecursionError for one that includes
-    itself without end, and what *partial* raises.
+    itself without end, and the exceptions of *partial*.
 
     >>> render("{{#users}}{{name}} {{/users}}", {"users": [{"name": "a"}, {"name": "b"}]}, str)
     'a b '
@@ -38,7 +38,7 @@ def render(text: str, document: Any, partial: Callable[[str], str]) -> str:
 
 
 def parse(text: str) -> list[Node]:
-    """Return the parts of a template: text, or (kind, name, what belongs to it)."""
+    """Return the parts of a template: text, or (kind, name, content)."""
     tag = _tag_pattern(DELIMITERS)
     nodes: list[Any] = []
     outer: list[tuple[str, str, list[Any]]] = []
@@ -94,7 +94,7 @@ def _read_tag(match: re.Match[str]) -> tuple[str, str]:
 
 
 def _is_alone(text: str, start: int, after: int) -> bool:
-    """Whether nothing else is on the line or lines of text[start:after]."""
+    """Return whether text[start:after] is alone on its line or lines."""
     begins = start == 0 or text[start - 1] in BREAKS
     return begins and (after == len(text) or text[after] in BREAKS)
 
@@ -131,7 +131,7 @@ def _render(nodes: list[Any], stack: list[Any], partial: Callable[[str], str]) -
 
 
 def _look_up(stack: list[Any], name: str) -> Any:
-    """Return what a dotted name means: its first word in the innermost object that has it."""
+    """Return the value of a dotted name: its first word in the innermost object that has it."""
     if name == ".":
         return stack[-1]
     first, *others = name.split(".")

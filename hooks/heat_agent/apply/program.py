@@ -1,4 +1,4 @@
-"""The command os-apply-config, with the options, words and exit statuses of 14.1."""
+"""The command os-apply-config, with the options, messages and exit statuses of 14.1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import metadata, tree, value_types
 from .errors import ApplyError
 
 VERSION = "14.1.0"
-"""The version of os-apply-config whose behaviour this is."""
+"""The version of os-apply-config with this behaviour."""
 
 TEMPLATES = "/usr/libexec/os-apply-config/templates"
 OLD_TEMPLATES = (
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 def main(
     arguments: Optional[Sequence[str]] = None, environment: Mapping[str, str] = os.environ
 ) -> int:
-    """Do what *arguments* (by default the command line's) ask for; return the exit status.
+    """Do the action of *arguments* (by default the command line's); return the exit status.
 
-    Raises SystemExit for arguments that are not understood (2), and for --help and --version.
+    Raises SystemExit for invalid arguments (2), and for --help and --version.
     """
     return _main(
         _options(sys.argv[1:] if arguments is None else arguments, environment), environment
@@ -46,9 +46,9 @@ def main(
 
 
 def apply(environment: Mapping[str, str] = os.environ, **given: Any) -> int:
-    """Do what main() does for the options *given*, by their names; return the exit status.
+    """Do the action of the options *given*, by their names; return the exit status.
 
-    For a caller that goes on: no command line has to be understood.
+    For a caller that continues afterwards: no command line is parsed.
     """
     options = _defaults(environment)
     unknown = given.keys() - options.keys()
@@ -95,7 +95,7 @@ def _run(options: SimpleNamespace, environment: Mapping[str, str], log: Log) -> 
 
 
 def _sources(list_file: str, environment: Mapping[str, str], log: Log) -> list[str]:
-    """Return the files that os-collect-config has named. Raises ApplyError."""
+    """Return the files listed by os-collect-config. Raises ApplyError."""
     if "OS_CONFIG_FILES" in environment:
         return environment["OS_CONFIG_FILES"].split(":")
     sources = metadata.read_list(list_file)
@@ -128,7 +128,7 @@ def _print(text: str) -> None:
 
 
 def default_templates(environment: Mapping[str, str]) -> str:
-    """Return where templates are: what the environment says, else the first place that is there."""
+    """Return the directory of templates: the environment's, else the first that exists."""
     named = environment.get("OS_CONFIG_APPLIER_TEMPLATES")
     if named is not None:
         return named
@@ -157,7 +157,7 @@ class Log:
         if self._path is None:
             return
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        # What cannot be logged there has been said already.
+        # A message that cannot be logged there is on standard error already.
         with contextlib.suppress(OSError):
             descriptor = os.open(self._path, flags, files.PRIVATE_FILE)
             try:
@@ -167,7 +167,7 @@ class Log:
 
 
 def _defaults(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options that are not given, by their names."""
+    """Return the defaults of the options, by their names."""
     return {
         "templates": default_templates(environment),
         "output": "/",

@@ -1,4 +1,4 @@
-"""A tree of templates, and the files that they make of one document."""
+"""A tree of templates, and the files rendered from one document."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .errors import ApplyError
 
 CONTROL_SUFFIX = ".oac"
 TEMPLATE_LIMIT = 64 << 20
-"""More bytes than this are no template."""
+"""Maximum bytes of a template."""
 
 PARTIAL_SUFFIX = ".mustache"
 
@@ -34,8 +34,8 @@ def install(
 ) -> None:
     """Render all templates below *templates*, then put the files in their places below *output*.
 
-    No program is started but the templates that are programs themselves, which have *environment*,
-    by default that of this process; those in plain Python run in forks. *log* is called with a
+    The only programs started are templates that are programs themselves; they have *environment*,
+    by default that of this process, and those in plain Python run in forks. *log* is called with a
     level ("INFO") and a line for each file. Raises ApplyError; when a template cannot be rendered,
     or a file cannot be written, all files are as before.
     """
@@ -48,9 +48,9 @@ def render(
     *,
     environment: Optional[Mapping[str, str]] = None,
 ) -> list[writing.File]:
-    """Return the files that the templates below *templates* make of *document*, by their names.
+    """Return the files rendered from the templates below *templates* and *document*, by name.
 
-    Raises ApplyError for the first template, or control file, that is wrong.
+    Raises ApplyError for the first invalid template or control file.
     """
     if environment is None:
         environment = os.environ
@@ -84,7 +84,7 @@ def names(root: str) -> list[str]:
 
 
 def render_one(path: str, document: dict[str, Any], environment: Mapping[str, str]) -> str:
-    """Return what the template at *path* makes of *document*. Raises ApplyError."""
+    """Return the rendered file of the template at *path*. Raises ApplyError."""
     if executable.is_executable(path):
         return executable.run(path, document, environment)
     text = _read(path).replace("\r\n", "\n").replace("\r", "\n")
@@ -105,7 +105,7 @@ def _partial(name: str) -> str:
 
 
 def read_control(path: str) -> control.Control:
-    """Return what the control file at *path* says, if there is one. Raises ApplyError."""
+    """Return the Control of the control file at *path*, if it exists. Raises ApplyError."""
     try:
         return control.Control(control.parse(_read(path) if os.path.isfile(path) else ""))
     except ApplyError as error:
@@ -114,7 +114,7 @@ def read_control(path: str) -> control.Control:
 
 def _read(path: str) -> str:
     try:
-        # A pipe that nobody writes to would keep an open() without this for ever.
+        # Without this, opening a pipe without a writer would block for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,4 +1,4 @@
-"""The types of ``os-apply-config --type``: which text a value may be, as os-apply-config 14.1."""
+"""The types of ``os-apply-config --type``: the texts that a value may have, as in 14.1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATTERNS = {
     "default": "^[A-Za-z0-9_]*$",
     "netaddress": _ADDRESS,
     "netdevice": _ADDRESS,
-    # driver://user:password@host/database?variable=value, all but the driver at will
+    # driver://user:password@host/database?variable=value, all but the driver optional
     "dsn": "^[a-zA-Z0-9]+://([a-zA-Z0-9+_-]+(:[^@]+)?)?(@?[a-zA-Z0-9/_.-]+)?"
     rf"(/{_NAME})?(\?[a-zA-Z0-9=_-]+)?$",
     "swiftdevices": r"^(r\d+z\d+-[A-Za-z0-9.-_]+:%PORT%/[^,]+,?)+$",

@@ -1,4 +1,4 @@
-"""Putting rendered files in their places: all beside them first, whole and synced, then renamed."""
+"""Install rendered files: write and sync all of them beside their places, then rename."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class File:
 
     @property
     def is_unwanted(self) -> bool:
-        """Whether the file is to be removed: it is empty, and may not be."""
+        """Return whether the file is to be removed: it is empty, and must not be."""
         return not self.body and not self.control.allow_empty
 
 
 def write(wanted: list[File], output: str, log: Log) -> None:
-    """Write *wanted* below the directory *output*, or remove those that are not wanted empty.
+    """Write *wanted* below the directory *output*, or remove those that must not be empty.
 
-    A file that is there keeps its mode and owner where its control file says nothing; a new one is
-    0644 and belongs to this process. Missing directories are made. Nothing has its new content
-    before all have been written beside their places. *log* is called with "INFO" and a line for
-    each. Raises ApplyError; then no file has changed, unless renaming one failed.
+    An existing file keeps its mode and owner unless its control file sets them; a new one is 0644
+    and belongs to this process. Missing directories are made. No file has its new content before
+    all have been written beside their places. *log* is called with "INFO" and a line for each.
+    Raises ApplyError; then no file has changed, unless renaming one failed.
     """
     places = [(os.path.join(output, file.name), file) for file in wanted]
     path = output
@@ -70,7 +70,7 @@ def write(wanted: list[File], output: str, log: Log) -> None:
 
 
 def _stage(path: str, file: File, number: int) -> str:
-    """Write *file* beside *path*, with its mode and owner; return where. Raises OSError."""
+    """Write *file* beside *path*, with its mode and owner; return that path. Raises OSError."""
     if os.path.isdir(path) and not os.path.islink(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     directory = os.path.dirname(path) or os.curdir
@@ -79,7 +79,7 @@ def _stage(path: str, file: File, number: int) -> str:
     temporary = os.path.join(directory, f".os-apply-config.{os.getpid()}.{number}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary)  # of a run with the same process id that a power cut ended
+        os.unlink(temporary)  # left by a run with the same process id before a power cut
     descriptor = os.open(temporary, flags, files.PRIVATE_FILE)
     try:
         files.write_all(descriptor, file.body)
@@ -95,7 +95,7 @@ def _stage(path: str, file: File, number: int) -> str:
 
 
 def _make_directory(path: str) -> None:
-    """Make *path* and its missing parents, durable, with the modes that the umask leaves."""
+    """Make *path* and its missing parents, durable, with the modes of the umask."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(os.path.abspath(path))
@@ -106,14 +106,14 @@ def _make_directory(path: str) -> None:
 
 
 def _attributes(path: str, control: Control) -> tuple[int, int, int]:
-    """Return mode, owner and group for *path*; -1 leaves an owner or a group as it comes."""
+    """Return mode, owner and group for *path*; -1 leaves an owner or a group unchanged."""
     try:
         before = os.stat(path)
         mode, owner, group = stat.S_IMODE(before.st_mode), before.st_uid, before.st_gid
-    except OSError:  # not there, or a link to nothing
+    except OSError:  # missing, or a dangling link
         mode, owner, group = NEW_MODE, -1, -1
     return (
-        control.mode or mode,  # upstream takes 0 for nothing
+        control.mode or mode,  # upstream takes 0 for no mode
         owner if control.owner is None else control.owner,
         group if control.group is None else control.group,
     )

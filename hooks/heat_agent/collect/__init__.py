@@ -1,1 +1,1 @@
-"""os-collect-config: poll the sources of metadata, keep what they say, run a command on changes."""
+"""os-collect-config: poll the sources of metadata, cache it, run a command on changes."""

@@ -32,7 +32,7 @@ without changes.
 
 
 class Gathered:
-    """The result of one round: (key, JSON text) pairs, and which servers are in trouble.
+    """The result of one round: (key, JSON text) pairs, and the servers in trouble.
 
     While a server of deployments works, only servers of deployments count: the pauses are theirs,
     and a metadata service that is missing for good must not lengthen them.
@@ -48,17 +48,17 @@ class Gathered:
         self._works = self._works or name in sources.REMOTE
 
     def trouble(self, name: str, wait: float | None = None) -> None:
-        """Note that it is in trouble; *wait*: the seconds that it asked for, or None."""
+        """Note that the source *name* is in trouble; *wait*: the seconds it asked for, or None."""
         self._troubles[name] = wait
 
     @property
     def troubled(self) -> bool:
-        """Whether to poll less often."""
+        """True when polls should be less frequent."""
         return bool(self._counted())
 
     @property
     def wait(self) -> float | None:
-        """The longest time that was asked for, in seconds, or None."""
+        """The longest wait that a server asked for, in seconds, or None."""
         return max((wait for wait in self._counted() if wait is not None), default=None)
 
     def _counted(self) -> list[float | None]:
@@ -67,9 +67,9 @@ class Gathered:
 
 
 class Agent:
-    """Poll as *settings* say; *client* is a web.Client, *seams* the Seams.
+    """Poll as *settings* require; *client* is a web.Client, *seams* the Seams.
 
-    signals: a signals.Signals that has been entered. rounds: how many there were.
+    signals: a signals.Signals that has been entered. rounds: the number of rounds so far.
     """
 
     def __init__(

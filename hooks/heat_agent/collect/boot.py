@@ -1,6 +1,6 @@
-"""Wait for the boot metadata, by running the program that knows where it comes from.
+"""Wait for the boot metadata, by running the program that prepares it.
 
-The element's ``prepare`` waits for cloud-init, removes what another instance left on the disk, and
+The element's ``prepare`` waits for cloud-init, removes another instance's files from the disk, and
 writes the first configuration.
 """
 
@@ -19,7 +19,7 @@ FOREIGN = 78
 def prepare(program: str = PREPARE) -> int:
     """Run *program*; return FOREIGN if the agent must not start, else 0.
 
-    Whatever else goes wrong is a line on stderr, as where upstream's agent is started.
+    Any other failure is a line on stderr, as with the start of upstream's agent.
     """
     try:
         pid = process.spawn([program], env=dict(os.environ), stdin=0, stdout=1, stderr=2)

@@ -23,7 +23,7 @@ RESERVED = (*COLLECTORS, LIST_NAME)
 """Names of the agent's own files, which a deployment cannot have."""
 
 NAME_LIMIT = 200
-"""Maximum bytes of a document's name, which leaves room for what is added to it."""
+"""Maximum bytes of a document's name, which leaves room for suffixes."""
 
 
 def decode(text: str | bytes, where: str) -> Any:

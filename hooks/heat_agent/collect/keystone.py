@@ -1,4 +1,4 @@
-"""Keystone tokens for a user with a password: v3, or v2.0 where there is nothing newer.
+"""Keystone tokens for a user with a password: v3, or v2.0 where there is no newer version.
 
 A token is kept until it expires, and renewed once if a service refuses it.
 """
@@ -32,7 +32,7 @@ USERS = 8
 
 
 class Token:
-    """value: the text that stands for the user. catalog: Keystone's list of services."""
+    """A token: *value* authenticates the user, *catalog* is Keystone's list of services."""
 
     def __init__(self, value: str, catalog: list[tuple], lifetime: float) -> None:
         self.value = value

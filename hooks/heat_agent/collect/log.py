@@ -1,4 +1,4 @@
-"""The agent's log: one sentence per line, on standard error or where the options direct it.
+"""The agent's log: one sentence per line, on standard error or the configured destination.
 
 Callers keep signatures, tokens and inputs out of their messages.
 """
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     Write = Callable[[int, str], object]
 
 NAME = "os-collect-config"
-DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40  # as Python's logging has them
+DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40  # as in Python's logging
 LEVELS = {DEBUG: "DEBUG", INFO: "INFO", WARNING: "WARNING", ERROR: "ERROR"}
-PRIORITIES = {DEBUG: 7, INFO: 6, WARNING: 4, ERROR: 3}  # as syslog(3) has them
+PRIORITIES = {DEBUG: 7, INFO: 6, WARNING: 4, ERROR: 3}  # as in syslog(3)
 JOURNAL = "/run/systemd/journal/socket"
 
 
@@ -53,7 +53,7 @@ class Log:
         try:
             self._write(level, plain)
         except (OSError, ValueError):
-            return  # collecting goes on with a full disk or a closed pipe
+            return  # a full disk or a closed pipe does not stop collecting
 
 
 def open_log(settings: Settings) -> Log:
@@ -131,6 +131,6 @@ def _by_file(path: str) -> Write:
 
     try:
         logging.config.fileConfig(path, disable_existing_loggers=False)
-    except Exception as error:  # the file can make logging import anything
+    except Exception as error:  # the file can make logging import any module
         raise SettingsError(f'"{path}" cannot be used for logging: {error}') from None
     return logging.getLogger(NAME).log

@@ -30,7 +30,7 @@ FILE_LIMIT = 1 << 20
 TRUE = ("true", "1", "on", "yes")
 FALSE = ("false", "0", "off", "no")
 SHORTEST_PAUSE = 0.1
-"""Minimum seconds between two rounds, whatever is configured: there is always a pause."""
+"""Minimum seconds between two rounds, even if less is configured: there is always a pause."""
 
 
 class Settings:
@@ -181,7 +181,7 @@ def _first(places: list[str], suffix: str, is_there: Callable[[str], bool]) -> l
 
 
 def _watched(steps: list[tuple], places: list[str]) -> list[str]:
-    """Return the files that are read, and those that would be if they existed."""
+    """Return the files that are read, and missing ones that would be."""
     files = [os.path.join(place, NAME + ".conf") for place in places]
     directories = [os.path.join(place, NAME + ".conf.d") for place in places]
     files = [step[1] for step in steps if step[0] == command_line.FILE] or files

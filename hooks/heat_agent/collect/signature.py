@@ -1,7 +1,7 @@
 """HMAC-SHA256 (RFC 2104) without OpenSSL.
 
-hashlib and hmac load libcrypto, of which a poll over plain HTTP needs nothing else. Python's own
-SHA-256 is in every build but those without it, where hashlib's is used.
+hashlib and hmac load libcrypto, which a poll over plain HTTP needs for nothing else. Python's own
+SHA-256 is in nearly every build; in the others hashlib's is used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 BLOCK = 64
 MODULES = ("_sha2", "_sha256", "hashlib")
-"""Where SHA-256 is: since Python 3.12, before it, and always."""
+"""The modules with SHA-256: since Python 3.12, before it, and always."""
 
 
 def hmac_sha256(key: bytes, text: bytes) -> bytes:

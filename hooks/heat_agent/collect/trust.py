@@ -1,4 +1,4 @@
-"""Which certificates are trusted."""
+"""The trusted certificates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUNDLES = (
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-"""Where distributions keep all trusted certificates in one file."""
+"""The files in which distributions keep all trusted certificates."""
 
 VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 """The variables that python-requests reads a bundle from, in its order."""
@@ -60,7 +60,7 @@ class Trust:
             return context
         context.load_default_certs()
         if not context.get_ca_certs() and not _has_directory(ssl):
-            # A Python from elsewhere than the distribution may look in the wrong place.
+            # A Python that is not the distribution's may look in the wrong place.
             bundle = next(filter(os.path.exists, BUNDLES), None)
             if bundle:
                 _load(context, bundle)

@@ -20,7 +20,7 @@ RESEND = ("/usr/local/bin/heat-config", "resend", "--due")
 
 
 def resend(command: Sequence[str] = RESEND) -> None:
-    """Run *command* if a signal waits; polling goes on whatever the result."""
+    """Run *command* if a signal waits; polling continues even if it fails."""
     state = os.environ.get("HEAT_CONFIG_DEPLOYED") or STATE
     if not os.path.exists(os.path.join(state, WAITING)):
         return

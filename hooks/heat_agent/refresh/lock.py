@@ -12,14 +12,14 @@ LOCK_FILE = "/var/run/os-refresh-config.lock"
 
 
 class Lock:
-    """A file that is locked while one run lasts; its text says by whom."""
+    """A file that is locked during a run; its text names the holder."""
 
     def __init__(self, path: str = LOCK_FILE) -> None:
         self._path = path
         self._descriptor = -1
 
     def take(self) -> None:
-        """Lock it; raises OSError, with EAGAIN when another has it."""
+        """Lock the file; raises OSError, with EAGAIN when another process holds it."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, files.PRIVATE_FILE)
         try:
@@ -33,8 +33,8 @@ class Lock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Let another have it."""
+        """Release the lock."""
         os.ftruncate(self._descriptor, 0)
-        # Unlocked by name: a fork that lives on has the same open file.
+        # Unlock explicitly: a fork that lives on has the same open file.
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)

@@ -1,6 +1,6 @@
-"""The scripts of one phase, run one after the other: what dib-run-parts is for upstream.
+"""Run the scripts of one phase in order: the counterpart of upstream's dib-run-parts.
 
-A script that fails keeps none of the others from running. Scripts in plain Python run in forks of
+A failing script does not keep the others from running. Scripts in plain Python run in forks of
 this process, all others are processes; where there are environment files, which are written for a
 shell, a shell reads them and starts the scripts.
 """
@@ -21,7 +21,7 @@ BASH = "/bin/bash"
 DATE = "%a %b %e %H:%M:%S %Z %Y"
 
 BY_ITSELF = ("-c", '"$1"', "dib-run-parts")
-"""Bash runs a file without "#!" as its own, and says why another cannot be started."""
+"""Bash runs a file without "#!" itself, and explains why another cannot be started."""
 
 WITH_ENVIRONMENT = """
 set -eu -o pipefail
@@ -65,7 +65,7 @@ def run(directory: str, environment: Mapping[str, str], deadline: Optional[float
 
     *environment* is all of theirs. 128 + n is the status of a script that signal n ended, 126 and
     127 that of one that could not be started. At the *deadline*, a time of the monotonic clock, the
-    script that runs is killed with all that it has started, and no other runs.
+    running script is killed with all its descendants, and no other runs.
     """
     directory = directory.rstrip("/") or "/"
     try:
@@ -135,7 +135,7 @@ def _spawn(words: list[str], environment: Mapping[str, str]) -> int:
 
 
 def _wait(pid: int, deadline: Optional[float]) -> int:
-    """Return the exit status of a child, which is killed with all below it at the deadline."""
+    """Return the exit status of a child, which is killed with its descendants at the deadline."""
     left = None if deadline is None else max(0.0, deadline - time.monotonic())
     status: Optional[int] = process.wait(pid, left)
     if status is None:

@@ -1,4 +1,4 @@
-"""Ending a script with all that it has started."""
+"""End a script with all its descendants."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 import signal
 
 ROUNDS = 10
-"""How often to look for those that were started meanwhile."""
+"""Maximum searches for processes that were started meanwhile."""
 
 
 def kill(pid: int) -> None:
-    """End the process *pid* and all below it with SIGKILL.
+    """End the process *pid* and all its descendants with SIGKILL.
 
     They are stopped first, so that none of them starts another while they are counted.
     """
@@ -47,7 +47,7 @@ def _below(pid: int) -> set[int]:
 
 
 def _parent(name: str) -> int:
-    """Return the parent's id of the process *name*, 0 when it has gone."""
+    """Return the parent's id of the process *name*, 0 when it is gone."""
     try:
         with open(f"/proc/{name}/stat", "rb") as stream:
             return int(stream.read().rpartition(b")")[2].split()[1])

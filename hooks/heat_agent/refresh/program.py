@@ -1,4 +1,4 @@
-"""The command os-refresh-config, with the options, words and exit statuses of 14.1."""
+"""The command os-refresh-config, with the options, messages and exit statuses of 14.1."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def main(
     arguments: Optional[Sequence[str]] = None, environment: Mapping[str, str] = os.environ
 ) -> int:
-    """Do what *arguments* (by default the command line's) ask for; return the exit status.
+    """Do the action of *arguments* (by default the command line's); return the exit status.
 
-    Raises SystemExit for arguments that are not understood (2), and for --help.
+    Raises SystemExit for invalid arguments (2), and for --help.
     """
     options = _options(sys.argv[1:] if arguments is None else arguments)
     base = default_base(environment)
@@ -44,7 +44,7 @@ def main(
 
 
 def default_base(environment: Mapping[str, str]) -> str:
-    """Return where the phases are: as the environment says, else the first place that is there."""
+    """Return the directory of phases: the environment's, else the first that exists."""
     named = environment.get("OS_REFRESH_CONFIG_BASE_DIR")
     if named is not None:
         return named
@@ -58,7 +58,7 @@ def default_base(environment: Mapping[str, str]) -> str:
 
 
 class Log:
-    """Lines on standard error, from *level* on."""
+    """Writer of lines from *level* on to standard error."""
 
     def __init__(self, level: str = "INFO") -> None:
         self._lowest = LEVELS[level]

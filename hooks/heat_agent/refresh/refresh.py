@@ -29,14 +29,14 @@ def refresh(
     lockfile: str = LOCK_FILE,
     seconds: Optional[int] = None,
 ) -> int:
-    """Run the phases below the directory *base*; return 0, or the status that says what failed.
+    """Run the phases below the directory *base*; return 0, or a status for the kind of failure.
 
     That is 1 when a phase failed (those after it do not run, the scripts in ``error.d`` do) or the
-    lock cannot be had, and 11 when another run has it. *environment* is
-    that of the scripts, by default this process's; after *seconds* the run is ended, and the
-    scripts in ``error.d`` have as long again. *log* is called with a level ("INFO") and a line.
+    lock is unavailable, and 11 when another run holds it. *environment* is that of the scripts, by
+    default this process's; after *seconds* the run is ended, and the scripts in ``error.d`` have
+    as long again. *log* is called with a level ("INFO") and a line.
 
-    It may be called in a process that goes on afterwards: nothing of a script stays in it.
+    It may be called in a process that continues afterwards: scripts leave no trace in it.
     """
     environment = dict(os.environ if environment is None else environment)
     lock = Lock(lockfile)

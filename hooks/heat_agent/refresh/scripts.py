@@ -1,4 +1,4 @@
-"""Which files of a directory are scripts of its phase, and their order: dib-run-parts' rules.
+"""Select and order the scripts of a phase's directory by dib-run-parts' rules.
 
 The rules are those of ``dib-run-parts`` in dib-utils: executable files, and links to such, whose
 name matches RUN_PARTS_REGEX, in the order of ``LC_ALL=C sort -n``.
@@ -10,7 +10,7 @@ import os
 import re
 
 NAMES = "^[0-9A-Za-z_-]+$"
-"""The names of scripts, where RUN_PARTS_REGEX does not say."""
+"""The names of scripts without RUN_PARTS_REGEX."""
 
 ENVIRONMENT_NAMES = re.compile("[0-9A-Za-z_.-]+")
 LONGEST_NAME = 255
@@ -36,7 +36,7 @@ def scripts(directory: str, pattern: Optional[str] = None) -> list[str]:
     """Return the names of the scripts in *directory*, in the order in which they run.
 
     *pattern* is an extended regular expression (RUN_PARTS_REGEX). Raises OSError when the directory
-    cannot be read, ValueError for a pattern that is none.
+    cannot be read, ValueError for an invalid pattern.
     """
     matches = _compiled(pattern or NAMES).search
     names = [name for name in os.listdir(directory) if "\n" not in name and matches(name)]
@@ -51,7 +51,7 @@ def environment_files(directory: str) -> list[str]:
     except OSError:
         return []
     paths = [os.path.join(beside, name) for name in names if ENVIRONMENT_NAMES.fullmatch(name)]
-    # By their bytes: dib-run-parts sorts whole paths, in which no number stands first.
+    # By their bytes: dib-run-parts sorts whole paths, which never begin with a number.
     return sorted(filter(os.path.isfile, paths), key=os.fsencode)
 
 
@@ -69,7 +69,7 @@ def _runs(path: str) -> bool:
 
 
 def _place(name: str) -> tuple[int, bytes]:
-    """Return what ``sort -n`` in the C locale goes by: the number in front, then the bytes."""
+    """Return the key of ``sort -n`` in the C locale: the number in front, then the bytes."""
     match = _NUMBER.match(name)
     assert match is not None
     sign, whole, fraction = match.groups()

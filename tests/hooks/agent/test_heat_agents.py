@@ -43,7 +43,7 @@ def theirs(fetch: Any) -> Path:
 
 
 class Server:
-    """A directory that has heat-agents' files where an image has them."""
+    """A directory with heat-agents' files at their paths in an image."""
 
     def __init__(self, root: Path, theirs: Path, programs: Path) -> None:
         self.root = root
@@ -60,7 +60,7 @@ class Server:
         for name in ("20-os-apply-config", "55-heat-config"):
             script = elements / "os-refresh-config/configure.d" / name
             shutil.copy2(script, root / "phases/configure.d")
-        # Templates are found by the path of the file that they make.
+        # A template's path is that of the file that it makes.
         template = root / "templates" / str(self.rendered).lstrip("/")
         template.parent.mkdir(parents=True)
         shutil.copy2(
@@ -76,7 +76,7 @@ class Server:
         )
 
     def round(self, *deployments: object) -> subprocess.CompletedProcess[str]:
-        """Give it deployments, and run the agent once."""
+        """Give the server deployments, and run the agent once."""
         document = self.root / "local/data.json"
         document.write_text(json.dumps({"deployments": deployments}))
         document.chmod(0o600)
@@ -106,7 +106,7 @@ class Server:
         )
 
     def state(self) -> dict[str, tuple[int, str]]:
-        """Modes and contents of what the round has left, without what has a time in it."""
+        """Return modes and contents of the round's files, without those that contain a time."""
         folders = ("cache", "deployed", "work", "out")
         paths = [path for name in folders for path in (self.root / name).rglob("*")]
         paths += [self.rendered, *self.root.glob("signal.*")]
@@ -120,7 +120,7 @@ class Server:
         }
 
 
-def test_their_elements_do_the_same_under_both_agents(theirs: Path, tmp_path: Path) -> None:
+def test_heat_agents_elements_do_the_same_under_both_agents(theirs: Path, tmp_path: Path) -> None:
     states = {}
     for name, programs in (("upstream", Path(sys.executable).parent), ("ours", ROOT / "hooks")):
         server = Server(tmp_path / name, theirs, programs)

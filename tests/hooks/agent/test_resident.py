@@ -1,4 +1,4 @@
-"""The agent as a service: its own command runs with what it has loaded, another in a shell."""
+"""The agent as a service: its own command runs in a fork, any other in a shell."""
 
 import subprocess
 from pathlib import Path
@@ -40,7 +40,7 @@ os.kill(os.getpid(), {})
 
 @pytest.fixture
 def agent(tmp_path):
-    """Run a command as the agent does; return what it printed and the status that the agent saw.
+    """Run a command as the agent does; return its output and the status that the agent saw.
 
     *refused* is how many forks the kernel refuses first.
     """
@@ -63,12 +63,12 @@ def agent(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["os-refresh-config", " 'os-refresh-config' "])
-def test_our_own_command_has_everything_loaded(agent, text):
+def test_own_command_has_everything_loaded(agent, text):
     assert agent(text) == ["/a:/b True", "3"]
 
 
 @pytest.mark.parametrize("text", ["os-refresh-config --x", "os-refresh-config # x", "exit 5"])
-def test_any_other_command_is_for_a_shell(agent, text):
+def test_other_command_runs_in_a_shell(agent, text):
     *printed, status = agent(text)
     if text == "exit 5":
         assert (printed, status) == ([], "5")
@@ -81,23 +81,23 @@ def test_upstreams_program_is_a_process(agent, tmp_path):
     assert agent("os-refresh-config", tmp_path / "another") == ["/a:/b False", "3"]
 
 
-def test_a_command_that_cannot_be_read_is_for_the_shell(agent):
+def test_unparsable_command_runs_in_the_shell(agent):
     (status,) = agent("'")
     assert status == "2"
 
 
 @pytest.mark.parametrize("number", [9, 15])
-def test_the_status_of_one_that_a_signal_ended_is_that_of_dash(agent, tmp_path, number):
+def test_status_after_a_signal_is_that_of_dash(agent, tmp_path, number):
     """Upstream starts the command in a shell; Debian's waits for it, and exits with 128 + n."""
     (tmp_path / "os-refresh-config").write_text(KILLED.format(number))
     assert agent("os-refresh-config") == [str(128 + number)]
 
 
-def test_where_no_fork_is_possible_the_command_is_for_the_shell(agent):
-    """fork(2): EAGAIN at a limit of processes; the next may be possible. It ended the agent."""
+def test_command_runs_in_the_shell_when_fork_fails(agent):
+    """fork(2): EAGAIN at a limit of processes; the next may succeed. It used to end the agent."""
     assert agent("os-refresh-config", refused=1) == ["/a:/b False", "3"]
 
 
-def test_where_no_process_can_be_started_the_agent_goes_on(agent):
-    """It tries again after each poll, so no descriptor may stay open."""
+def test_agent_continues_when_no_process_can_be_started(agent):
+    """The agent tries again after each poll, so no descriptor may stay open."""
     assert agent("os-refresh-config", refused=2) == ["127"]

@@ -38,7 +38,7 @@ WARNINGS = 1000
 
 
 class Surroundings:
-    """What sources use: settings, client (web.Client), cache (cache.Cache), log (log.Log)."""
+    """Services for sources: settings, client (web.Client), cache (cache.Cache), log (log.Log)."""
 
     def __init__(self, settings: Settings, client: Client, cache: Cache, log: Log) -> None:
         self.settings = settings

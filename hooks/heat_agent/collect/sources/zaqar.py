@@ -79,7 +79,7 @@ class Zaqar:
             try:
                 body = self._pop()
             except Unavailable:
-                # What was taken before is gone from the queue.
+                # Messages taken before are gone from the queue.
                 if newest is None:
                     raise
                 break

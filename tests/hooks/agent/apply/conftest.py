@@ -22,7 +22,7 @@ TIME = re.compile(r"^\[\d{4}/\d\d/\d\d \d\d:\d\d:\d\d [AP]M\] ", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program did: its status, what it printed, and the tree that it left."""
+    """The result of a program: its status, its output, and the tree that it left."""
 
     status: int
     stdout: str
@@ -31,7 +31,7 @@ class Outcome:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of standard error without their times, in the order of their bytes."""
+        """Return the lines of standard error without their times, in the order of their bytes."""
         return sorted(TIME.sub("", self.stderr).splitlines())
 
 
@@ -76,7 +76,7 @@ class Side:
 
 
 def tree(root: Path) -> dict[str, tuple[str, bytes]]:
-    """Each path below *root* with its type, mode and owner, and its bytes or where it points."""
+    """Return each path below *root* with its type, mode and owner, and its bytes or target."""
     paths = {}
     for path in sorted(root.rglob("*")):
         info = path.lstat()
@@ -110,15 +110,15 @@ class Pair:
             path.chmod(mode)
 
     def apply(self, *words: str, **environment: Any) -> tuple[Outcome, Outcome]:
-        """What ours and theirs did."""
+        """Apply on both sides; return the Outcomes of ours and theirs."""
         return self.ours.apply(*words, **environment), self.theirs.apply(*words, **environment)
 
     def run(self, *words: str, **environment: Any) -> tuple[Outcome, Outcome]:
-        """The same for a command line of the caller's own."""
+        """Run a command line of the caller's own on both sides."""
         return self.ours.run(*words, **environment), self.theirs.run(*words, **environment)
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Pair:
-    """Upstream's program and ours, with nothing to apply yet."""
+    """Upstream's program and ours, without templates yet."""
     return Pair(tmp_path)

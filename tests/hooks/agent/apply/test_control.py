@@ -11,7 +11,7 @@ from os_apply_config.oac_file import OacFile
 
 
 def theirs(text):
-    """(allow_empty, mode, owner, group) as upstream takes them; None where it fails."""
+    """Return (allow_empty, mode, owner, group) as upstream reads them; None where it fails."""
     try:
         settings = yaml.safe_load(text) or {}
         # Upstream lets a control file set other attributes of its object too.
@@ -91,13 +91,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("text", ACCEPTED)
-def test_what_is_accepted(text):
+def test_valid_control_file_is_read_as_by_upstream(text):
     assert theirs(text) is not None
     assert ours(text) == theirs(text)
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_is_refused(text):
+def test_invalid_control_file_is_refused_as_by_upstream(text):
     assert theirs(text) is None
     assert ours(text) is None
 
@@ -112,7 +112,7 @@ def sentence(make):
 @pytest.mark.parametrize(
     "value", ["nobody-has-this-name", "4000000000", "'0'", "''", "-1", "~", "no"]
 )
-def test_an_owner_or_a_group_that_is_none_is_named(key, value):
+def test_unknown_owner_or_group_is_named(key, value):
     text = f"{key}: {value}"
     ours = sentence(lambda: control.Control(control.parse(text)))
     assert ours == sentence(lambda: OacFile("", **yaml.safe_load(text)))
@@ -123,20 +123,20 @@ def test_an_owner_or_a_group_that_is_none_is_named(key, value):
 
 
 @pytest.mark.parametrize("value", [1 << 70, "a\0b", "\ud800"], ids=ascii)
-def test_an_owner_that_no_database_can_hold_is_one_sentence(value):
-    """Upstream's lookups raise what it does not expect: a number too large, a null, a surrogate."""
+def test_owner_that_no_database_can_hold_is_one_sentence(value):
+    """Upstream's lookups raise unexpected errors: a number too large, a null, a surrogate."""
     assert "not found in passwd database" in sentence(lambda: control.Control({"owner": value}))
 
 
 @pytest.mark.parametrize("text", ["mode: !!int 0600", "mode: &x 0600", "owner: |-\n  root\n", "[]"])
-def test_yaml_that_is_more_than_a_map_of_words_is_refused(text):
+def test_yaml_beyond_a_map_of_words_is_refused(text):
     """A row of the table of differences: upstream reads all of YAML."""
     assert theirs(text) is not None
     assert ours(text) is None
 
 
 @pytest.mark.parametrize("text", ["_mode: other", "DEFAULTS: 1", "set: x"])
-def test_only_the_four_keys_are_keys(text):
+def test_other_keys_than_the_four_are_refused(text):
     """With upstream, any attribute of its object could be set."""
     assert OacFile("", **yaml.safe_load(text))
     with pytest.raises(ApplyError, match="unrecognised file control key"):
@@ -193,8 +193,8 @@ TEXT = st.builds(
 
 @settings(max_examples=400, deadline=None)
 @given(TEXT)
-def test_what_we_read_is_what_yaml_means(text):
-    """We may refuse more, but never take a file for something else."""
+def test_accepted_yaml_has_the_meaning_of_pyyaml(text):
+    """We may refuse more, but must never read a different value."""
     read = ours(text)
     if read is not None:
         assert read == theirs(text)

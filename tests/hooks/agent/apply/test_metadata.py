@@ -30,7 +30,7 @@ def test_documents_are_merged_as_upstream_merges_them(documents):
 
 @settings(max_examples=200, deadline=None)
 @given(OBJECT, DOTTED)
-def test_a_key_names_what_it_names_for_upstream(tmp_path_factory, document, key):
+def test_key_has_the_value_of_upstream(tmp_path_factory, document, key):
     path = tmp_path_factory.getbasetemp() / "keys.json"
     path.write_text(json.dumps(document))
     assert metadata.value_of(document, key) == apply_config._extract_key([str(path)], key)
@@ -38,7 +38,7 @@ def test_a_key_names_what_it_names_for_upstream(tmp_path_factory, document, key)
 
 @settings(max_examples=200, deadline=None)
 @given(OBJECT, DOTTED | st.none())
-def test_a_part_is_the_one_that_upstream_takes(document, key):
+def test_part_is_that_of_upstream(document, key):
     try:
         expected = apply_config.strip_hash(document, key)
     except ConfigException as error:
@@ -49,7 +49,7 @@ def test_a_part_is_the_one_that_upstream_takes(document, key):
         assert metadata.part(document, key) == expected
 
 
-def test_files_that_are_not_there_are_passed_over(tmp_path):
+def test_missing_files_are_skipped(tmp_path):
     here = tmp_path / "here"
     here.write_text('{"a": {"b": 1}}')
     over = tmp_path / "over"
@@ -64,7 +64,7 @@ def test_files_that_are_not_there_are_passed_over(tmp_path):
     [b"", b"{", b'{"secret": value}', b"\xff{}", b"\xef\xbb\xbf{}", b"[" * 100_000, b"{}x"],
     ids=repr,
 )
-def test_what_is_not_json_is_one_sentence_without_its_content(tmp_path, data):
+def test_invalid_json_is_one_sentence_without_its_content(tmp_path, data):
     """Upstream ends with status 1 too, for most of these with a traceback."""
     path = tmp_path / "bad.json"
     path.write_bytes(data)
@@ -75,30 +75,30 @@ def test_what_is_not_json_is_one_sentence_without_its_content(tmp_path, data):
     assert str(refusal.value) == f"Could not parse metadata file: {path}"
 
 
-def test_a_directory_is_an_error(tmp_path):
+def test_directory_is_an_error(tmp_path):
     with pytest.raises(ApplyError, match="Could not open"):
         metadata.collect([str(tmp_path)])
 
 
-def test_documents_that_are_nested_too_deeply_are_refused():
+def test_documents_nested_too_deeply_are_refused():
     document = {}
     for _ in range(100_000):
         document = {"a": document}
     with pytest.raises(ApplyError, match="too deeply"):
         metadata.merge([document, document])
-    while document:  # the interpreter would follow all of it at once
+    while document:  # freed at once, the interpreter would recurse into it
         document = document.pop("a")
 
 
 @pytest.mark.parametrize("text", ["{}", '"a"', "[1]", "{"])
-def test_a_list_of_files_must_be_one(tmp_path, text):
+def test_invalid_list_of_files_is_refused(tmp_path, text):
     path = tmp_path / "os_config_files.json"
     path.write_text(text)
     with pytest.raises(ApplyError):
         metadata.read_list(str(path))
 
 
-def test_a_list_of_files(tmp_path):
+def test_list_of_files_is_read(tmp_path):
     path = tmp_path / "os_config_files.json"
     assert metadata.read_list(str(path)) == []
     path.write_text('["/a", "", null]')

@@ -1,4 +1,4 @@
-"""Templates: what upstream's renderer (os-apply-config 14.1 on pystache) makes of them, we make."""
+"""Templates render as with upstream's renderer (os-apply-config 14.1 on pystache)."""
 
 import os
 
@@ -63,7 +63,7 @@ TEMPLATES = [
 
 
 def theirs(template, document):
-    """The text that upstream makes; None where it fails."""
+    """Return the text that upstream renders; None where it fails."""
     try:
         return apply_config.render_moustache(template, document)
     except Exception:
@@ -78,7 +78,7 @@ def ours(template, document):
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_the_corpus(template):
+def test_corpus_renders_as_with_upstream(template):
     assert ours(template, DOCUMENT) == theirs(template, DOCUMENT)
 
 
@@ -120,7 +120,7 @@ VALUE = st.recursive(
 
 @settings(max_examples=500, deadline=None)
 @given(TEMPLATE, st.dictionaries(KEY, VALUE, max_size=4))
-def test_any_template_with_any_document(template, document):
+def test_any_template_and_document_render_as_with_upstream(template, document):
     assert ours(template, document) == theirs(template, document)
 
 
@@ -157,7 +157,7 @@ def test_partials_are_files_of_the_working_directory(template, tmp_path, monkeyp
     assert render_one(str(tmp_path / "template"), DOCUMENT, os.environ) == expected
 
 
-def test_a_template_that_includes_itself_for_ever_is_refused(tmp_path, monkeypatch):
+def test_template_that_includes_itself_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loop.mustache").write_text("{{> loop}}")
     assert theirs("{{> loop}}", {}) is None

@@ -1,4 +1,4 @@
-"""The command os-apply-config beside upstream's 14.1: bytes, modes, statuses, what is printed."""
+"""The command os-apply-config beside upstream's 14.1: bytes, modes, statuses, output."""
 
 import json
 import os
@@ -58,14 +58,14 @@ KEYS = [
 
 
 @pytest.mark.parametrize("words", KEYS, ids=" ".join)
-def test_keys(asked, words):
+def test_keys_are_printed_as_by_upstream(asked, words):
     ours, theirs = asked.run(*words, "-m", "metadata.json")
     assert (ours.status, ours.stdout) == (theirs.status, theirs.stdout)
     if ours.status == 0:
         assert ours.lines == theirs.lines
 
 
-def test_templates_of_every_kind(asked):
+def test_templates_of_every_kind_are_rendered_as_by_upstream(asked):
     asked.template("etc/plain", "word={{word}}\nlist={{list}}\n", "mode: 0600\n")
     if os.geteuid() == 0:
         asked.template("etc/nobody", "{{word}}", "owner: nobody\ngroup: 0\nmode: 0640")
@@ -93,13 +93,13 @@ def test_templates_of_every_kind(asked):
     assert (ours.status, ours.stdout, ours.lines) == (0, theirs.stdout, theirs.lines)
 
 
-def test_new_directories_have_the_modes_that_the_umask_leaves(asked):
+def test_new_directories_have_the_modes_of_the_umask(asked):
     asked.template("a/b/c", "x")
     ours, theirs = asked.apply(umask=0o077)
     assert ours.tree == theirs.tree
 
 
-def test_sources_of_metadata(asked):
+def test_sources_of_metadata_are_those_of_upstream(asked):
     asked.template("file", "{{word}} {{more}} {{list}}")
     asked.write("more.json", '{"more": "m", "list": null}')
     asked.write("listed.json", json.dumps(["metadata.json", "more.json", "not-there", ""]))
@@ -122,7 +122,7 @@ def test_sources_of_metadata(asked):
     assert ours.tree == theirs.tree
 
 
-def test_where_templates_are(pair):
+def test_template_directory_is_that_of_upstream(pair):
     for words, environment in [
         (["--print-templates"], {}),
         (["--print-templates", "-t", "/elsewhere"], {}),
@@ -132,7 +132,7 @@ def test_where_templates_are(pair):
         assert (ours.status, ours.stdout) == (theirs.status, theirs.stdout)
 
 
-def test_the_version_is_the_one_whose_behaviour_it_has(pair):
+def test_version_is_that_of_upstream(pair):
     ours, theirs = pair.run("--version")
     assert (ours.status, ours.stdout) == (theirs.status, theirs.stdout)
 
@@ -163,7 +163,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_sentence_and_changes_nothing(asked, mistake):
+def test_error_is_one_sentence_and_changes_nothing(asked, mistake):
     asked.template("a-first", "{{word}}")
     asked.template("good", "{{word}}")
     asked.template("etc/good", "{{word}}")
@@ -181,8 +181,8 @@ def test_a_mistake_is_one_sentence_and_changes_nothing(asked, mistake):
     }
 
 
-def test_program_with_windows_line_ends_says_so(asked):
-    """Upstream names the file as the one that is not there."""
+def test_program_with_windows_line_ends_is_explained(asked):
+    """Upstream reports the file itself as missing."""
     asked.write("templates/bad", "#!/bin/sh\r\nexit 0\r\n", mode=0o755)
     ours, theirs = asked.apply()
     assert (ours.status, theirs.status) == (1, 1)
@@ -190,7 +190,7 @@ def test_program_with_windows_line_ends_says_so(asked):
     assert "its lines end with CR LF" in ours.stderr
 
 
-def test_a_full_disk_changes_nothing_and_leaves_nothing(asked):
+def test_full_disk_changes_nothing_and_leaves_nothing(asked):
     """Files may have 1000 bytes here, so that the second cannot be written to its end."""
     asked.template("a", "new")
     asked.template("b", "x" * 2000)
@@ -206,8 +206,8 @@ def test_a_full_disk_changes_nothing_and_leaves_nothing(asked):
     assert [(name, entry[1]) for name, entry in ours.tree.items()] == [("a", b"old")]
 
 
-def test_half_a_character_is_refused_before_anything_is_written(pair):
-    """Upstream meets it when the file before has been replaced."""
+def test_half_a_character_is_refused_before_any_file_is_written(pair):
+    """Upstream notices it after it has replaced the file before."""
     pair.metadata('{"half": "\\ud800"}')
     pair.template("a", "x")
     pair.template("b", "{{half}}")
@@ -220,7 +220,7 @@ def test_half_a_character_is_refused_before_anything_is_written(pair):
 
 
 def test_metadata_may_come_through_a_pipe(asked):
-    """Upstream reads its files twice for --key, and a pipe has nothing the second time."""
+    """Upstream reads its files twice for --key, and a pipe is empty the second time."""
     words = [str(asked.ours.program), "--key", "word", "-m", "/dev/stdin"]
     environment = {**os.environ, "HEAT_CONFIG_LIB": str(asked.ours.program.parent)}
     done = subprocess.run(
@@ -229,8 +229,8 @@ def test_metadata_may_come_through_a_pipe(asked):
     assert (done.returncode, done.stdout) == (0, f"{SECRET}\n".encode())
 
 
-def test_the_old_places(tmp_path, monkeypatch, capsys):
-    """The directories are those of os-apply-config 14.1; here they stand elsewhere."""
+def test_old_template_directories_are_used(tmp_path, monkeypatch, capsys):
+    """The directories are those of os-apply-config 14.1, moved to tmp_path."""
     old, new = tmp_path / "old", tmp_path / "new"
     monkeypatch.setattr(program, "OLD_TEMPLATES", (str(tmp_path / "older"), str(old)))
     monkeypatch.setattr(program, "TEMPLATES", str(new))
@@ -243,7 +243,7 @@ def test_the_old_places(tmp_path, monkeypatch, capsys):
     assert program.default_templates({"OS_CONFIG_APPLIER_TEMPLATES": ""}) == ""
 
 
-def test_the_old_list_of_files(tmp_path, monkeypatch, capsys):
+def test_old_list_of_files_is_used(tmp_path, monkeypatch, capsys):
     """With the default list empty, that of /var/run counts, as in os-apply-config 14.1."""
     (tmp_path / "old.json").write_text(json.dumps([str(tmp_path / "metadata.json")]))
     (tmp_path / "metadata.json").write_text('{"word": "from the old list"}')
@@ -260,7 +260,7 @@ def test_the_old_list_of_files(tmp_path, monkeypatch, capsys):
         assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_the_agent_calls_is_the_program_without_its_command_line(asked, capsys, monkeypatch):
+def test_apply_for_the_agent_does_the_same_as_the_command(asked, capsys, monkeypatch):
     monkeypatch.setattr(program, "LOG_FILE", str(asked.ours.root / "log"))
     asked.template("file", "{{word}}")
     ours, _ = asked.apply()
@@ -278,5 +278,5 @@ def test_what_the_agent_calls_is_the_program_without_its_command_line(asked, cap
 
 
 @pytest.mark.parametrize("environment", [{}, {"OS_CONFIG_FILES_PATH": "/x"}])
-def test_the_options_that_are_not_given(environment):
+def test_defaults_are_those_of_the_parser(environment):
     assert vars(program._options([], environment)) == program._defaults(environment)

@@ -1,4 +1,4 @@
-"""What the resident agent calls: a tree of templates for a document, in this process."""
+"""The resident agent's call: render a tree of templates for a document, in this process."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ def templates(tmp_path: Path) -> Path:
 
 
 def lines():
-    """A log, and the lines that it got."""
+    """A log function, and the lines that it got."""
     kept = []
     return kept, lambda level, text: kept.append(f"{level} {text}")
 
@@ -36,7 +36,7 @@ def test_plain_templates_start_no_process(templates, tmp_path, monkeypatch):
     assert kept == [f"INFO writing {tmp_path}/out/b", f"INFO writing {tmp_path}/out/etc/a"]
 
 
-def test_nothing_is_left_beside_the_files(templates, tmp_path):
+def test_temporary_files_are_removed(templates, tmp_path):
     for name in "abc":
         (templates / name).write_text(name)
     out = tmp_path / "out"
@@ -48,8 +48,8 @@ def test_nothing_is_left_beside_the_files(templates, tmp_path):
     assert sorted(path.name for path in out.iterdir()) == ["a", "b", "c"]
 
 
-def test_a_reader_never_sees_a_part(templates, tmp_path):
-    """Upstream renames before it flushes: whoever looks then sees an empty file."""
+def test_reader_never_sees_a_partial_file(templates, tmp_path):
+    """Upstream renames before it flushes: a reader then sees an empty file."""
     (templates / "file").write_text("{{word}}" * 100_000)
     out = tmp_path / "out"
     tree.install({"word": "old"}, str(templates), str(out), log=lines()[1])
@@ -66,18 +66,18 @@ def test_a_reader_never_sees_a_part(templates, tmp_path):
     assert (out / "file").read_text() == "new" * 100_000
 
 
-def test_what_is_no_file_is_no_template(templates):
+def test_special_files_are_no_templates(templates):
     os.mkfifo(templates / "pipe")
     with pytest.raises(ApplyError, match="pipe is not a file"):
         tree.render({}, str(templates))
 
 
-def test_templates_that_are_not_there_are_none(tmp_path):
-    """As upstream: it walks what there is."""
+def test_missing_template_directory_has_no_templates(tmp_path):
+    """As upstream, which walks whatever exists."""
     assert tree.render({}, str(tmp_path / "none")) == []
 
 
-def test_metadata_that_is_nested_too_deeply_is_one_sentence(templates):
+def test_metadata_nested_too_deeply_is_one_sentence(templates):
     document = inner = {}
     for _ in range(100_000):
         inner["a"] = inner = {}

@@ -50,7 +50,7 @@ def templates(elements):
 
 
 def filled(nodes, make):
-    """A document in which each name that a parsed template uses has a value."""
+    """Return a document in which each name that a parsed template uses has a value."""
     document = {}
     for node in nodes:
         if isinstance(node, str) or node[0] == ">" or node[1] == ".":
@@ -94,14 +94,14 @@ def test_each_template_gives_the_same_file(elements, way):
     assert compared > TEMPLATES
 
 
-def test_each_control_file_means_the_same(elements):
+def test_each_control_file_has_the_same_meaning(elements):
     files = sorted(elements.glob("*/os-apply-config/**/*.oac"))
     assert files
     for path in files:
         assert control.parse(path.read_text()) == (yaml.safe_load(path.read_text()) or {})
 
 
-def test_the_programs_write_the_same_tree(elements, pair):
+def test_programs_write_the_same_tree(elements, pair):
     for count, path in enumerate(templates(elements)):
         name = str(path.relative_to(elements).parent / path.name).split("/os-apply-config/", 1)[1]
         if path.read_bytes().startswith(b"#!"):
@@ -118,7 +118,7 @@ def test_the_programs_write_the_same_tree(elements, pair):
     assert len(ours.tree) > TEMPLATES
 
 
-def test_their_phase_scripts_come_in_the_same_order(elements, tmp_path):
+def test_phase_scripts_have_the_same_order(elements, tmp_path):
     phase = tmp_path / "configure.d"
     phase.mkdir()
     for path in elements.glob("*/os-refresh-config/*.d/*"):

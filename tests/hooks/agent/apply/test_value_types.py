@@ -41,12 +41,12 @@ def accepts(check, text, kind, error):
     return True
 
 
-def test_there_are_the_same_types():
+def test_types_are_those_of_upstream():
     assert value_types.PATTERNS.keys() == theirs.TYPES.keys()
 
 
 @pytest.mark.parametrize("kind", theirs.TYPES)
-def test_each_type_accepts_what_upstreams_does(kind):
+def test_each_type_accepts_the_values_of_upstream(kind):
     for text in TEXTS:
         expected = accepts(theirs.ensure_type, text, kind, ConfigException)
         assert accepts(value_types.check, text, kind, ApplyError) == expected, text
@@ -57,12 +57,12 @@ def test_each_type_accepts_what_upstreams_does(kind):
     st.text(LETTERS, max_size=12) | st.text("http://u:p@", max_size=12),
     st.sampled_from([*theirs.TYPES]),
 )
-def test_any_text(text, kind):
+def test_any_text_is_checked_as_by_upstream(text, kind):
     expected = accepts(theirs.ensure_type, text, kind, ConfigException)
     assert accepts(value_types.check, text, kind, ApplyError) == expected
 
 
-def test_a_value_is_not_quoted_in_the_error():
+def test_value_is_not_quoted_in_the_error():
     with pytest.raises(ApplyError) as refusal:
         value_types.check("s3cr3t value", "int")
     assert "s3cr3t" not in str(refusal.value)

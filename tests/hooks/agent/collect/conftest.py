@@ -225,7 +225,7 @@ class Cloud:
         self.thread.join(5)
 
     def clear(self) -> None:
-        """Reset what a test has set."""
+        """Reset all settings of a test."""
         fresh = {"requests": [], "documents": {}, "queue": [], "ec2": {}, "refused": set()}
         self.__dict__.update(fresh)
         self.versions = None

@@ -71,7 +71,7 @@ BOTH = pytest.mark.parametrize("program", [REAL, OURS], ids=["real", "ours"])
 
 
 @BOTH
-def test_a_command_that_changes_the_configuration(guest, start, program):
+def test_command_may_change_the_configuration(guest, start, program):
     """Upstream re-executes itself; ours reloads. Either way the new settings are used."""
     guest.write("local/a", {"a": 1})
     (guest.root / "more").mkdir(mode=0o700)
@@ -90,7 +90,7 @@ def test_a_command_that_changes_the_configuration(guest, start, program):
 
 
 @BOTH
-def test_sighup_reads_the_configuration(guest, start, program):
+def test_sighup_reloads_the_configuration(guest, start, program):
     guest.write("local/a", {"a": 1})
     guest.conf("", f"echo one >>{guest.root}/runs", collectors="local", **POLL)
     daemon = start(program)
@@ -112,7 +112,7 @@ def test_sighup_reads_the_configuration(guest, start, program):
 
 
 def idle(daemon: Daemon) -> bool:
-    """Whether the real program has its handler and waits: SIGHUP is caught (proc(5), SigCgt)."""
+    """Return whether the real program has its handler: SIGHUP is caught (proc(5), SigCgt)."""
     status = Path(f"/proc/{daemon.process.pid}/status").read_text()
     caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
     if not int(caught.split()[1], 16) & 1:
@@ -137,7 +137,7 @@ def test_sighup_waits_for_the_command(guest, start):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_exits_by_the_signal_even_while_a_server_hangs(guest, start, cloud, number):
+def test_agent_exits_by_the_signal_even_while_a_server_hangs(guest, start, cloud, number):
     asked: list[Asked] = []
     cloud.reply = lambda request: (asked.append(request), time.sleep(5), Reply(404))[-1]
     guest.conf(cfn_conf(cloud), "true", collectors="cfn", **POLL)
@@ -147,7 +147,7 @@ def test_it_exits_by_the_signal_even_while_a_server_hangs(guest, start, cloud, n
     assert "Traceback" not in daemon.log.read_text()
 
 
-def test_the_command_ignores_no_signal(guest):
+def test_command_ignores_no_signal(guest):
     """Upstream's command, and all its children, ignore SIGHUP (C7)."""
     guest.write("local/a", {"a": 1})
     guest.conf("", f"grep SigIgn /proc/self/status >{guest.root}/ignored")
@@ -155,7 +155,7 @@ def test_the_command_ignores_no_signal(guest):
     assert (guest.root / "ignored").read_text().split()[1].strip("0") == ""
 
 
-def test_an_unavailable_source_keeps_its_document(guest, cloud):
+def test_unavailable_source_keeps_its_document(guest, cloud):
     """Upstream drops it from the list, so templates lose its values (C14)."""
     cloud.documents["cfn:server"] = {"deployments": [{"name": "web", "config": {"port": 80}}]}
     guest.write("local/a", {"a": 1})
@@ -177,7 +177,7 @@ def test_an_unavailable_source_keeps_its_document(guest, cloud):
     assert json.loads(guest.run("ours", "--print", "cfn", "local").stdout) == {"a": {"a": 2}}
 
 
-def test_a_message_whose_command_failed_is_not_lost(guest, cloud):
+def test_message_whose_command_failed_is_not_lost(guest, cloud):
     """Reading removes a message from the queue; upstream then loses it (C13)."""
     cloud.queue[:] = [{"n": 1}]
     guest.conf(heat_conf(cloud, section="zaqar"), f"test -e {guest.root}/works")
@@ -200,7 +200,7 @@ def test_a_message_whose_command_failed_is_not_lost(guest, cloud):
     ],
     ids=repr,
 )
-def test_an_invalid_document_is_one_sentence(guest, cloud, body):
+def test_invalid_document_is_one_sentence(guest, cloud, body):
     """Each of these kills upstream's daemon (C2)."""
     cloud.reply = lambda asked: Reply(body=body)
     guest.write("local/a", {"a": 1})
@@ -221,7 +221,7 @@ def test_xml_with_a_declaration_and_a_namespace_is_read(guest, cloud):
     assert json.loads(guest.run("ours", "--print", "cfn").stdout) == {"cfn": {"a": "ü"}}
 
 
-def test_a_cache_that_cannot_be_written(guest):
+def test_unwritable_cache_is_one_sentence(guest):
     guest.write("local/a", {"a": 1})
     guest.conf("", "true")
     (guest.root / "cache").rmdir()
@@ -232,7 +232,7 @@ def test_a_cache_that_cannot_be_written(guest):
     assert "Traceback" not in done.stderr
 
 
-def test_an_invalid_configuration_does_not_replace_the_current_one(guest, start):
+def test_invalid_configuration_does_not_replace_the_current_one(guest, start):
     guest.write("local/a", {"a": 1})
     conf = guest.root / "home" / "os-collect-config.conf"
     guest.conf(
@@ -245,7 +245,7 @@ def test_an_invalid_configuration_does_not_replace_the_current_one(guest, start)
     assert daemon.end() == -signal.SIGTERM
 
 
-def test_a_command_that_always_changes_the_configuration_runs_with_pauses(guest, start):
+def test_command_that_always_changes_the_configuration_runs_with_pauses(guest, start):
     guest.write("local/a", {"a": 1})
     conf = guest.root / "home" / "os-collect-config.conf"
     guest.conf(
@@ -260,8 +260,8 @@ def test_a_command_that_always_changes_the_configuration_runs_with_pauses(guest,
     assert len(daemon.lines("runs")) == 3
 
 
-def test_the_seams(guest, cloud, monkeypatch):
-    """What a caller can replace: the command, rounds without changes, the start."""
+def test_seams_are_called(guest, cloud, monkeypatch):
+    """The parts that a caller can replace: the command, rounds without changes, the start."""
     from heat_agent.collect import program
 
     cloud.documents["cfn:server"] = {"a": 1}
@@ -290,7 +290,7 @@ def test_the_seams(guest, cloud, monkeypatch):
 
 
 def test_prepare_may_refuse_the_start(tmp_path, library, capsys):
-    """In the words of start-upstream, the element's program for upstream's agent."""
+    """With the messages of start-upstream, the element's program for upstream's agent."""
     from heat_agent.collect import boot
 
     program = tmp_path / "prepare"
@@ -317,7 +317,7 @@ def test_waiting_signals_are_sent(tmp_path, library, monkeypatch):
     waiting.resend(("/no/such/program",))
 
 
-def test_splay(guest):
+def test_splay_delays_the_command_without_an_error(guest):
     """On Python 3.12 and later any splay kills upstream's daemon (C10)."""
     guest.write("local/a", {"a": 1})
     guest.conf("", f"touch {guest.root}/ran; kill $$PPID", collectors="local", splay=0.5)
@@ -339,7 +339,7 @@ SPIES = [
 
 
 @pytest.mark.parametrize("reply", SPIES)
-def test_nothing_secret_is_logged(guest, cloud, reply):
+def test_secrets_are_not_logged(guest, cloud, reply):
     hidden = "input-of-a-user"
     cloud.documents.update(
         {
@@ -367,7 +367,7 @@ def test_nothing_secret_is_logged(guest, cloud, reply):
         assert secret not in done.stdout
 
 
-def test_where_it_is_logged(guest):
+def test_log_goes_to_the_configured_file(guest):
     guest.conf()
     log = guest.root / "logs" / "agent.log"
     log.parent.mkdir()
@@ -401,7 +401,7 @@ def test_logging_by_python_s_own_configuration(guest):
     assert guest.run("ours", "--print", "--log-config", "no.conf", "cfn").status == 1
 
 
-def test_conditional_requests(guest, cloud, start):
+def test_requests_are_conditional(guest, cloud, start):
     """Upstream sends HEAD and GET each time, and always gets the whole document (C12)."""
     cloud.documents["request"] = {"a": 1}
 
@@ -424,7 +424,7 @@ def test_conditional_requests(guest, cloud, start):
 @pytest.mark.parametrize(
     "listing", ["instance-id\n\ngone\n", "\ninstance-id\r\ngone", "instance-id\ngone\nempty/"]
 )
-def test_a_listing_with_blank_lines_and_missing_entries(guest, cloud, listing):
+def test_listing_with_blank_lines_and_missing_entries_is_read(guest, cloud, listing):
     """Each of these kills upstream's daemon, or loses all EC2 metadata (C3)."""
     cloud.ec2.update({"/ec2/": listing, "/ec2/instance-id": "i-1", "/ec2/empty/": ""})
     guest.conf(f"[ec2]\nmetadata_url = {cloud.url}/ec2\n")
@@ -433,7 +433,7 @@ def test_a_listing_with_blank_lines_and_missing_entries(guest, cloud, listing):
     assert "gone" not in document
 
 
-def test_an_endless_tree(guest, cloud):
+def test_endless_tree_is_refused(guest, cloud):
     cloud.reply = lambda asked: Reply(body=b"a/\nb/\nc/")
     guest.conf(f"[ec2]\nmetadata_url = {cloud.url}/ec2\n")
     done = guest.run("ours", "--print", "ec2")
@@ -442,7 +442,7 @@ def test_an_endless_tree(guest, cloud):
     assert len(cloud.requests) == 500
 
 
-def test_a_pipe_among_the_local_files_does_not_block(guest):
+def test_pipe_among_the_local_files_does_not_block(guest):
     guest.write("local/a", {"a": 1})
     os.mkfifo(guest.root / "local" / "pipe", 0o600)
     guest.conf()
@@ -459,7 +459,7 @@ def test_repeated_warnings_are_logged_once(guest, start, cloud):
 
 
 @BOTH
-def test_a_closed_pipe_ends_printing(guest, program):
+def test_closed_pipe_ends_printing(guest, program):
     """With the default action of SIGPIPE, as programs in C."""
     guest.write("local/a", {"a": "x" * 1_000_000})
     guest.conf()
@@ -501,7 +501,7 @@ def test_polls_share_a_token_until_it_is_refused(guest, start, cloud):
     assert "401" not in daemon.log.read_text()
 
 
-def test_a_reload_keeps_the_connection_and_the_token(guest, start, cloud):
+def test_reload_keeps_the_connection_and_the_token(guest, start, cloud):
     cloud.documents["heat"] = {"a": 1}
     conf = guest.conf(heat_conf(cloud), "on-change", collectors="heat", **POLL)
     guest.program("on-change", f"echo run >>{guest.root}/runs; echo '# new' >>{conf}")

@@ -78,7 +78,7 @@ def once(guest, text, *, collectors, command=RECORD, **defaults):
     return play
 
 
-def test_cfn(guest, cloud):
+def test_cfn_is_the_same(guest, cloud):
     cloud.documents["cfn:server"] = DOCUMENT
     cloud.documents["cfn:other"] = {"sub": {"a": 1, "deployments": [UNGROUPED]}, "x": 2}
     first, second = same(
@@ -97,7 +97,7 @@ def test_cfn_of_one_path_has_all_deployments(guest, cloud):
     assert {"cache/web.json", "cache/db é.json", "cache/none.json"} < first.files.keys()
 
 
-def test_the_request_of_cfn_is_the_same(guest, cloud):
+def test_request_of_cfn_is_the_same(guest, cloud):
     cloud.documents["cfn:server"] = {}
     in_turn(guest, once(guest, cfn_conf(cloud), collectors=["cfn"]))
     real, ours = cloud.requests[0], cloud.requests[2]
@@ -105,7 +105,7 @@ def test_the_request_of_cfn_is_the_same(guest, cloud):
     assert ours.headers["Content-Type"] == real.headers["Content-Type"]
 
 
-def test_cfn_with_the_hint_of_the_boot(guest, cloud):
+def test_cfn_with_the_hint_of_the_boot_is_the_same(guest, cloud):
     cloud.documents["cfn:server"] = DOCUMENT
 
     def play(which):
@@ -127,12 +127,12 @@ def test_cfn_with_the_hint_of_the_boot(guest, cloud):
         ("/keystone/", "sid-1"),
     ],
 )
-def test_heat(guest, cloud, auth, stack):
+def test_heat_is_the_same(guest, cloud, auth, stack):
     cloud.documents["heat"] = DOCUMENT
     same(guest, once(guest, heat_conf(cloud, auth, stack), collectors=["heat"]))
 
 
-def test_zaqar(guest, cloud):
+def test_zaqar_is_the_same(guest, cloud):
     def play(which):
         runs = []
         for message in ({"first": 1, "deployments": DEPLOYMENTS}, {"second": 2}):
@@ -148,7 +148,7 @@ def cached(guest) -> object:
     return json.loads((guest.root / "cache" / "zaqar.json").read_text())
 
 
-def test_of_several_zaqar_messages_the_newest_counts(guest, cloud):
+def test_newest_of_several_zaqar_messages_counts(guest, cloud):
     """A difference: upstream takes the oldest, and runs a deployment before those it follows."""
     for which, expected in (("real", {"n": 1}), ("ours", {"n": 3})):
         cloud.queue[:] = [{"n": 1}, {"n": 2}, {"n": 3}]
@@ -158,20 +158,20 @@ def test_of_several_zaqar_messages_the_newest_counts(guest, cloud):
         assert cloud.queue == ([{"n": 2}, {"n": 3}] if which == "real" else [])
 
 
-def test_a_zaqar_message_is_not_lost_by_an_error_after_it(guest, cloud):
+def test_zaqar_message_is_not_lost_by_an_error_after_it(guest, cloud):
     cloud.queue[:] = [{"n": 1}, {"n": 2}, "no object"]
     guest.conf(heat_conf(cloud, section="zaqar"), RECORD)
     assert guest.run("ours", "--one-time", "zaqar", RECORD=str(guest.root)).status == 0
     assert cached(guest) == {"n": 2}
 
 
-def test_a_temporary_url(guest, cloud):
+def test_temporary_url_is_the_same(guest, cloud):
     cloud.documents["request"] = DOCUMENT
     text = f"[request]\nmetadata_url = {cloud.url}/swift/v1/c/o?temp_url_sig=s&temp_url_expires=9\n"
     same(guest, once(guest, text, collectors=["request"]))
 
 
-def test_ec2_over_the_network(guest, cloud):
+def test_ec2_over_the_network_is_the_same(guest, cloud):
     cloud.ec2.update(
         {
             "/ec2/latest/meta-data/": "ami-id\npublic-keys/\nplacement/\nuser name",
@@ -194,7 +194,7 @@ def test_ec2_over_the_network(guest, cloud):
     }
 
 
-def test_ec2_of_a_config_drive(guest, cloud):
+def test_ec2_of_a_config_drive_is_the_same(guest, cloud):
     def play(which):
         drive = guest.root / "drive" / "ec2" / "latest"
         drive.mkdir(parents=True)
@@ -216,7 +216,7 @@ def test_ec2_of_a_config_drive(guest, cloud):
     assert first.files["mounted"][1] == b"/dev/vdz -o ro\n"
 
 
-def test_local_and_heat_local(guest):
+def test_local_and_heat_local_are_the_same(guest):
     def play(which):
         guest.write("init-data", DOCUMENT)
         for name in ("b", "a.json", "ä", "Z", ".hidden"):
@@ -239,7 +239,7 @@ def test_local_and_heat_local(guest):
     same(guest, play)
 
 
-def test_all_sources_in_their_order(guest, cloud):
+def test_all_sources_in_their_order_are_the_same(guest, cloud):
     cloud.documents.update(
         {"cfn:server": {"c": 1}, "heat": {"h": 1}, "request": {"deployments": [UNGROUPED]}}
     )
@@ -264,7 +264,7 @@ def test_all_sources_in_their_order(guest, cloud):
 
 
 @pytest.mark.parametrize("arguments", [["--print"], [], ["--print", "--force", "--one-time"]])
-def test_printed(guest, cloud, arguments):
+def test_printed_documents_are_the_same(guest, cloud, arguments):
     cloud.documents["cfn:server"] = DOCUMENT
 
     def play(which):
@@ -278,7 +278,7 @@ def test_printed(guest, cloud, arguments):
 
 
 @pytest.mark.parametrize("command", ["exit 3", "kill -9 $$$$", "no-such-program", "exit 200"])
-def test_a_command_that_fails(guest, cloud, command):
+def test_failing_command_is_the_same(guest, cloud, command):
     cloud.documents["cfn:server"] = DOCUMENT
 
     def play(which):
@@ -290,7 +290,7 @@ def test_a_command_that_fails(guest, cloud, command):
     assert "cache/cfn.json.last" not in second.files
 
 
-def test_force(guest, cloud):
+def test_force_runs_the_command_each_time(guest, cloud):
     cloud.documents["cfn:server"] = DOCUMENT
 
     def play(which):
@@ -301,7 +301,7 @@ def test_force(guest, cloud):
     assert len(second.files["env"][1]) == 2 * len(first.files["env"][1])
 
 
-def test_what_changes_is_found_and_what_was_first_stays(guest, cloud):
+def test_changes_are_found_and_the_first_document_is_kept(guest, cloud):
     documents = [{"a": 1, "b": [2]}, {"b": [2], "a": 1}, {"a": 2}, {}, {"a": 2}]
 
     def play(which):
@@ -318,7 +318,7 @@ def test_what_changes_is_found_and_what_was_first_stays(guest, cloud):
 
 
 @pytest.mark.parametrize(("first", "then"), [("real", "ours"), ("ours", "real")])
-def test_either_goes_on_with_the_other_s_cache(guest, cloud, first, then):
+def test_either_agent_continues_with_the_other_s_cache(guest, cloud, first, then):
     cloud.documents["cfn:server"] = DOCUMENT
     guest.conf(cfn_conf(cloud), RECORD)
     env = {"RECORD": str(guest.root)}
@@ -352,7 +352,7 @@ def test_either_goes_on_with_the_other_s_cache(guest, cloud, first, then):
     ],
     ids=" ".join,
 )
-def test_command_lines(guest, arguments):
+def test_command_lines_have_the_same_result(guest, arguments):
     def play(which):
         guest.conf()
         return [guest.run(which, *arguments)]
@@ -388,7 +388,7 @@ def test_command_lines(guest, arguments):
     ],
     ids=repr,
 )
-def test_configuration_files(guest, text):
+def test_configuration_files_have_the_same_result(guest, text):
     def play(which):
         path = guest.write("other.conf", text)
         return [guest.run(which, "--print-cachedir", "--config-file", str(path))]
@@ -396,7 +396,7 @@ def test_configuration_files(guest, text):
     same(guest, play)
 
 
-def test_where_settings_come_from(guest, cloud):
+def test_precedence_of_settings_is_the_same(guest, cloud):
     """The effective values show in the requested path and the exploded key."""
     key = {"k1": [UNGROUPED], "k2": [{**UNGROUPED, "name": "two"}]}
     cloud.reply = lambda asked: None

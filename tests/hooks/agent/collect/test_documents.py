@@ -31,7 +31,7 @@ MANY = settings(max_examples=60, deadline=None, suppress_health_check=list(Healt
 
 
 def theirs(document, keys):
-    """The result of os_collect_config.merger, or None if it raises."""
+    """Return the result of os_collect_config.merger, or None if it raises."""
     try:
         return merger.merged_list_from_content(document, keys, "cfn")
     except Exception:
@@ -92,7 +92,7 @@ def test_unusable_deployments_are_skipped_with_a_sentence(entry):
     assert "escape" not in sentences[0]
 
 
-def test_of_documents_with_the_same_name_the_last_is_used():
+def test_last_of_documents_with_the_same_name_is_used():
     from heat_agent.collect import documents
 
     pairs = [("a", 1), ("b", 2), ("a", 3)]
@@ -114,7 +114,7 @@ def test_of_documents_with_the_same_name_the_last_is_used():
         max_size=6,
     )
 )
-def test_the_cache_has_the_same_files(tmp_path_factory, steps):
+def test_cache_has_the_same_files(tmp_path_factory, steps):
     from heat_agent.collect.cache import Cache
     from heat_agent.collect.documents import encode
 
@@ -150,7 +150,7 @@ def tree(directory):
         ({"a": float("nan")}, {"a": float("nan")}, False),
     ],
 )
-def test_what_is_a_change(tmp_path, before, now, is_change):
+def test_change_is_a_difference_in_json(tmp_path, before, now, is_change):
     """Upstream compares with ==, where True equals 1 and NaN does not equal itself."""
     from heat_agent.collect.cache import Cache
     from heat_agent.collect.documents import encode
@@ -161,7 +161,7 @@ def test_what_is_a_change(tmp_path, before, now, is_change):
     assert cache.store("cfn", encode(now)) is is_change
 
 
-def test_a_damaged_last_counts_as_a_change(tmp_path):
+def test_damaged_last_counts_as_a_change(tmp_path):
     """A ``.last`` damaged by a power cut kills upstream at each start (json.load)."""
     from heat_agent.collect.cache import Cache
 
@@ -186,7 +186,7 @@ def test_unchanged_files_are_not_written(tmp_path):
     assert {path.name: path.stat().st_ino for path in tmp_path.iterdir()} == inodes
 
 
-def test_the_copy_of_the_cache(tmp_path):
+def test_copy_of_the_cache_is_the_same(tmp_path):
     from heat_agent.collect.cache import Cache
 
     own, copy = tmp_path / "cache", tmp_path / "run" / "copy"
@@ -207,7 +207,7 @@ def test_the_copy_of_the_cache(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["cache", "cache/copy", "."])
-def test_a_copy_inside_of_the_cache_is_refused(tmp_path, place):
+def test_copy_inside_of_the_cache_is_refused(tmp_path, place):
     from heat_agent.collect.cache import Cache
 
     cache = Cache(str(tmp_path / "cache"))

@@ -1,4 +1,4 @@
-"""What a poll loads, and what it does without."""
+"""Modules that a poll loads, and those that it must not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ print(resident.program.main([]), *sys.modules)
 UNWANTED = ("_hashlib", "ssl", "shutil", "bz2", "encodings.idna", "http.client", "email", "xml")
 
 
-def test_what_a_poll_over_plain_http_does_without(guest, cloud):
+def test_poll_over_plain_http_does_not_load_slow_modules(guest, cloud):
     """On a slow guest each takes longer to load than the poll; OpenSSL has 4 MiB."""
     cloud.documents.update({"cfn:server": {"a": 1}, "heat": {"b": 1}, "request": {"c": 1}})
     cloud.ec2.update({"/ec2/": "instance-id", "/ec2/instance-id": "i-1"})
@@ -59,7 +59,7 @@ VECTORS = [
 
 
 @pytest.mark.parametrize("modules", [None, ("none", "hashlib")], ids=["own", "openssl"])
-def test_signatures(library, monkeypatch, modules):
+def test_signatures_are_those_of_the_rfc(library, monkeypatch, modules):
     """The vectors are those of RFC 4231, 4.2, 4.3 and 4.7."""
     from heat_agent.collect import signature
 

@@ -48,14 +48,14 @@ def asked(cloud):
         ("/keystone/v2.0", ["GET /keystone/", "POST /keystone/v3/auth/tokens"]),
     ],
 )
-def test_which_api_is_asked(cloud, make, path, requests):
+def test_requests_are_those_of_the_api_in_the_url(cloud, make, path, requests):
     keystone = make(path)
     for _ in range(3):
         assert keystone.token().value == "gAAAA-token-of-the-user-1"
     assert asked(cloud) == requests
 
 
-def test_a_keystone_with_only_v2(cloud, make):
+def test_keystone_with_only_v2_is_used(cloud, make):
     """The request and the answer are those of the Identity API v2.0."""
     from heat_agent.collect.keystone import endpoint
 
@@ -75,7 +75,7 @@ def test_a_keystone_with_only_v2(cloud, make):
     "href",
     ["http://elsewhere.invalid/v3/", "https://127.0.0.1/v3", "file:///v3", "http://[", None, 5],
 )
-def test_the_password_stays_with_the_host_of_auth_url(cloud, make, href):
+def test_password_stays_with_the_host_of_auth_url(cloud, make, href):
     version = {"id": "v3.14", "status": "stable", "links": [{"rel": "self", "href": href}]}
     cloud.versions = {"versions": {"values": [version]}}
     make("/keystone").token()
@@ -83,25 +83,25 @@ def test_the_password_stays_with_the_host_of_auth_url(cloud, make, href):
 
 
 @pytest.mark.parametrize("versions", [{"versions": 5}, {"versions": [None, {"id": 5}]}, {"x": []}])
-def test_an_invalid_list_of_versions(cloud, make, versions):
+def test_invalid_list_of_versions_means_v3(cloud, make, versions):
     cloud.versions = versions
     assert make("/keystone/v2.0").token()
     assert asked(cloud)[1] == "POST /keystone/v3/auth/tokens"
 
 
-def test_a_keystone_without_a_list_has_v3(cloud, make):
+def test_keystone_without_a_list_has_v3(cloud, make):
     cloud.reply = lambda request: Reply(404) if request.method == "GET" else None
     assert make("/keystone/v2.0").token()
 
 
-def test_a_redirect_does_not_get_the_password(cloud, make, unavailable):
+def test_redirect_does_not_get_the_password(cloud, make, unavailable):
     cloud.reply = lambda request: Reply(302, headers={"Location": "http://127.0.0.1:9/"})
     with pytest.raises(unavailable):
         make("/keystone/v3").token()
     assert len(cloud.requests) == 1
 
 
-def test_a_refused_token_is_renewed_once(cloud, make, unavailable):
+def test_refused_token_is_renewed_once(cloud, make, unavailable):
     keystone = make("/keystone/v3")
     keystone.token()
     tokens = []
@@ -128,14 +128,14 @@ def test_a_refused_token_is_renewed_once(cloud, make, unavailable):
         ([], {}, 300),
     ],
 )
-def test_how_long_a_token_lives(library, issued, expires, lifetime):
+def test_lifetime_of_a_token_is_read(library, issued, expires, lifetime):
     """The form of a time is Keystone's: the Identity API v3, "Password authentication"."""
     from heat_agent.collect import keystone
 
     assert keystone._between(issued, expires) == lifetime
 
 
-def test_an_old_token_is_not_used(library):
+def test_expired_token_is_not_used(library):
     from heat_agent.collect.keystone import Token
 
     assert Token("x", [], 3600).is_fresh()
@@ -146,7 +146,7 @@ def test_an_old_token_is_not_used(library):
 @pytest.mark.parametrize(
     "catalog", [None, 5, [5], [{"type": "a"}], [{"type": "a", "endpoints": [5, {"url": 5}]}]]
 )
-def test_an_invalid_catalog(library, unavailable, catalog):
+def test_invalid_catalog_has_no_endpoint(library, unavailable, catalog):
     from heat_agent.collect import keystone
 
     token = keystone.Token("x", list(keystone._endpoints_v3(catalog)), 9)

@@ -190,7 +190,7 @@ def cache_of(guest: Guest) -> dict[str, Any]:
     return {name: content for name, content in guest.files().items() if name.startswith("cache/")}
 
 
-def test_ten_thousand_malformed_answers(mangled, guest):
+def test_ten_thousand_malformed_answers_change_nothing(mangled, guest):
     before = cache_of(guest)
     assert len(before) > 12
     chance = random.Random(SEED)
@@ -212,7 +212,7 @@ def test_ten_thousand_malformed_answers(mangled, guest):
     assert mangled.agent.round()[0] == 0  # the agent still works
 
 
-def test_malformed_tokens(mangled, guest):
+def test_malformed_tokens_are_refused(mangled, guest):
     before = cache_of(guest)
     chance = random.Random(SEED)
     mangled.answers = {"keystone": malformed("keystone", chance)}
@@ -224,7 +224,7 @@ def test_malformed_tokens(mangled, guest):
     assert "unexpectedly" not in "\n".join(mangled.sentences)
 
 
-def test_a_slow_answer_times_out(mangled, guest):
+def test_slow_answer_times_out(mangled, guest):
     before = cache_of(guest)
     mangled.answers = {name: iter([slow(b"{ }      ")] * 9) for name in ("cfn", "request")}
     status, pause = mangled.agent.round()
@@ -234,7 +234,7 @@ def test_a_slow_answer_times_out(mangled, guest):
     assert talk.count(f"did not answer within {TIMEOUT:g} seconds") == 2
 
 
-def test_answers_that_are_too_long(mangled, guest):
+def test_answers_that_are_too_long_are_refused(mangled, guest):
     before = cache_of(guest)
     huge = b'{"a": "' + b"x" * (17 << 20) + b'"}'
     chunk = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
@@ -248,7 +248,7 @@ def test_answers_that_are_too_long(mangled, guest):
     assert "\n".join(mangled.sentences).count("is longer than") == 3
 
 
-def test_the_agent_is_what_was_driven(mangled):
+def test_tested_agent_is_that_of_this_checkout(mangled):
     """The rounds above are those of the program in this checkout."""
     from heat_agent.collect import agent
 

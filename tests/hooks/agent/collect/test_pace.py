@@ -1,4 +1,4 @@
-"""The pauses between rounds, as numbers, and what a server in trouble makes of them."""
+"""The pauses between rounds, as numbers, and the effect of a server in trouble."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def test_pauses_double_up_to_the_longest(pace):
     assert quiet(pace, 7) == [1, 2, 4, 8, 16, 30, 30]
 
 
-def test_a_change_resets_the_pause(pace):
-    """Upstream's help of polling-interval says so, and its loop does not (C8)."""
+def test_change_resets_the_pause(pace):
+    """Upstream's help of polling-interval promises it, and its loop does not do it (C8)."""
     quiet(pace, 7)
     assert pace.after(fresh=True, troubled=False) == 1
     assert quiet(pace, 2) == [2, 4]
 
 
-def test_a_source_that_always_changes_is_polled_with_growing_pauses(pace):
+def test_source_that_always_changes_is_polled_with_growing_pauses(pace):
     pauses = [pace.after(fresh=True, troubled=False) for _ in range(7)]
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
 
 
-def test_in_trouble_pauses_grow_at_random(pace):
+def test_pauses_in_trouble_grow_at_random(pace):
     pauses = [pace.after(fresh=False, troubled=True) for _ in range(12)]
     for pause, whole in zip(pauses, [1, 2, 4, 8, 16, 32, 64, 120, 120, 120], strict=False):
         assert whole / 2 <= pause <= whole
@@ -47,14 +47,14 @@ def test_in_trouble_pauses_grow_at_random(pace):
     assert quiet(pace, 1) == [30]  # the server has recovered
 
 
-def test_a_long_interval_is_kept(pace):
+def test_long_interval_is_kept(pace):
     from heat_agent.collect.pace import Pace
 
     slow = Pace(600, 3600)
     assert all(slow.after(fresh=False, troubled=True) <= 3600 for _ in range(9))
 
 
-def test_retry_after(pace):
+def test_retry_after_is_honoured(pace):
     assert 20 <= pace.after(fresh=False, troubled=True, wait=20.0) <= 25
     quiet(pace, 6)
     assert pace.after(fresh=False, troubled=True, wait=0.0) >= 15
@@ -66,7 +66,7 @@ def test_shortest_may_be_longer_than_longest():
     assert quiet(Pace(5, 2), 3) == [5, 5, 5]
 
 
-def test_chances_are_of_each_process_alone(library):
+def test_chances_differ_between_processes(library):
     """Servers that boot together start their agents at the same time, with the same ids."""
     from heat_agent.collect.pace import chance
 
@@ -97,7 +97,7 @@ def pauses(agent, rounds):
     return [agent.round()[1] for _ in range(rounds)]
 
 
-def test_pauses_in_an_outage(polled, cloud):
+def test_pauses_in_an_outage_grow_and_then_shrink(polled, cloud):
     cloud.reply = lambda asked: Reply(503)
     for pause, whole in zip(pauses(polled, 7), [2, 4, 8, 16, 32, 32, 32], strict=True):
         assert whole / 2 <= pause <= whole
@@ -105,7 +105,7 @@ def test_pauses_in_an_outage(polled, cloud):
     assert polled.round() == (None, 8)
 
 
-def test_what_changed_in_an_outage_is_followed_up_at_once(polled, cloud):
+def test_change_in_an_outage_is_followed_up_at_once(polled, cloud):
     cloud.reply = lambda asked: Reply(503)
     pauses(polled, 7)
     cloud.reply = lambda asked: None
@@ -118,7 +118,7 @@ def test_what_changed_in_an_outage_is_followed_up_at_once(polled, cloud):
     [("100", 100, 125), ("301", 300, 375), ("9" * 400, 300, 375), ("-5", 1, 2), ("1e9", 1, 2)],
     ids=lambda value: str(value)[:8],
 )
-def test_how_long_a_server_may_have_the_agent_wait(polled, cloud, seconds, least, most):
+def test_retry_after_is_bounded(polled, cloud, seconds, least, most):
     cloud.reply = lambda asked: Reply(503, headers={"Retry-After": seconds})
     assert least <= polled.round()[1] <= most
     cloud.reply = lambda asked: None
@@ -126,8 +126,8 @@ def test_how_long_a_server_may_have_the_agent_wait(polled, cloud, seconds, least
 
 
 @pytest.mark.parametrize("works", [True, False], ids=["with-heat", "alone"])
-def test_a_metadata_service_that_is_missing_delays_no_deployment(guest, cloud, works):
-    """Upstream polls as ever then; with a config drive alone, 169.254.169.254 never answers."""
+def test_missing_metadata_service_delays_no_deployment(guest, cloud, works):
+    """Upstream keeps its usual pace; with a config drive alone, 169.254.169.254 never answers."""
     cloud.documents["cfn:server"] = {"a": 1}
     guest.conf(
         f"[ec2]\nmetadata_url = http://127.0.0.1:9/ec2\n{cfn_conf(cloud)}",
@@ -142,7 +142,7 @@ def test_a_metadata_service_that_is_missing_delays_no_deployment(guest, cloud, w
     assert longest == 8 if works else 16 <= longest <= 32
 
 
-def test_a_metadata_service_in_trouble_is_spared_where_nothing_else_is_polled(guest, cloud):
+def test_metadata_service_in_trouble_is_polled_less_when_it_is_alone(guest, cloud):
     cloud.reply = lambda asked: Reply(503)
     guest.conf(f"[ec2]\nmetadata_url = {cloud.url}/ec2\n", "true", polling_interval=8)
     agent = agent_of(guest, lambda command, paths: 0)

@@ -1,7 +1,7 @@
-"""A server whose agent is replaced, upstream's by ours or back, goes on with its state.
+"""A server whose agent is replaced, upstream's by ours or back, continues with its state.
 
-Both read the cache that the other has left: nothing runs again without a change, and a change that
-came in between is not missed.
+Both read the other's cache: the command does not run again without a change, and a change in
+between is not missed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def one_round(guest, cloud):
 
 
 @pytest.mark.parametrize(("before", "after"), [("real", "ours"), ("ours", "real")])
-def test_nothing_runs_again_and_nothing_is_missed(guest, cloud, one_round, before, after):
+def test_replaced_agent_repeats_and_misses_no_change(guest, cloud, one_round, before, after):
     cloud.documents["cfn:server"] = DOCUMENT
     assert one_round(before) == 1
     left = guest.files()
@@ -42,7 +42,7 @@ def test_nothing_runs_again_and_nothing_is_missed(guest, cloud, one_round, befor
 
 
 @pytest.mark.parametrize(("before", "after"), [("real", "ours"), ("ours", "real")])
-def test_a_command_that_failed_is_tried_again(guest, cloud, one_round, before, after):
+def test_failed_command_is_tried_again(guest, cloud, one_round, before, after):
     cloud.documents["cfn:server"] = DOCUMENT
     guest.write("fail", "")
     assert one_round(before) == 1

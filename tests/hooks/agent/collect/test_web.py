@@ -114,8 +114,8 @@ def wire(listen) -> Callable[..., str]:
     return make
 
 
-def test_the_proxy_itself_lets_go_of_a_request_that_ends_early(proxy):
-    """The one before this waited for the blank line for ever, on a processor of its own."""
+def test_proxy_of_the_tests_drops_a_request_that_ends_early(proxy):
+    """An earlier version waited for the blank line for ever, and used a whole processor."""
     host, _, port = proxy.host.partition(":")
     with socket.create_connection((host, int(port)), 5) as connection:
         connection.sendall(b"GET http://")
@@ -130,7 +130,7 @@ def test_polls_share_a_connection(client, cloud):
     assert cloud.connections == 1
 
 
-def test_a_connection_that_the_server_closed_is_replaced(client, wire):
+def test_connection_that_the_server_closed_is_replaced(client, wire):
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
     url = wire(answer + b"{}", answer + b"[]")
     assert client.ask(url).body == b"{}"
@@ -158,12 +158,12 @@ def test_a_connection_that_the_server_closed_is_replaced(client, wire):
     ],
     ids=repr,
 )
-def test_bodies(client, wire, raw, body):
-    """RFC 9112 6: how the length of a body is given."""
+def test_bodies_are_read_by_their_length(client, wire, raw, body):
+    """RFC 9112 6: the forms of a body's length."""
     assert client.ask(wire(raw)).body == body
 
 
-def test_a_redirect_to_the_same_host_keeps_all_headers(client, cloud):
+def test_redirect_to_the_same_host_keeps_all_headers(client, cloud):
     moved = Reply(302, headers={"Location": "/other?x=1"})
     cloud.reply = lambda asked: moved if asked.path == "/first" else Reply(body=b"{}")
     answer = client.ask(cloud.url + "/first", headers={"X-Auth-Token": "secret"})
@@ -171,7 +171,7 @@ def test_a_redirect_to_the_same_host_keeps_all_headers(client, cloud):
     assert cloud.requests[1].headers["X-Auth-Token"] == "secret"
 
 
-def test_a_redirect_to_another_host_drops_credentials(client, cloud):
+def test_redirect_to_another_host_drops_credentials(client, cloud):
     other = f"http://localhost:{cloud.port}/other"
     cloud.reply = lambda asked: (
         Reply(307, headers={"Location": other}) if asked.path == "/first" else Reply(body=b"{}")
@@ -188,7 +188,7 @@ def test_a_redirect_to_another_host_drops_credentials(client, cloud):
     assert cloud.requests[1].headers["Accept"] == "application/json"
 
 
-def test_a_redirect_does_not_send_a_signature_to_another_host(client, cloud, unavailable):
+def test_redirect_does_not_send_a_signature_to_another_host(client, cloud, unavailable):
     """python-requests follows it."""
     cloud.reply = lambda asked: Reply(
         302, headers={"Location": f"http://localhost:{cloud.port}{asked.path}"}
@@ -207,7 +207,7 @@ def test_only_get_and_head_are_redirected(client, cloud, unavailable, method):
     assert len(cloud.requests) == 1
 
 
-def test_redirects_end(client, cloud, unavailable):
+def test_redirects_are_limited(client, cloud, unavailable):
     cloud.reply = lambda asked: Reply(302, headers={"Location": asked.path + "x"})
     with pytest.raises(unavailable, match="after 5 redirects") as caught:
         client.ask(cloud.url + "/first")
@@ -216,7 +216,7 @@ def test_redirects_end(client, cloud, unavailable):
 
 
 @pytest.mark.tool("openssl")
-def test_a_redirect_from_https_to_http_is_refused(
+def test_redirect_from_https_to_http_is_refused(
     make_client, secure, cloud, certificate, unavailable
 ):
     secure.reply = lambda asked: Reply(302, headers={"Location": cloud.url + "/x"})
@@ -226,7 +226,9 @@ def test_a_redirect_from_https_to_http_is_refused(
 
 
 @pytest.mark.tool("openssl")
-def test_whose_certificates_are_trusted(make_client, secure, certificate, unavailable):
+def test_trusted_certificates_are_those_of_the_options(
+    make_client, secure, certificate, unavailable
+):
     cert = str(certificate[0])
     with pytest.raises(unavailable, match="not trusted"):
         make_client().ask(secure.url + "/x")
@@ -256,13 +258,13 @@ def test_certificates_are_where_the_distribution_has_them(
 
 
 @pytest.mark.tool("openssl")
-def test_an_unverified_connection_is_not_reused_for_a_verified_request(client, secure, unavailable):
+def test_unverified_connection_is_not_reused_for_a_verified_request(client, secure, unavailable):
     client.ask(secure.url + "/x", verify=False)
     with pytest.raises(unavailable, match="not trusted"):
         client.ask(secure.url + "/x")
 
 
-def test_a_proxy_for_http(make_client, proxy):
+def test_proxy_is_used_for_http(make_client, proxy):
     client = make_client({"http_proxy": f"http://user:p%40ss@{proxy.host}"})
     assert client.ask("http://heat.invalid:8000/v1/?a=b").body == b"proxy"
     asked = proxy.requests[0]
@@ -272,7 +274,7 @@ def test_a_proxy_for_http(make_client, proxy):
 
 
 @pytest.mark.tool("openssl")
-def test_a_proxy_for_https(make_client, proxy, secure, certificate):
+def test_proxy_is_used_for_https(make_client, proxy, secure, certificate):
     client = make_client({"HTTPS_PROXY": f"http://user:pass@{proxy.host}"})
     answer = client.ask(
         secure.url + "/x", headers={"X-Auth-Token": "t"}, ca_file=str(certificate[0])
@@ -284,14 +286,14 @@ def test_a_proxy_for_https(make_client, proxy, secure, certificate):
     assert "Proxy-Authorization" not in secure.requests[0].headers
 
 
-def test_no_proxy(make_client, cloud):
+def test_no_proxy_is_obeyed(make_client, cloud):
     cloud.reply = lambda asked: Reply(body=b"{}")
     client = make_client({"http_proxy": "http://127.0.0.1:9", "no_proxy": "127.0.0.1"})
     assert client.ask(cloud.url + "/x").body == b"{}"
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "http://127.0.0.1:9", "http://["])
-def test_a_proxy_that_does_not_work_is_named(make_client, unavailable, proxy):
+def test_broken_proxy_is_named(make_client, unavailable, proxy):
     client = make_client({"http_proxy": proxy.replace("//", "//user:secret@")})
     with pytest.raises(unavailable, match="proxy") as caught:
         client.ask("http://heat.invalid" + SIGNED)
@@ -299,7 +301,7 @@ def test_a_proxy_that_does_not_work_is_named(make_client, unavailable, proxy):
     assert "temp_url" not in str(caught.value)
 
 
-def test_ipv6(client):
+def test_ipv6_address_is_reached(client):
     try:
         cloud = Cloud("::1")
     except OSError:
@@ -316,13 +318,13 @@ def test_ipv6(client):
     "url",
     ["http://127.0.0.1:9/x", "http://no-such-host.invalid/", "ftp://x/", "http://[/", "no url"],
 )
-def test_an_invalid_url_is_one_sentence_without_its_query(client, unavailable, url):
+def test_invalid_url_is_one_sentence_without_its_query(client, unavailable, url):
     with pytest.raises(unavailable) as caught:
         client.ask(url + "?Signature=secret-signature")
     assert "secret-signature" not in str(caught.value)
 
 
-def test_a_hanging_server_times_out(client, listen, unavailable):
+def test_hanging_server_times_out(client, listen, unavailable):
     hanging = listen(lambda connection: (request(connection), request(connection)))
     with pytest.raises(unavailable, match=r"within 0\.2 seconds") as caught:
         client.ask(hanging.url + "/", seconds=0.2)
@@ -340,7 +342,9 @@ def test_a_hanging_server_times_out(client, listen, unavailable):
         (500, {}, True, None),
     ],
 )
-def test_error_statuses(client, cloud, unavailable, status, headers, overloaded, wait):
+def test_error_statuses_are_unavailable(
+    client, cloud, unavailable, status, headers, overloaded, wait
+):
     from heat_agent.collect import web
 
     cloud.reply = lambda asked: Reply(status, headers=headers)
@@ -360,7 +364,7 @@ def test_error_statuses(client, cloud, unavailable, status, headers, overloaded,
         ("text/plain", b"\xfc", None),
     ],
 )
-def test_charsets(client, cloud, unavailable, kind, body, text):
+def test_charsets_are_decoded_or_refused(client, cloud, unavailable, kind, body, text):
     from heat_agent.collect import web
 
     cloud.reply = lambda asked: Reply(body=body, headers={"Content-Type": kind})

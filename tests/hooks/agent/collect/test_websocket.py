@@ -21,7 +21,7 @@ from .test_beside_upstream import DEPLOYMENTS, RECORD, heat_conf, same
 
 
 class Zaqar:
-    """Zaqar's websocket: one queue; *push* sends a frame to whoever is connected."""
+    """Zaqar's websocket: one queue; *push* sends a frame to the connected client."""
 
     def __init__(self) -> None:
         self.queue: list[Any] = []
@@ -74,7 +74,7 @@ def zaqar(cloud) -> Iterator[Zaqar]:
 
 @pytest.fixture
 def source(cloud, zaqar):
-    """The source itself, as the agent has it."""
+    """The source itself, configured as in the agent."""
     from heat_agent.collect.sources.zaqar import Zaqar as Source
     from heat_agent.collect.trust import Trust
     from heat_agent.collect.web import Client
@@ -111,7 +111,7 @@ def until_it_wakes(source):
         time.sleep(0.01)
 
 
-def test_a_message_that_waits(guest, cloud, zaqar):
+def test_waiting_message_is_read(guest, cloud, zaqar):
     """The frames are those of zaqarclient; ours then asks for a further message."""
 
     def play(which):
@@ -132,7 +132,7 @@ def test_a_message_that_waits(guest, cloud, zaqar):
     assert zaqar.frames[4]["headers"].keys() == zaqar.frames[0]["headers"].keys()
 
 
-def test_a_pushed_message_wakes_the_agent(source, zaqar, unavailable):
+def test_pushed_message_wakes_the_agent(source, zaqar, unavailable):
     with pytest.raises(unavailable) as caught:
         source.collect()
     assert caught.value.quiet
@@ -143,7 +143,7 @@ def test_a_pushed_message_wakes_the_agent(source, zaqar, unavailable):
     assert len(zaqar.connections) == 1
 
 
-def test_the_newest_message_counts(source, zaqar):
+def test_newest_message_counts(source, zaqar):
     """Upstream takes the oldest, even after a newer one was pushed."""
     zaqar.queue[:] = [{"n": 1}, {"n": 2}, {"n": 3}]
     assert source.collect() == [("zaqar", {"n": 3})]
@@ -153,7 +153,7 @@ def test_the_newest_message_counts(source, zaqar):
     assert source.collect() == [("zaqar", {"n": 5})]
 
 
-def test_a_message_pushed_before_a_reply(source, zaqar):
+def test_message_pushed_before_a_reply_is_read(source, zaqar):
     zaqar.before_reply = lambda action: (
         [{"body": {"pushed": action}, "headers": {"status": 200}}]
         if action == "message_delete_many"
@@ -162,7 +162,7 @@ def test_a_message_pushed_before_a_reply(source, zaqar):
     assert source.collect() == [("zaqar", {"pushed": "message_delete_many"})]
 
 
-def test_a_refused_token_is_renewed(source, cloud, zaqar, unavailable):
+def test_refused_token_is_renewed(source, cloud, zaqar, unavailable):
     zaqar.status["authenticate"] = 403
     with pytest.raises(unavailable, match="403"):
         source.collect()
@@ -172,7 +172,7 @@ def test_a_refused_token_is_renewed(source, cloud, zaqar, unavailable):
     assert cloud.tokens == 2
 
 
-def test_a_closed_connection_is_replaced(source, zaqar, unavailable):
+def test_closed_connection_is_replaced(source, zaqar, unavailable):
     zaqar.queue[:] = [{"n": 1}]
     source.collect()
     cut(zaqar.connections[0])
@@ -188,7 +188,7 @@ def test_a_closed_connection_is_replaced(source, zaqar, unavailable):
 @pytest.mark.parametrize(
     "early", ["no JSON", "[]", '"x"', "null", "[" * 100_000, '{"headers": 1}', "{}"]
 )
-def test_invalid_replies(source, zaqar, unavailable, early):
+def test_invalid_replies_are_refused(source, zaqar, unavailable, early):
     zaqar.before_reply = lambda action: [early] if action == "message_delete_many" else []
     try:
         assert source.collect() == [("zaqar", None)]
@@ -197,7 +197,7 @@ def test_invalid_replies(source, zaqar, unavailable, early):
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536, 300_000])
-def test_messages_of_all_lengths(library, size):
+def test_messages_of_all_lengths_are_sent_and_read(library, size):
     """The three forms of a length (RFC 6455 5.2), sent and read by ``websockets``."""
     from heat_config.deadline import Deadline
 
@@ -250,9 +250,9 @@ def pair(data: bytes):
         b"\x81",
         b"\x81\x05abc",
         b"\x81\x85\0\0\0\0abcde",  # masked: a server must not
-        b"\xc1\x01a",  # an extension that nobody asked for
-        b"\x80\x01a",  # goes on with nothing
-        b"\x01\x01a\x81\x01b",  # another begins before it ended
+        b"\xc1\x01a",  # an extension that was not negotiated
+        b"\x80\x01a",  # continues nothing
+        b"\x01\x01a\x81\x01b",  # another begins before the first has ended
         b"\x81\x02\xff\xfe",
         b"\x09\x01a",  # a ping in parts
         b"\x89\x7e\x00\x7eaaa",  # a ping that is too long
@@ -266,7 +266,7 @@ def pair(data: bytes):
     ],
     ids=lambda data: data[:8].hex(),
 )
-def test_invalid_frames(library, data):
+def test_invalid_frames_are_refused(library, data):
     from heat_config.deadline import Deadline
 
     client, theirs = pair(data)
@@ -285,13 +285,13 @@ def test_invalid_frames(library, data):
         b"",
     ],
 )
-def test_invalid_handshakes(library, listen, answer):
+def test_invalid_handshakes_are_refused(library, listen, answer):
     listener = listen(lambda connection: (request(connection), connection.sendall(answer)))
     with pytest.raises(OSError):
         connected(listener.port)
 
 
-def test_random_bytes(library):
+def test_random_bytes_raise_no_other_error(library):
     from heat_config.deadline import Deadline
 
     for _ in range(300):
@@ -301,7 +301,7 @@ def test_random_bytes(library):
         client.close()
 
 
-def test_no_websocket_in_the_catalog(source, cloud, unavailable):
+def test_missing_websocket_in_the_catalog_is_unavailable(source, cloud, unavailable):
     cloud.websocket = ""
     with pytest.raises(unavailable):
         source.collect()

@@ -25,7 +25,7 @@ STAMPS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program did; *stderr* has no times."""
+    """The result of a program; *stderr* has no times."""
 
     status: int
     stdout: str
@@ -33,7 +33,7 @@ class Outcome:
 
     @property
     def common(self) -> list[str]:
-        """The lines that both programs have: no profile of theirs, no line of status of ours."""
+        """Return the lines that both programs have: without their profiles and our status lines."""
         lines = [line for line in self.stderr.splitlines() if not line.startswith("dib-run-parts:")]
         profile = "parts: ----------------------- PROFILING"
         kept, skipping = [], False
@@ -55,7 +55,7 @@ class Phases:
         self.base.mkdir()
 
     def script(self, name: str, text: str | bytes, *, phase: str = "configure") -> Path:
-        """An executable file; text without a first line of its own is a shell's."""
+        """Write an executable file; text without a first line of its own is a shell's."""
         path = self.base / f"{phase}.d" / name
         path.parent.mkdir(exist_ok=True)
         if isinstance(text, str):
@@ -65,7 +65,7 @@ class Phases:
         return path
 
     def environment_file(self, name: str, text: str) -> None:
-        """A file for the shell that starts the scripts."""
+        """Write a file for the shell that starts the scripts."""
         (self.base / "environment.d").mkdir(exist_ok=True)
         (self.base / "environment.d" / name).write_text(text)
 

@@ -1,4 +1,4 @@
-"""One phase: what a script is to the next, how each may fail, and which run in forks."""
+"""One phase: the isolation of scripts, the ways of failing, and which scripts run in forks."""
 
 import subprocess
 
@@ -37,8 +37,8 @@ def lines(phases: Phases) -> list[str]:
     ],
     ids=repr,
 )
-def test_a_script_that_cannot_be_started_fails_alone(phases, content, expected):
-    """Its status and what it printed are those that dib-run-parts, which is bash, gives it."""
+def test_script_that_cannot_be_started_fails_alone(phases, content, expected):
+    """Its status and output are those of dib-run-parts, which is bash."""
     phases.script("20-odd", content)
     theirs = phases.theirs()
     phases.script("10-first", "echo first")
@@ -53,7 +53,7 @@ def test_a_script_that_cannot_be_started_fails_alone(phases, content, expected):
         assert f"returned non-zero exit status {expected}." in ours.stderr
 
 
-def test_a_script_that_is_taken_away_fails_alone(phases):
+def test_script_that_is_removed_fails_alone(phases):
     taken = phases.script("20-gone", "echo never")
     phases.script("10-takes", f"rm {taken}")
     phases.script("30-last", "echo last")
@@ -79,7 +79,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize("text", ENDS)
-def test_a_fork_ends_as_a_python_of_its_own_does(phases, text):
+def test_fork_ends_as_a_python_of_its_own_does(phases, text):
     outcomes = []
     for first_line in (PYTHON, SPAWNED):
         phases.script("10-ends", first_line + text)
@@ -90,7 +90,7 @@ def test_a_fork_ends_as_a_python_of_its_own_does(phases, text):
     assert outcomes[0] == outcomes[1]
 
 
-def test_what_a_python_does_at_its_end_is_done_in_a_fork(phases):
+def test_fork_does_the_steps_of_a_python_s_end(phases):
     text = (
         "import atexit, logging.handlers, os, sys, tempfile, threading, time\n"
         "atexit.register(print, 'at exit')\n"
@@ -125,7 +125,7 @@ print(os.isatty(0), sys.stdin.read() == '', sys.stdout.encoding, sys.stderr.erro
 """
 
 
-def test_a_script_finds_in_a_fork_what_it_finds_in_a_python(phases):
+def test_script_finds_the_same_in_a_fork_as_in_a_python(phases):
     phases.script("10-forked", PYTHON + STATE)
     phases.script("20-own", SPAWNED + STATE)
     shown = lines(phases)
@@ -134,7 +134,7 @@ def test_a_script_finds_in_a_fork_what_it_finds_in_a_python(phases):
     assert shown[0] == "__main__ 1 True"
 
 
-def test_which_scripts_are_forks(phases):
+def test_scripts_in_plain_python_run_in_forks(phases):
     what = "import sys; print('heat_agent.refresh' in sys.modules)"
     phases.script("10-forked", PYTHON + what)
     phases.script("20-with-site", "#!/usr/bin/python3\n" + what)
@@ -143,7 +143,7 @@ def test_which_scripts_are_forks(phases):
     assert lines(phases) == ["True", "False", "False", "False"]
 
 
-def test_a_script_changes_nothing_for_the_next_one(phases):
+def test_script_changes_nothing_for_the_next_one(phases):
     phases.script(
         "10-changes",
         PYTHON + "import os, sys\nos.chdir('/'); os.environ['LEFT'] = 'x'; os.umask(0o777)\n"
@@ -157,8 +157,8 @@ def test_a_script_changes_nothing_for_the_next_one(phases):
     assert lines(phases) == [f"None {HOOKS} False {phases.root}"]
 
 
-def test_a_process_that_goes_on_can_run_the_phases(phases):
-    """As the resident agent does: again and again, with an environment of its choice."""
+def test_process_can_run_the_phases_repeatedly(phases):
+    """The resident agent does so, with an environment of its choice."""
     phases.script("10-forked", PYTHON + "import os; print('forked', os.environ['ROUND'])")
     phases.script("20-process", 'echo "process $ROUND"')
     driver = (

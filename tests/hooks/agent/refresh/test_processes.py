@@ -1,4 +1,4 @@
-"""Ending a script with all below it."""
+"""End a script with all its descendants."""
 
 import subprocess
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 from heat_agent.refresh import processes
 
 
-def test_all_below_a_process_are_ended(tmp_path):
+def test_all_descendants_of_a_process_are_ended(tmp_path):
     script = f"""
     for number in 1 2; do (sleep 600 & echo $! >>{tmp_path}/pids; wait) & done
     setsid sleep 600 & echo $! >>{tmp_path}/pids
@@ -37,7 +37,7 @@ def is_running(pid):
     return state not in "ZX"
 
 
-def test_one_that_has_gone_is_no_error():
+def test_process_that_is_gone_is_no_error():
     with subprocess.Popen(["true"]) as child:
         child.wait()
     processes.kill(child.pid)

@@ -16,7 +16,7 @@ from .conftest import OURS, PYTHON, THEIRS
 NAMES = ["10-b", "9-a", "100-x", "010-a", "B", "a", "-5-x", "-a", "_x", "1_", "0x", "55-y", "5"]
 
 
-def test_phases_names_and_order(phases):
+def test_phases_names_and_order_are_those_of_upstream(phases):
     for name in [*NAMES, "10-a.sh", "20-b~", ".hidden", "no-x"]:
         phases.script(name, f"echo '{name}'")
     (phases.base / "configure.d/no-x").chmod(0o644)
@@ -33,7 +33,7 @@ def test_phases_names_and_order(phases):
 
 
 @pytest.mark.parametrize("level", ["DEBUG", "WARN", "ERROR", "CRITICAL"])
-def test_log_levels(phases, level):
+def test_log_levels_are_those_of_upstream(phases, level):
     phases.script("10-fails", "exit 3")
     phases.script("10-error", "echo handled", phase="error")
     ours, theirs = phases.ours("--log-level", level), phases.theirs("--log-level", level)
@@ -42,8 +42,8 @@ def test_log_levels(phases, level):
 
 
 @pytest.mark.parametrize("regex", ["^[a-z]+$", "^[[:digit:]]+-", "[.]sh$", "^(10|20)", "x"])
-def test_names_by_an_expression_of_the_users(phases, regex):
-    """grep -E is what dib-run-parts asks."""
+def test_names_may_match_an_expression_of_the_user(phases, regex):
+    """dib-run-parts uses grep -E."""
     for name in ["10-a", "20.b.sh", "abc", "1.25-x.sh", "1.3-x.sh", "9x", "-.5.sh", "X"]:
         phases.script(name, f"echo {name}")
     ours = phases.ours(RUN_PARTS_REGEX=regex)
@@ -63,18 +63,18 @@ def test_names_by_an_expression_of_the_users(phases, regex):
     ],
     ids=" ".join,
 )
-def test_options(phases, words):
+def test_options_are_those_of_upstream(phases, words):
     ours, theirs = phases.ours(*words), phases.theirs(*words)
     assert (ours.status, ours.stdout) == (theirs.status, theirs.stdout)
 
 
-def test_no_phases_at_all(phases):
+def test_missing_phases_are_no_failure(phases):
     ours, theirs = phases.ours(), phases.theirs()
     assert (ours.status, ours.stdout, ours.common) == (0, "", theirs.common)
 
 
-def test_a_failure_ends_the_run_after_its_phase(phases):
-    """With dib-run-parts the scripts behind it did not run either."""
+def test_failure_ends_the_run_after_its_phase(phases):
+    """With dib-run-parts the scripts after it did not run either."""
     phases.script("10-first", "echo first")
     phases.script("20-fails", "echo failing; exit 7")
     phases.script("30-other", "echo other; exit 9")
@@ -92,7 +92,7 @@ def test_a_failure_ends_the_run_after_its_phase(phases):
     assert "dib-run-parts: configure.d/20-fails status 7 after" in ours.stderr
 
 
-def test_the_environment_files_are_read_by_a_shell(phases):
+def test_environment_files_are_read_by_a_shell(phases):
     phases.environment_file("10-plain", "export GIVEN=$((40 + 2))\nUNSEEN=1\n")
     phases.environment_file("9-later.sh", "export ORDER=${ORDER:-}9\n")
     phases.environment_file("20-earlier", "export ORDER=${ORDER:-}20\numask 027; cd /\n")
@@ -107,7 +107,7 @@ def test_the_environment_files_are_read_by_a_shell(phases):
     assert len(expected) == 6
 
 
-def test_the_values_of_environment_files_are_not_logged(phases):
+def test_values_of_environment_files_are_not_logged(phases):
     """Upstream traces the shell that reads them."""
     phases.environment_file("10-secret", "export PASSWORD=s3cr3t\n")
     phases.script("10-uses", 'test "$PASSWORD" = s3cr3t')
@@ -118,7 +118,7 @@ def test_the_values_of_environment_files_are_not_logged(phases):
 
 
 @pytest.mark.parametrize("text", ["exit 5", "false", "exit 0", 'echo "$unbound"', "if"])
-def test_an_environment_file_that_ends_its_shell_ends_the_phase(phases, text):
+def test_environment_file_that_ends_its_shell_ends_the_phase(phases, text):
     phases.environment_file("10-x", text + "\n")
     phases.script("10-script", "echo reached")
     ours, theirs = phases.ours(), phases.theirs()
@@ -127,7 +127,7 @@ def test_an_environment_file_that_ends_its_shell_ends_the_phase(phases, text):
     assert numbers[0] == numbers[1]
 
 
-def test_a_phase_that_is_no_directory_fails(phases):
+def test_phase_that_is_no_directory_fails(phases):
     (phases.base / "configure.d").write_text("")
     ours, theirs = phases.ours(), phases.theirs()
     assert (ours.status, theirs.status) == (1, 1)
@@ -137,7 +137,7 @@ def test_a_phase_that_is_no_directory_fails(phases):
 
 
 @pytest.mark.parametrize("program", [OURS, THEIRS], ids=["ours", "theirs"])
-def test_one_run_at_a_time(phases, program):
+def test_only_one_run_at_a_time(phases, program):
     phases.script("10-script", "echo reached")
     with phases.lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -148,12 +148,12 @@ def test_one_run_at_a_time(phases, program):
     assert phases.lock.read_text() == ""
 
 
-def test_the_lock_says_whose_it_is_while_it_is_held(phases):
+def test_lock_names_its_holder(phases):
     phases.script("10-looks", f"cat {phases.lock}")
     assert re.fullmatch(r"Locked by pid==\d+ at .+\n", phases.ours().stdout)
 
 
-def test_a_lock_that_cannot_be_is_one_sentence(phases):
+def test_unavailable_lock_is_one_sentence(phases):
     done = phases.ours("--lockfile", str(phases.root / "no/such/lock"))
     assert (done.status, done.stdout) == (1, "")
     assert "Could not lock" in done.stderr
@@ -161,7 +161,7 @@ def test_a_lock_that_cannot_be_is_one_sentence(phases):
 
 
 @pytest.mark.parametrize("with_environment", [False, True])
-def test_the_time_limit_ends_all_that_was_started(phases, with_environment):
+def test_time_limit_ends_all_descendants(phases, with_environment):
     if with_environment:
         phases.environment_file("10-x", "export A=1\n")
     hangs = phases.script("10-hangs", "sleep 600 & echo $! >$0.pid; wait")
@@ -176,7 +176,7 @@ def test_the_time_limit_ends_all_that_was_started(phases, with_environment):
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process that was killed ends within ten seconds."""
+    """Return whether a process that was killed ends within ten seconds."""
     for _ in range(200):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -188,7 +188,7 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def test_an_error_handler_that_hangs_is_ended_too(phases):
+def test_error_handler_that_hangs_is_ended(phases):
     """Upstream waits for it for ever, and holds the lock."""
     phases.script("10-fails", "exit 1")
     phases.script("10-hangs", "exec sleep 600", phase="error")
@@ -197,7 +197,7 @@ def test_an_error_handler_that_hangs_is_ended_too(phases):
     assert "error.d/10-hangs status 137" in done.stderr
 
 
-def test_a_process_left_in_the_background_keeps_neither_the_phase_nor_the_lock(phases):
+def test_background_process_holds_neither_the_phase_nor_the_lock(phases):
     leaves = phases.script(
         "10-leaves",
         PYTHON + "import os, sys\nimport time\n"
@@ -216,8 +216,8 @@ def test_a_process_left_in_the_background_keeps_neither_the_phase_nor_the_lock(p
         os.kill(pid, signal.SIGKILL)
 
 
-def test_no_bash_no_dib_run_parts_no_path(phases):
-    """Scripts with an interpreter of their own need nothing else."""
+def test_phases_run_without_bash_dib_run_parts_and_path(phases):
+    """Scripts with an interpreter of their own need no other program."""
     phases.script("10-sh", "echo reached")
     done = subprocess.run(
         [OURS, "--lockfile", phases.lock],
@@ -231,8 +231,8 @@ def test_no_bash_no_dib_run_parts_no_path(phases):
     assert (done.returncode, done.stdout) == (0, "reached\n")
 
 
-def test_the_old_place(tmp_path, monkeypatch, capsys):
-    """The directories are those of os-refresh-config 14.1; here they stand elsewhere."""
+def test_old_base_directory_is_used(tmp_path, monkeypatch, capsys):
+    """The directories are those of os-refresh-config 14.1, moved to tmp_path."""
     monkeypatch.setattr(program, "BASE", str(tmp_path / "new"))
     monkeypatch.setattr(program, "OLD_BASE", str(tmp_path / "old"))
     assert program.default_base({}) == str(tmp_path / "new")
@@ -244,8 +244,8 @@ def test_the_old_place(tmp_path, monkeypatch, capsys):
     assert program.default_base({"OS_REFRESH_CONFIG_BASE_DIR": ""}) == ""
 
 
-def test_a_phase_that_is_a_link_is_followed(phases):
-    """find, which dib-run-parts asks, does not follow it; a row of the table of differences."""
+def test_phase_that_is_a_link_is_followed(phases):
+    """find, which dib-run-parts uses, does not follow it; a row of the table of differences."""
     real = phases.script("10-script", "echo reached").parent
     real.rename(phases.root / "real")
     real.symlink_to(phases.root / "real")
@@ -254,16 +254,16 @@ def test_a_phase_that_is_a_link_is_followed(phases):
     assert (theirs.status, theirs.stdout) == (0, "")
 
 
-def test_names_with_blanks(phases):
-    """The shell of dib-run-parts takes each word for a name; a row of the table of differences."""
+def test_names_with_blanks_run(phases):
+    """The shell of dib-run-parts splits names at blanks; a row of the table of differences."""
     phases.script("10 with blank", "echo reached")
     ours, theirs = phases.ours(RUN_PARTS_REGEX="."), phases.theirs(RUN_PARTS_REGEX=".")
     assert (ours.status, ours.stdout) == (0, "reached\n")
     assert (theirs.status, theirs.stdout) == (1, "")
 
 
-def test_an_expression_that_is_none_fails_the_phase(phases):
-    """A row of the table of differences: dib-run-parts takes it for one that matches nothing."""
+def test_invalid_expression_fails_the_phase(phases):
+    """A row of the table of differences: dib-run-parts takes it for one without matches."""
     phases.script("10-script", "echo reached")
     ours, theirs = phases.ours(RUN_PARTS_REGEX="("), phases.theirs(RUN_PARTS_REGEX="(")
     assert (ours.status, ours.stdout) == (1, "")
@@ -271,6 +271,6 @@ def test_an_expression_that_is_none_fails_the_phase(phases):
     assert 'RUN_PARTS_REGEX "(" is not a regular expression' in ours.stderr
 
 
-def test_without_arguments_the_options_are_those_that_argparse_has():
+def test_defaults_are_those_of_the_parser():
     word = ["--log-level", "INFO"]
     assert program._options([]) == program._options(word)

@@ -39,7 +39,7 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"])
-def test_every_supported_python(tmp_path, version):
+def test_programs_work_in_every_supported_python(tmp_path, version):
     places = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     pythons = sorted(places.glob(f"{version}.*/bin/python"))
     python = pythons[-1] if pythons else shutil.which(f"python{version}")

@@ -1,4 +1,4 @@
-"""Which files are scripts, and their order, beside dib-run-parts itself."""
+"""The scripts of a directory, and their order, beside dib-run-parts itself."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ NAME = st.text("019-_aAzZ.", min_size=1, max_size=6).filter(lambda name: name.st
 
 @settings(max_examples=25, deadline=None)
 @given(st.sets(NAME, max_size=20))
-def test_any_names(tmp_path_factory, names):
+def test_any_names_are_listed_as_by_dib_run_parts(tmp_path_factory, names):
     directory = tmp_path_factory.mktemp("phase")
     for name in names:
         (directory / name).write_text("")
@@ -32,7 +32,7 @@ def test_any_names(tmp_path_factory, names):
         assert scripts(str(directory), pattern) == expected
 
 
-def test_environment_files_come_by_the_bytes_of_their_names(tmp_path):
+def test_environment_files_are_sorted_by_the_bytes_of_their_names(tmp_path):
     """dib-run-parts sorts whole paths with sort -n, and none of them begins with a number."""
     beside = tmp_path / "environment.d"
     beside.mkdir()

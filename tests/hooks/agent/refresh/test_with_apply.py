@@ -22,7 +22,7 @@ SLOW = ("argparse", "gettext", "pathlib", "shutil", "urllib")
 
 
 def refresh(phases: Phases, document: Path) -> "subprocess.CompletedProcess[str]":
-    """One run in a Python that has both programs loaded, and no PATH to find another by."""
+    """Run the phases in a Python that has both programs loaded, without a PATH to others."""
     environment = {
         "PATH": "/nowhere",
         "OS_REFRESH_CONFIG_BASE_DIR": str(phases.base),
@@ -44,10 +44,10 @@ def refresh(phases: Phases, document: Path) -> "subprocess.CompletedProcess[str]
     )
 
 
-def test_a_change_is_rendered_without_another_program(phases):
+def test_change_is_rendered_without_another_program(phases):
     output = phases.root / "output"
     for template in TEMPLATES:
-        # A template is found by the path that it makes.
+        # A template's path is that of the file that it makes.
         place = phases.root / "templates" / str(output / template.name).lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(template.read_text())
@@ -74,8 +74,8 @@ def test_a_change_is_rendered_without_another_program(phases):
     assert (output / "os-collect-config.conf").read_text() == conf
 
 
-def test_a_change_needs_no_module_that_is_slow_to_import(phases):
-    """Each change paid for them, as nothing that a fork loads stays."""
+def test_change_imports_no_slow_module(phases):
+    """Each change would import it anew, as modules that a fork loads are lost."""
     output = phases.root / "modules"
     template = phases.root / "templates" / str(output).lstrip("/")
     template.parent.mkdir(parents=True)
