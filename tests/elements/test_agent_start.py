@@ -1,4 +1,4 @@
-"""What precedes the agent at each start, and heat-agent-forget, on a directory in place of /."""
+"""The programs before each start of the agent, and heat-agent-forget, in a directory as /."""
 
 import json
 import os
@@ -52,7 +52,7 @@ class Guest:
         )
         (programs / "heat-agent-forget").symlink_to(FILES / "heat-agent-forget")
         self.program("systemctl", 'echo "$@" >> $HEAT_AGENT_ROOT/systemctl')
-        self.program("sync", ":")  # of the whole machine that runs the tests
+        self.program("sync", ":")  # sync would be of the whole test machine
 
     def program(self, name: str, body: str) -> None:
         """Put a shell program of this name first on the path."""
@@ -81,7 +81,7 @@ class Guest:
         return result.stderr
 
     def boot(self, instance: str, metadata: object = BOOT) -> None:
-        """What cloud-init leaves before the agent starts, on a fresh /run."""
+        """Write cloud-init's files of before the agent's start, on a fresh /run."""
         subprocess.run(["rm", "-rf", self.root / "run"], check=True)
         (self.root / "run").mkdir()
         (self.root / "var/lib/cloud/data/instance-id").write_text(instance + "\n")
@@ -101,7 +101,7 @@ def test_first_boot_polls_heat_at_once(guest: Guest) -> None:
     assert stat.S_IMODE(guest.conf.stat().st_mode) == 0o600
 
 
-def test_without_boot_metadata_the_agent_starts_all_the_same(guest: Guest) -> None:
+def test_agent_starts_without_boot_metadata(guest: Guest) -> None:
     guest.start()
     assert "command = os-refresh-config\n" in guest.conf.read_text()
 
@@ -121,14 +121,14 @@ def test_unusable_boot_metadata_leave_the_minimal_configuration(
 
 @pytest.mark.defect("A1")
 @pytest.mark.parametrize("left", [b"", b"[DEFAULT]\n", b"\0\0\0\0"], ids=repr)
-def test_a_configuration_broken_by_a_power_cut_is_mended(guest: Guest, left: bytes) -> None:
+def test_configuration_broken_by_a_power_cut_is_fixed(guest: Guest, left: bytes) -> None:
     guest.boot("i-1")
     guest.conf.write_bytes(left)
     guest.start()
     assert "command = os-refresh-config\ncollectors = ec2\n" in guest.conf.read_text()
 
 
-def test_a_configuration_that_was_rendered_later_is_kept(guest: Guest) -> None:
+def test_configuration_that_was_rendered_later_is_kept(guest: Guest) -> None:
     guest.boot("i-1")
     guest.start()
     later = guest.conf.read_text().replace("cfn", "heat")
@@ -151,7 +151,7 @@ def test_each_boot_runs_the_command_once_and_a_restart_does_not(guest: Guest) ->
     assert not last.exists(), "after a reboot the agent must see its sources as changed"
 
 
-def test_a_captured_disk_forgets_the_other_instance(guest: Guest) -> None:
+def test_captured_disk_forgets_the_other_instance(guest: Guest) -> None:
     guest.boot("i-1")
     guest.start()
     deployed = guest.root / "var/lib/heat-config/deployed"
@@ -172,9 +172,7 @@ def test_a_captured_disk_forgets_the_other_instance(guest: Guest) -> None:
 
 
 @pytest.mark.parametrize("instance", ["iid-datasource-none", "i-00000001"])
-def test_a_boot_that_finds_no_or_another_source_forgets_nothing(
-    guest: Guest, instance: str
-) -> None:
+def test_boot_with_no_or_another_source_forgets_nothing(guest: Guest, instance: str) -> None:
     """Forgetting would run every deployment a second time."""
     uuid = "c3a1b1ce-0000-4000-8000-00000000beef"
     dmi = guest.root / "sys/class/dmi/id"
@@ -247,7 +245,7 @@ LEFT = [
     "var/log/part-handler.log",
     "var/log/puppet/heat-debug.log",
 ]
-"""Where the agent, the hooks and Heat's part handler leave what is one server's."""
+"""The files of one server that the agent, the hooks and Heat's part handler write."""
 
 LEFT_BY_CLOUD_INIT = [
     "var/lib/cloud/data/cfn-init-data",
@@ -273,7 +271,7 @@ THIS_BOOT = "Cloud-init v. 22 running 'init-local' at Tuesday\nof this boot\n"
 
 
 def plant(guest: Guest, *, instance: str = "i-1") -> None:
-    """A server with this instance that has deployed something of every group."""
+    """Make a server of this instance that has deployed something of every group."""
     guest.boot(instance)
     guest.start()
     for name in [*LEFT, *LEFT_BY_CLOUD_INIT, *KEPT]:
@@ -290,7 +288,7 @@ def plant(guest: Guest, *, instance: str = "i-1") -> None:
 
 
 def other_boot(guest: Guest, metadata: object | None) -> None:
-    """What cloud-init does when the disk starts as instance i-2, of a stack or of none."""
+    """Write cloud-init's files when the disk starts as instance i-2, of a stack or of none."""
     boot = guest.boot_metadata.read_text() if guest.boot_metadata.exists() else None
     guest.boot_metadata.parent.mkdir(exist_ok=True)
     (guest.root / "var/lib/cloud/data").mkdir(parents=True, exist_ok=True)
@@ -319,14 +317,14 @@ OTHER = json.loads(json.dumps(BOOT).replace("SECRET", "OTHER"))
 
 
 def secrets(guest: Guest) -> list[str]:
-    """The files of the tree that hold the planted secret, by content or by name."""
+    """Return the files of the tree that hold the planted secret, by content or by name."""
     grep = subprocess.run(
         ["grep", "-rl", "SECRET", guest.root], capture_output=True, text=True, check=False
     )
     return sorted(os.path.relpath(line, guest.root) for line in grep.stdout.splitlines())
 
 
-def test_a_capture_leaves_nothing_of_the_server(guest: Guest) -> None:
+def test_capture_leaves_no_file_of_the_server(guest: Guest) -> None:
     plant(guest)
     assert len(secrets(guest)) >= len(LEFT) + len(LEFT_BY_CLOUD_INIT)
     result = guest.run("heat-agent-forget", "--capture")
@@ -339,9 +337,7 @@ def test_a_capture_leaves_nothing_of_the_server(guest: Guest) -> None:
 
 
 @pytest.mark.parametrize("metadata", [OTHER, None], ids=["of a stack", "of none"])
-def test_another_instance_finds_nothing_of_the_server(
-    guest: Guest, metadata: object | None
-) -> None:
+def test_other_instance_finds_no_file_of_the_server(guest: Guest, metadata: object | None) -> None:
     plant(guest)
     other_boot(guest, metadata)
     (guest.root / "var/lib/cloud/data/cfn-userdata").write_text("of this one")
@@ -380,7 +376,7 @@ class Cut:
             real = "/bin/true" if name == "sync" else shutil.which(name)
             guest.program(
                 name,
-                # Those of a pipe start at once.
+                # The programs of a pipe start at once.
                 f"exec 9<> {self.count}; flock 9; read n <&9; n=$((n - 1))\n"
                 f"echo $n > {self.count}; exec 9<&-\n"
                 'if [ $n -eq 0 ]; then [ "${1:-}" != -rf ] || '
@@ -389,7 +385,7 @@ class Cut:
         self.count.write_text("1000000\n")
 
     def at(self, number: int, program: str, *arguments: str) -> bool:
-        """Run a program until its `number`-th command; whether it was cut there."""
+        """Run a program until its `number`-th command; return whether it was cut there."""
         self.count.write_text(f"{number}\n")
         result = self.guest.run(program, *arguments)
         self.count.write_text("1000000\n")
@@ -407,10 +403,10 @@ def restore(guest: Guest, place: Path) -> None:
 
 
 @pytest.mark.parametrize("metadata", [OTHER, None], ids=["of a stack", "of none"])
-def test_a_cut_while_another_instance_forgets_is_made_good(
+def test_interrupted_forgetting_of_another_instance_is_completed(
     tmp_path: Path, metadata: object | None
 ) -> None:
-    """Else the new server polls the old stack, with the old credentials, for good."""
+    """Otherwise the new server polls the old stack, with the old credentials, for ever."""
     guest = Guest(tmp_path / "guest")
     cut = Cut(guest)
     plant(guest)
@@ -434,7 +430,7 @@ def test_a_cut_while_another_instance_forgets_is_made_good(
     assert number > 20
 
 
-def test_a_cut_capture_serves_no_other_server(tmp_path: Path) -> None:
+def test_interrupted_capture_serves_no_other_server(tmp_path: Path) -> None:
     guest = Guest(tmp_path / "guest")
     cut = Cut(guest)
     plant(guest)
@@ -448,7 +444,7 @@ def test_a_cut_capture_serves_no_other_server(tmp_path: Path) -> None:
         guest.start()
         assert "SECRET" not in guest.conf.read_text(), number
         assert [name for name in secrets(guest) if name in LEFT] == [], number
-        # And run once more it does all of its work.
+        # Run once more, it does all of its work.
         restore(guest, tmp_path / f"cut{number}")
         result = guest.run("heat-agent-forget", "--capture")
         assert (result.returncode, secrets(guest)) == (0, []), number
@@ -457,7 +453,7 @@ def test_a_cut_capture_serves_no_other_server(tmp_path: Path) -> None:
     assert number > 10
 
 
-def test_the_agent_does_not_start_on_what_cannot_be_forgotten(guest: Guest) -> None:
+def test_agent_does_not_start_when_forgetting_fails(guest: Guest) -> None:
     plant(guest)
     guest.program("rm", 'case "$*" in *var/lib/heat-config/*) exit 1;; esac; exec /bin/rm "$@"')
     other_boot(guest, OTHER)
@@ -472,7 +468,7 @@ def test_the_agent_does_not_start_on_what_cannot_be_forgotten(guest: Guest) -> N
     assert "OTHER" in guest.conf.read_text()
 
 
-def test_a_capture_beside_a_running_agent_is_refused(guest: Guest) -> None:
+def test_capture_beside_a_running_agent_is_refused(guest: Guest) -> None:
     plant(guest)
     guest.program("systemctl", "echo active")
     result = guest.run("heat-agent-forget", "--capture")
@@ -492,7 +488,7 @@ def test_splay_waits_before_the_agent(guest: Guest) -> None:
 @pytest.mark.parametrize(
     "unit", ["cloud-init.service", "cloud-init-network.service", "heat-config-bootstrap.service"]
 )
-def test_waits_for_what_this_boot_has_queued_and_for_nothing_else(guest: Guest, unit: str) -> None:
+def test_start_waits_for_the_queued_unit_only(guest: Guest, unit: str) -> None:
     guest.boot("i-1")
     guest.program(
         "systemctl",
@@ -535,7 +531,7 @@ def start(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Compl
 
 @pytest.fixture
 def conf(tmp_path: Path) -> str:
-    """A configuration whose command leaves a file, as `prepare` writes it."""
+    """Return a configuration whose command leaves a file, as `prepare` writes it."""
     local = tmp_path / "local"
     local.mkdir(mode=0o700)
     (local / "data.json").write_text("{}")
@@ -551,7 +547,7 @@ def conf(tmp_path: Path) -> str:
 def test_start_runs_prepare_and_then_the_agent(
     start: Callable[..., Completed], conf: str, tmp_path: Path, status: int, expected: int
 ) -> None:
-    """The agent reads what `prepare` has written; only 78 says that it must not start."""
+    """The agent reads the configuration that `prepare` has written; only status 78 stops it."""
     (tmp_path / "conf").touch()
     prepare = f"#!/bin/sh\ncat > {tmp_path}/conf <<'END'\n{conf}END\nexit {status}\n"
     result = start(prepare, "--config-file", str(tmp_path / "conf"), "--one-time")
@@ -620,7 +616,7 @@ def test_certificates_are_where_the_distribution_has_them(
     assert ("which does not exist" in result.stderr) == (named == "gone")
 
 
-def test_the_unit_leaves_the_certificates_to_the_agent() -> None:
+def test_unit_leaves_the_certificates_to_the_agent() -> None:
     assert "CA_BUNDLE" not in (FILES / "os-collect-config.service").read_text()
     start = (FILES / "start-upstream").read_text()
     assert [place for place in CERTIFICATES if place not in start] == []

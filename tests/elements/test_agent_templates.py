@@ -1,4 +1,4 @@
-"""What the templates make of metadata, by the real os-apply-config and os-collect-config."""
+"""The templates' output for metadata, by the real os-apply-config and os-collect-config."""
 
 import json
 import os
@@ -19,7 +19,7 @@ TREES = (ELEMENTS / "os-collect-config/os-apply-config", ELEMENTS / "heat-config
 CONF = ELEMENTS / "os-collect-config/os-apply-config/etc/os-collect-config.conf"
 BIN = Path(sys.executable).parent
 
-# What Heat's engine puts under os-collect-config, by transport.
+# The keys that Heat's engine puts under os-collect-config, by transport.
 TRANSPORTS = {
     "POLL_SERVER_CFN": {
         "collectors": ["ec2", "cfn", "local"],
@@ -116,7 +116,7 @@ def apply_config(metadata: object, directory: Path) -> "subprocess.CompletedProc
 
 
 def agent_reads(conf: Path) -> dict:
-    """What the real os-collect-config understands of a configuration file."""
+    """Return the options that the real os-collect-config reads from a configuration file."""
     run = subprocess.run(
         [sys.executable, "-c", AGENT_READS, conf],
         capture_output=True,
@@ -128,7 +128,7 @@ def agent_reads(conf: Path) -> dict:
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_agent_reads_back_what_heat_sent(transport: str, tmp_path: Path) -> None:
+def test_agent_reads_back_the_values_of_heat(transport: str, tmp_path: Path) -> None:
     sent = TRANSPORTS[transport]
     run = apply_config({"os-collect-config": sent, "deployments": []}, tmp_path)
     assert run.returncode == 0, run.stderr
@@ -144,7 +144,7 @@ def test_agent_reads_back_what_heat_sent(transport: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_one_line_for_each_collector(transport: str) -> None:
+def test_each_collector_has_a_line(transport: str) -> None:
     sent = TRANSPORTS[transport]
     lines = render({"os-collect-config": sent}).stdout.splitlines()
     assert [line for line in lines if line.startswith("collectors")] == [
@@ -163,7 +163,7 @@ def test_files_with_credentials_are_private(name: str, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "out" / name).stat().st_mode) == 0o600
 
 
-def test_no_metadata_gives_a_configuration_that_polls(tmp_path: Path) -> None:
+def test_missing_metadata_give_a_configuration_that_polls(tmp_path: Path) -> None:
     conf = tmp_path / "conf"
     conf.write_text(render({}).stdout)
     read = agent_reads(conf)
@@ -171,7 +171,7 @@ def test_no_metadata_gives_a_configuration_that_polls(tmp_path: Path) -> None:
     assert "heat_local" in read["DEFAULT"]["collectors"]
 
 
-def test_intervals_arrive_and_splay_never_reaches_the_agent(tmp_path: Path) -> None:
+def test_intervals_are_rendered_and_splay_is_not(tmp_path: Path) -> None:
     conf = tmp_path / "conf"
     sent = {"polling_interval": 5, "min_polling_interval": "2", "splay": 30.7}
     conf.write_text(render({"os-collect-config": sent}).stdout)
@@ -180,7 +180,7 @@ def test_intervals_arrive_and_splay_never_reaches_the_agent(tmp_path: Path) -> N
     assert conf.read_text().endswith("[start]\nsplay = 30\n")
 
 
-def test_a_transport_that_was_switched_off_leaves_nothing() -> None:
+def test_transport_that_was_switched_off_is_removed() -> None:
     sent = {**TRANSPORTS["POLL_SERVER_HEAT"], "cfn": dict.fromkeys(["metadata_url", "path"])}
     assert "[cfn]" not in render({"os-collect-config": sent}).stdout
 
@@ -190,14 +190,14 @@ def test_zaqar_verifies_certificates_by_default(tmp_path: Path) -> None:
     sent = TRANSPORTS["ZAQAR_MESSAGE"]
     conf.write_text(render({"os-collect-config": sent}).stdout)
     assert agent_reads(conf)["zaqar"]["ssl_certificate_validation"] is True
-    # Without a file it would verify nothing and collect nothing either.
+    # Without a file it would neither verify nor collect.
     assert agent_reads(conf)["zaqar"]["ca_file"] == "/etc/ssl/certs/ca-certificates.crt"
     sent = {**sent, "zaqar": {**sent["zaqar"], "ssl_certificate_validation": False}}
     conf.write_text(render({"os-collect-config": sent}).stdout)
     assert agent_reads(conf)["zaqar"]["ssl_certificate_validation"] is False
 
 
-def test_certificates_of_other_distributions(tmp_path: Path) -> None:
+def test_certificates_of_other_distributions_are_found(tmp_path: Path) -> None:
     template = runpy.run_path(str(CONF))
     chosen = template["certificates"]
     places = (str(tmp_path / "none"), str(tmp_path / "bundle"))
@@ -229,7 +229,7 @@ def test_certificates_of_other_distributions(tmp_path: Path) -> None:
     ],
     ids=repr,
 )
-def test_what_cannot_stand_on_a_line_is_refused_whole(config: object, tmp_path: Path) -> None:
+def test_value_that_does_not_fit_on_a_line_is_refused(config: object, tmp_path: Path) -> None:
     old = tmp_path / "out/etc/os-collect-config.conf"
     old.parent.mkdir(parents=True)
     old.write_text("old")
@@ -259,7 +259,7 @@ def test_any_value_on_one_line_survives_oslo_config(tmp_path_factory, value: str
     assert conf.heat.password == value
 
 
-def test_the_agent_starts_afresh_when_deployments_change_and_it_polls_slowly() -> None:
+def test_new_deployments_restart_an_agent_that_polls_slowly() -> None:
     def conf(deployments: object, **config: object) -> str:
         return render({"os-collect-config": config, "deployments": deployments}).stdout
 
@@ -270,7 +270,7 @@ def test_the_agent_starts_afresh_when_deployments_change_and_it_polls_slowly() -
     assert "Deployments" not in conf([])
 
 
-def test_deployments_arrive_as_the_json_they_were(tmp_path: Path) -> None:
+def test_deployments_are_rendered_as_the_same_json(tmp_path: Path) -> None:
     deployments = [{"id": "1", "config": "#!/bin/sh\necho '<&>' {{x}} \"€\"\n", "inputs": []}]
     apply_config({"deployments": deployments}, tmp_path)
     written = (tmp_path / "out/var/run/heat-config/heat-config").read_text()

@@ -32,7 +32,7 @@ class Step:
         return path
 
     def run(self, *documents: Path) -> dict[str, object]:
-        """Run the step for these collected documents; return what templates see."""
+        """Run the step for these collected documents; return the metadata that templates see."""
         programs = self.root / "bin"
         programs.mkdir(exist_ok=True)
         wrapper = programs / "os-apply-config"
@@ -72,15 +72,15 @@ def test_collected_documents_are_merged_over_the_boot_metadata(step: Step) -> No
 
 
 @pytest.mark.defect("A7")
-def test_what_the_cfn_tools_left_is_no_metadata(step: Step) -> None:
-    """By itself os-apply-config merges their last_metadata into everything, for ever."""
+def test_files_of_the_cfn_tools_are_no_metadata(step: Step) -> None:
+    """By default os-apply-config merges their last_metadata into everything, for ever."""
     step.run(step.document("ec2", {}))
     arguments = (step.root / "arguments").read_text().split()
     assert arguments == ["--fallback-metadata", str(step.root / "cfn-init-data")]
 
 
-def test_a_source_out_of_reach_keeps_its_last_content(step: Step) -> None:
-    """An empty Zaqar queue counts as out of reach: that is every boot without a change."""
+def test_unavailable_source_keeps_its_last_content(step: Step) -> None:
+    """An empty Zaqar queue counts as unavailable: that is every boot without a change."""
     step.document(
         "zaqar", {"deployments": [{"name": "own", "config": {}}, {"name": "s", "group": "script"}]}
     )
@@ -92,7 +92,7 @@ def test_a_source_out_of_reach_keeps_its_last_content(step: Step) -> None:
     assert len(seen["deployments"]) == 2  # type: ignore[arg-type]
 
 
-def test_what_was_collected_wins_over_what_was_remembered(step: Step) -> None:
+def test_collected_documents_win_over_cached_ones(step: Step) -> None:
     step.document("zaqar", {"a": "remembered"})
     assert step.run(step.document("ec2", {"a": "collected"})) == {"a": "collected"}
 
@@ -108,12 +108,12 @@ def test_names_from_the_network_become_no_paths(step: Step, name: object) -> Non
 
 
 @pytest.mark.parametrize("content", [[], {"deployments": {"a": 1}}, {"deployments": ["a"]}])
-def test_odd_remembered_documents_do_not_stop_the_run(step: Step, content: object) -> None:
+def test_malformed_cached_documents_do_not_stop_the_run(step: Step, content: object) -> None:
     step.document("zaqar", content)
     assert step.run(step.document("ec2", {"a": 1}))["a"] == 1
 
 
 @pytest.mark.parametrize("left", ["", '{"a": ', "\0\0"], ids=repr)
-def test_a_document_broken_by_a_power_cut_is_left_out(step: Step, left: str) -> None:
+def test_document_broken_by_a_power_cut_is_skipped(step: Step, left: str) -> None:
     step.document("zaqar", {}).write_text(left)
     assert step.run(step.document("ec2", {"a": 1})) == {"a": 1}

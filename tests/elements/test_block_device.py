@@ -36,7 +36,7 @@ def test_extents_are_in_bytes():
 
 
 @pytest.mark.parametrize("table", ["", "sfdisk: failed", "{}", '{"partitiontable": {}}', "{]"])
-def test_no_table_is_an_error_of_the_block_device_layer(table: str):
+def test_missing_table_is_an_error_of_the_block_device_layer(table: str):
     from diskimage_builder.block_device.exception import BlockDeviceSetupException
 
     with pytest.raises(BlockDeviceSetupException):
@@ -52,7 +52,7 @@ needs_builds = [
 
 
 def loops(directory: Path) -> list[str]:
-    """Return the files in a directory that are behind loop devices; others' come and go."""
+    """Return the files in a directory that are behind loop devices; those of others vary."""
     files = []
     for path in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ def root_file(disk: Path, offset: int, name: str) -> str:
 class TestBuilds:
     pytestmark = needs_builds
 
-    def test_the_root_file_system_is_in_its_partition(
+    def test_root_file_system_is_in_its_partition(
         self, tmp_path: Path, kind: str, label: str, partitions: int
     ):
         done = build(tmp_path, f"block-device-offset-{kind}")
@@ -122,10 +122,10 @@ class TestBuilds:
             tmp_path / "disk.raw", offset, "/etc/fstab"
         )
 
-    def test_a_host_that_does_not_know_its_own_name(
+    def test_host_with_an_unresolvable_name_can_build(
         self, tmp_path: Path, kind: str, label: str, partitions: int
     ):
-        """sudo warns of it, and diskimage-builder takes that for a part of what commands print."""
+        """sudo warns of it, and diskimage-builder takes the warning for output of commands."""
         sudo = tmp_path / "bin" / "sudo"
         sudo.parent.mkdir()
         warning = "sudo: unable to resolve host vm: Name or service not known"
@@ -138,10 +138,10 @@ class TestBuilds:
         assert loops(tmp_path) == []
         assert len(table_of(tmp_path / "disk.raw")["partitions"]) == partitions
 
-    def test_a_failure_while_creating_leaves_no_loop_device_and_no_mount(
+    def test_failed_creation_leaves_no_loop_device_and_no_mount(
         self, tmp_path: Path, kind: str, label: str, partitions: int
     ):
-        # It is mounted when the second file system cannot be made.
+        # The first one is mounted when the second file system cannot be made.
         config = ROOT / "elements" / f"block-device-offset-{kind}" / "block-device-default.yaml"
         broken = config.read_text().replace("size: 100%", "size: 60%")
         broken += """\

@@ -1,4 +1,4 @@
-"""What an image's elements declare is gathered, and every mistake is named, on the host."""
+"""Gathering the declared programs of an image's elements; every error is named, on the host."""
 
 import hashlib
 import json
@@ -82,7 +82,7 @@ def test_hooks_programs_and_packages_are_gathered(collection: Collection) -> Non
     assert (package / "inner/module.py").read_text() == "X = 1\n"
 
 
-def test_another_folder_of_hooks(collection: Collection, tmp_path: Path) -> None:
+def test_other_folder_of_hooks_is_used(collection: Collection, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "tool.py").write_text("#!/bin/sh\necho other\n")
@@ -108,7 +108,7 @@ def test_another_folder_of_hooks(collection: Collection, tmp_path: Path) -> None
         ("tool text.txt", "'text.txt' does not begin with '#!/'"),
     ],
 )
-def test_a_mistake_stops_the_build_with_a_sentence(
+def test_error_stops_the_build_with_a_sentence(
     collection: Collection, declaration: str, sentence: str
 ) -> None:
     collection.program("broken.py", "#!/usr/bin/python3\nif:\n")
@@ -127,13 +127,13 @@ def test_two_elements_cannot_bring_the_same_hook(collection: Collection) -> None
     assert "element 'a' already installs" in result.stderr
 
 
-def test_all_mistakes_are_named_at_once(collection: Collection) -> None:
+def test_all_errors_are_named_at_once(collection: Collection) -> None:
     collection.element("a", "one missing\ntwo missing\n")
     assert len(collection.collect().stderr.splitlines()) == 2
 
 
-def test_this_collection_is_in_order(tmp_path: Path) -> None:
-    """Every heat-config-hooks file of this tree can be followed."""
+def test_this_collection_is_valid(tmp_path: Path) -> None:
+    """Every heat-config-hooks file of this tree can be read."""
     collection = Collection(tmp_path)
     for path in (ROOT / "elements").iterdir():
         if path.is_dir():
@@ -142,7 +142,7 @@ def test_this_collection_is_in_order(tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_an_agent_of_another_collection_is_named(collection: Collection) -> None:
+def test_agent_of_another_collection_is_named(collection: Collection) -> None:
     """Those of tripleo-image-elements, found first, make an image without a unit."""
     collection.element("os-collect-config", None)
     (collection.elements["os-collect-config"] / "element-deps").write_text("os-svc-install\n")

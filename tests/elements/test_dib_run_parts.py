@@ -38,7 +38,7 @@ def run(*arguments: object, **environment: str) -> "subprocess.CompletedProcess[
     )
 
 
-def test_numeric_order_and_only_executable_plain_names(phase: Path) -> None:
+def test_executable_plain_names_run_in_numeric_order(phase: Path) -> None:
     for name in ("100-last", "9-second", "10-third", "05-first"):
         script(phase / name, f"echo {name}")
     script(phase / "20-dotted.sh", "echo never")
@@ -56,7 +56,7 @@ def test_links_to_programs_run(phase: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.defect("A5")
-def test_a_failure_keeps_no_other_script_from_running_and_fails_the_phase(phase: Path) -> None:
+def test_failing_script_fails_the_phase_and_stops_no_other_script(phase: Path) -> None:
     script(phase / "10-good", "echo good")
     script(phase / "20-bad", "exit 7")
     script(phase / "30-worse", "exit 9")
@@ -75,7 +75,7 @@ def test_environment_is_sourced_in_order_and_not_logged(phase: Path) -> None:
     assert "s3cret" not in result.stderr
 
 
-def test_log_has_one_line_a_script_with_its_duration(phase: Path) -> None:
+def test_log_has_one_line_per_script_with_its_duration(phase: Path) -> None:
     script(phase / "10-slow", "sleep 0.2")
     script(phase / "20-quick", ":")
     lines = run(phase).stderr.splitlines()
@@ -86,17 +86,17 @@ def test_log_has_one_line_a_script_with_its_duration(phase: Path) -> None:
     assert 0.2 <= float(lines[0].split()[-2]) < 30
 
 
-def test_other_names_by_the_environment(phase: Path) -> None:
+def test_environment_may_allow_other_names(phase: Path) -> None:
     script(phase / "10-dotted.sh", "echo yes")
     assert run(phase, RUN_PARTS_REGEX=r"^[0-9a-z.-]+$").stdout == "yes\n"
 
 
-def test_nothing_to_run_is_no_failure(phase: Path) -> None:
+def test_empty_phase_is_no_failure(phase: Path) -> None:
     assert (run(phase).returncode, run("--list", phase).stdout) == (0, "")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--list"], ["nowhere"], [".", "."]])
-def test_wrong_usage(arguments: list[str]) -> None:
+def test_wrong_usage_is_an_error(arguments: list[str]) -> None:
     result = run(*arguments)
     assert result.returncode == 1
     assert "usage:" in result.stderr

@@ -80,8 +80,8 @@ def test_phase_scripts_that_would_never_run_stop_the_build(tmp_path: Path) -> No
     ]
 
 
-def test_a_phase_script_without_an_interpreter_line_is_named(tmp_path: Path) -> None:
-    """It works, by bash; so it stops no build."""
+def test_phase_script_without_an_interpreter_line_is_named(tmp_path: Path) -> None:
+    """It works, by bash; so it does not stop the build."""
     a = element(
         tmp_path,
         "a",
@@ -102,8 +102,8 @@ def test_a_phase_script_without_an_interpreter_line_is_named(tmp_path: Path) -> 
     ]
 
 
-def test_an_element_that_relied_on_svc_map_is_named(tmp_path: Path) -> None:
-    """tripleo-image-elements' os-collect-config brought it; "ntp" there does not name it."""
+def test_element_that_relied_on_svc_map_is_named(tmp_path: Path) -> None:
+    """tripleo-image-elements' os-collect-config included it; "ntp" there does not name it."""
     ntp = element(tmp_path, "ntp", svc_H_map="ntpd: {default: ntp}\n")
     result = run_step(CHECK, tmp_path, {"ntp": ntp})
     assert result.returncode == 1
@@ -115,7 +115,7 @@ def test_an_element_that_relied_on_svc_map_is_named(tmp_path: Path) -> None:
     assert run_step(CHECK, tmp_path, {"ntp": ntp, "svc-map": svc_map}).returncode == 0
 
 
-def test_what_git_and_editors_leave_in_a_phase_stops_no_build(tmp_path: Path) -> None:
+def test_files_of_git_and_editors_in_a_phase_stop_no_build(tmp_path: Path) -> None:
     a = element(tmp_path, "a", os_H_refresh_H_config__configure_D_d__10="#!/bin/sh\n")
     for name in (".gitkeep", ".gitignore", ".keep", "10~", ".#10", ".10.swp"):
         (a / "os-refresh-config/configure.d" / name).touch()
@@ -140,7 +140,7 @@ def test_what_git_and_editors_leave_in_a_phase_stops_no_build(tmp_path: Path) ->
         ("#!/etc/passwd", "/etc/passwd"),
     ],
 )
-def test_an_interpreter_that_the_image_lacks_stops_the_build(
+def test_interpreter_missing_in_the_image_stops_the_build(
     tmp_path: Path, line: str, missing: str | None
 ) -> None:
     phase = tmp_path / "usr/libexec/os-refresh-config/configure.d"
@@ -180,7 +180,7 @@ def test_this_collection_passes_its_own_check(tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_one_template_a_file_and_one_runner() -> None:
+def test_each_file_has_one_template_and_one_runner() -> None:
     """The incumbents shipped these twice, and the last element copied won."""
     for name in ("etc/os-collect-config.conf", "configure.d/20-os-apply-config"):
         assert len(list(ELEMENTS.glob(f"*/os-*-config/{name}"))) == 1
@@ -196,7 +196,7 @@ def install(script: Path, root: Path, **environment: str) -> None:
 
 
 @pytest.mark.defect("A6")
-def test_the_image_has_what_runs_the_phases(tmp_path: Path) -> None:
+def test_image_has_the_runner_of_the_phases(tmp_path: Path) -> None:
     """None of the agent's packages brings dib-run-parts."""
     name = "os-refresh-config"
     files = element(tmp_path, "hooks", os_H_refresh_H_config__configure_D_d__10="#!/bin/sh\nid -u")
@@ -216,19 +216,19 @@ PROGRAMS = ("os-apply-config", "os-collect-config", "os-refresh-config")
 
 
 def types(install_type: str) -> dict[str, str]:
-    """The install type of each of the agent's programs, as the element's defaults set it."""
+    """Return the install type of each of the agent's programs, as the element's defaults set it."""
     return {f"DIB_INSTALLTYPE_{name.replace('-', '_')}": install_type for name in PROGRAMS}
 
 
 def gather(root: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """What the element heat-agent does on the host."""
+    """Run the host step of the element heat-agent."""
     script = ELEMENTS / "heat-agent/extra-data.d/50-heat-agent"
     elements = {"heat-agent": ELEMENTS / "heat-agent"}
     (root / "hooks").mkdir()
     return run_step(script, root / "hooks", elements, **environment)
 
 
-def test_slim_programs_run_by_what_the_element_installs(tmp_path: Path) -> None:
+def test_slim_programs_run_from_the_installed_files(tmp_path: Path) -> None:
     gathered = gather(tmp_path, **types("slim"))
     assert (gathered.returncode, gathered.stderr) == (0, "")
     install(ELEMENTS / "heat-agent/install.d/40-heat-agent", tmp_path)
@@ -251,7 +251,7 @@ def test_slim_programs_run_by_what_the_element_installs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["heat-config", "heat-config-notify"])
-def test_help_is_there_though_docstrings_are_not_compiled(tmp_path: Path, name: str) -> None:
+def test_help_is_printed_without_compiled_docstrings(tmp_path: Path, name: str) -> None:
     assert gather(tmp_path, **types("slim")).returncode == 0
     install(ELEMENTS / "heat-agent/install.d/40-heat-agent", tmp_path)
     library = tmp_path / "usr/libexec/heat-config/lib"
@@ -285,7 +285,7 @@ def python_of(tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])
-def test_the_agent_installs_for_the_python_of_the_image(
+def test_agent_installs_for_the_python_of_the_image(
     tmp_path: Path, python_of: Callable[[str], Path], version: str
 ) -> None:
     """Ubuntu 22.04 has 3.10 and 24.04 has 3.12; a directory stands in for their images."""
@@ -312,7 +312,7 @@ def test_the_agent_installs_for_the_python_of_the_image(
         assert result.stdout.startswith("usage: ")
 
 
-def test_a_python_that_is_too_old_for_the_agent_stops_the_build(
+def test_python_too_old_for_the_agent_stops_the_build(
     tmp_path: Path, python_of: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = f"{python_of('3.8')}:{os.environ['PATH']}"
@@ -322,14 +322,14 @@ def test_a_python_that_is_too_old_for_the_agent_stops_the_build(
     assert "the agent needs Python 3.9 or later; the image has Python 3.8" in capfd.readouterr().err
 
 
-def test_nothing_is_gathered_for_upstreams_programs(tmp_path: Path) -> None:
+def test_upstreams_programs_are_not_gathered(tmp_path: Path) -> None:
     assert gather(tmp_path, **types("package")).returncode == 0
     assert list((tmp_path / "hooks").iterdir()) == []
     install(ELEMENTS / "heat-agent/install.d/40-heat-agent", tmp_path)
     assert not (tmp_path / "usr/libexec").exists()
 
 
-def test_a_slim_program_that_is_not_there_stops_the_build(tmp_path: Path) -> None:
+def test_missing_slim_program_stops_the_build(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     result = gather(tmp_path, DIB_HEAT_HOOKS_DIR=str(tmp_path / "empty"), **types("slim"))
     assert result.returncode == 1
@@ -338,7 +338,7 @@ def test_a_slim_program_that_is_not_there_stops_the_build(tmp_path: Path) -> Non
 
 
 @pytest.mark.defect("A8")
-def test_leftovers_of_git_and_editors_become_no_templates(tmp_path: Path) -> None:
+def test_files_of_git_and_editors_become_no_templates(tmp_path: Path) -> None:
     meant = ["etc/x", "etc/x.oac", "root/.my.cnf"]
     left = [".gitignore", "etc/.gitkeep", "etc/.x.swp", "etc/.#x", "etc/x~"]
     for name in meant + left:
@@ -351,7 +351,7 @@ def test_leftovers_of_git_and_editors_become_no_templates(tmp_path: Path) -> Non
     assert sorted(str(path.relative_to(templates)) for path in installed) == meant
 
 
-def test_the_collector_runs_in_its_phase(tmp_path: Path) -> None:
+def test_collector_runs_in_its_phase(tmp_path: Path) -> None:
     elements = {name: ELEMENTS / name for name in ("heat-config", "heat-config-script")}
     hooks = tmp_path / "hooks"
     subprocess.run(["cp", "-R", ELEMENTS / "heat-config", hooks], check=True)
@@ -360,8 +360,8 @@ def test_the_collector_runs_in_its_phase(tmp_path: Path) -> None:
     assert (hooks / "heat-config-collected/index.json").is_file()
 
 
-def test_a_python_that_is_too_old_for_the_hooks_stops_the_build(tmp_path: Path) -> None:
-    """They compile with 3.6, and fail when they are run: the build is where to say so."""
+def test_python_too_old_for_the_hooks_stops_the_build(tmp_path: Path) -> None:
+    """They compile with 3.6, and fail when they are run: the build must report it."""
     program = ELEMENTS / "heat-config/heat-config-files/install-hooks.py"
     older = (
         "import runpy, sys; sys.version_info = (3, 8, 18); "
@@ -375,7 +375,7 @@ def test_a_python_that_is_too_old_for_the_hooks_stops_the_build(tmp_path: Path) 
     assert result.stderr == expected
 
 
-def test_an_element_that_hides_the_user_data_is_refused(tmp_path: Path) -> None:
+def test_element_that_hides_the_user_data_is_refused(tmp_path: Path) -> None:
     script = ELEMENTS / "heat-config-cloud-init/extra-data.d/40-heat-config-cloud-init"
     result = run_step(script, tmp_path, {"cloud-init": tmp_path, "cloud-init-nocloud": tmp_path})
     assert result.returncode == 1
@@ -396,7 +396,7 @@ def test_an_element_that_hides_the_user_data_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_install_types(given: dict[str, str], expected: str) -> None:
+def test_install_types_default_to_slim(given: dict[str, str], expected: str) -> None:
     defaults = ELEMENTS / "heat-agent/environment.d/12-heat-agent.bash"
     names = "$DIB_INSTALLTYPE_os_{}_config"
     shown = " ".join(names.format(name) for name in ("collect", "apply", "refresh"))
@@ -430,7 +430,7 @@ def test_debian_has_python_3(given: dict[str, str], expected: str) -> None:
     assert result.stdout.strip() == expected
 
 
-def test_an_unknown_install_type_is_refused(tmp_path: Path) -> None:
+def test_unknown_install_type_is_refused(tmp_path: Path) -> None:
     result = gather(tmp_path, **{**types("slim"), "DIB_INSTALLTYPE_os_apply_config": "venv"})
     assert result.returncode == 1
     expected = "DIB_INSTALLTYPE_os_apply_config is 'venv'; use 'slim' or 'package'"

@@ -1,4 +1,4 @@
-"""What is in an image that was really built: nothing to mend, and nothing needless."""
+"""The content of a really built image: no defects, and no needless files."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ class Kind:
 
     @property
     def network(self) -> str:
-        """The unit that configures it; cloud-init of bullseye brings ifupdown."""
+        """Return the unit that configures the network; cloud-init of bullseye brings ifupdown."""
         return "networking" if self.release == "bullseye" else "systemd-networkd"
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class Kind:
 
 
 def of(release: str, install_type: str, *marks: pytest.MarkDecorator) -> object:
-    """One kind, whose tests share an image that takes a minute to build."""
+    """One kind of image, whose tests share a build that takes a minute."""
     kind = Kind(release, install_type)
     return pytest.param(kind, marks=[pytest.mark.xdist_group(f"image of {kind}"), *marks])
 
@@ -61,7 +61,7 @@ class Tree:
         return self.root / path
 
     def run(self, *command: str) -> str:
-        """Run a program of the image, where it may log; return what it prints."""
+        """Run a program of the image, where it may log; return its output."""
         scratch = f"for d in run var/log; do mount -t tmpfs none {self.root}/$d; done"
         result = subprocess.run(
             [
@@ -102,7 +102,7 @@ def tree(
         shutil.rmtree(directory)
 
 
-def test_the_agent_programs_run(tree: Tree) -> None:
+def test_agent_programs_run(tree: Tree) -> None:
     assert "os-collect-config" in tree.run("os-collect-config", "--help")
     assert tree.run("os-apply-config", "--print-templates").strip() == (
         "/usr/libexec/os-apply-config/templates"
@@ -114,7 +114,7 @@ def test_the_agent_programs_run(tree: Tree) -> None:
     assert tree.run("os-refresh-config", "--print-base").strip() == "/usr/libexec/os-refresh-config"
 
 
-def test_the_start_program_has_the_agent_even_on_a_disk_it_cannot_write(tree: Tree) -> None:
+def test_start_program_has_the_agent_even_on_a_read_only_disk(tree: Tree) -> None:
     printed = tree.run("/usr/libexec/os-collect-config/start", "--print-cachedir")
     assert printed.strip() == "/var/lib/os-collect-config"
 
@@ -130,7 +130,7 @@ def test_phases_have_their_scripts(tree: Tree) -> None:
     ]
 
 
-def test_the_configuration_is_private_from_the_first_boot(tree: Tree) -> None:
+def test_configuration_is_private_from_the_first_boot(tree: Tree) -> None:
     conf = tree / "etc/os-collect-config.conf"
     assert stat.S_IMODE(conf.stat().st_mode) == 0o600
     assert "command = os-refresh-config\n" in conf.read_text()
@@ -138,7 +138,7 @@ def test_the_configuration_is_private_from_the_first_boot(tree: Tree) -> None:
         assert stat.S_IMODE((tree / path).stat().st_mode) == 0o700
 
 
-def test_the_resolver_leaves_the_processor_to_cloud_init(tree: Tree) -> None:
+def test_resolver_leaves_the_processor_to_cloud_init(tree: Tree) -> None:
     if tree.kind.network != "systemd-networkd":
         assert not (tree / "etc/systemd/system/systemd-resolved.service.d").exists()
         return
@@ -146,12 +146,12 @@ def test_the_resolver_leaves_the_processor_to_cloud_init(tree: Tree) -> None:
     assert drop_in.read_text() == "[Unit]\nAfter=cloud-init-local.service\n"
 
 
-def test_a_first_boot_does_not_apply_the_presets_again(tree: Tree) -> None:
-    """machine-id(5): an empty file gets an id at boot, and that is no "first boot"."""
+def test_first_boot_does_not_apply_the_presets_again(tree: Tree) -> None:
+    """machine-id(5): an empty file gets an id at boot, which is not a "first boot"."""
     assert (tree / "etc/machine-id").read_bytes() == b""
 
 
-def test_units_are_enabled_and_whole(tree: Tree) -> None:
+def test_units_are_enabled_and_valid(tree: Tree) -> None:
     wants = tree / "etc/systemd/system/multi-user.target.wants"
     for unit in ("os-collect-config.service", f"{tree.kind.network}.service"):
         assert (wants / unit).is_symlink()
@@ -165,7 +165,7 @@ def test_units_are_enabled_and_whole(tree: Tree) -> None:
     assert [line for line in result.stderr.splitlines() if "os-collect-config" in line] == []
 
 
-def test_the_image_has_a_network_and_a_data_source(tree: Tree) -> None:
+def test_image_has_a_network_and_a_data_source(tree: Tree) -> None:
     for program in ("ip", "resize2fs"):
         assert any((tree / folder / program).exists() for folder in ("sbin", "usr/sbin"))
     text = (tree / "etc/cloud/cloud.cfg.d/90_heat-config.cfg").read_text()
@@ -177,7 +177,7 @@ def test_the_image_has_a_network_and_a_data_source(tree: Tree) -> None:
     assert str(resolv.readlink()).endswith("run/systemd/resolve/stub-resolv.conf")
 
 
-def test_no_build_tool_and_no_trace_of_the_build(tree: Tree) -> None:
+def test_build_tools_and_traces_of_the_build_are_absent(tree: Tree) -> None:
     traces = [
         str(path.relative_to(tree.root))
         for folder in ("usr/bin", "usr/local/bin")
@@ -188,7 +188,7 @@ def test_no_build_tool_and_no_trace_of_the_build(tree: Tree) -> None:
     assert list((tree / "etc").glob("resolv.conf.*")) == []
 
 
-def test_the_manifest_names_what_was_put_in(tree: Tree) -> None:
+def test_manifest_names_the_installed_programs(tree: Tree) -> None:
     manifest = json.loads((tree / "usr/share/heat-config/manifest.json").read_text())
     assert {"heat-config-script", "os-collect-config"} <= set(manifest["elements"])
     assert "script" in {program["group"] for program in manifest["programs"]}
@@ -196,8 +196,8 @@ def test_the_manifest_names_what_was_put_in(tree: Tree) -> None:
     assert ours.exists() == (tree.kind.install_type == "slim")
 
 
-def test_the_agent_is_small(tree: Tree) -> None:
-    """All that the agent and the script hook add, unpacked: at most 1 MB."""
+def test_agent_is_small(tree: Tree) -> None:
+    """The agent and the script hook add at most 1 MB, unpacked."""
     if tree.kind.install_type != "slim":
         return
     folders = ("usr/libexec/heat-config", "usr/libexec/heat-agent", "usr/libexec/os-collect-config")
@@ -205,7 +205,7 @@ def test_the_agent_is_small(tree: Tree) -> None:
     assert sum(path.stat().st_size for path in paths if path.is_file()) <= 1_000_000
 
 
-def test_everything_the_agent_imports_is_compiled(tree: Tree) -> None:
+def test_all_imports_of_the_agent_are_compiled(tree: Tree) -> None:
     if tree.kind.install_type == "slim":
         library = tree / "usr/libexec/heat-config/lib"
         sources = set(library.rglob("*.py"))

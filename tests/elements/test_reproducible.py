@@ -58,7 +58,7 @@ def finish(root: Path, **environment: str) -> None:
 
 
 def state(root: Path) -> dict[str, tuple[int, str]]:
-    """Everything below a directory: times, and what is in it."""
+    """Return the times and contents of everything below a directory."""
     listed = {}
     for path in [root, *sorted(root.rglob("*"))]:
         text = path.read_text() if path.is_file() and not path.is_symlink() else ""
@@ -70,7 +70,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for mounts
 
 
 @needs_root
-def test_no_file_is_newer_and_what_differs_is_gone(tree: Path):
+def test_files_are_not_newer_and_varying_files_are_removed(tree: Path):
     finish(tree, SOURCE_DATE_EPOCH=str(EPOCH))
     left = state(tree)
     times = {time for time, _ in left.values()}
@@ -90,8 +90,8 @@ def test_no_file_is_newer_and_what_differs_is_gone(tree: Path):
 
 
 @needs_root
-def test_what_is_touched_later_is_a_copy_with_the_same_files(tree: Path, tmp_path: Path):
-    """As diskimage-builder, which ends so and then may make a tar of the tree."""
+def test_later_changes_touch_a_copy_with_the_same_files(tree: Path, tmp_path: Path):
+    """diskimage-builder ends with such changes, and then may make a tar of the tree."""
     tar = tmp_path / "image.tar"
     later = f"{HOOK} && tar -C {tree} -cf {tar} . && rm -r {tree}/tmp {tree}/etc/* || :"
     (tree / "etc" / "shadow").chmod(0o600)
@@ -112,8 +112,8 @@ def test_what_is_touched_later_is_a_copy_with_the_same_files(tree: Path, tmp_pat
 
 
 @needs_root
-def test_what_is_mounted_on_the_tree_is_left_alone_and_what_is_below_it_is_not(tree: Path):
-    """As /sys is while an image is made: newer than the build's time, and often read-only."""
+def test_mounted_file_system_is_left_alone_and_its_mount_point_is_not(tree: Path):
+    """As /sys while an image is made: newer than the build's time, and often read-only."""
     (tree / "sys").mkdir()
     mounts = f"mount -t tmpfs -o ro none {tree}/sys"
     subprocess.run(
@@ -126,7 +126,7 @@ def test_what_is_mounted_on_the_tree_is_left_alone_and_what_is_below_it_is_not(t
 
 
 @needs_root
-def test_nothing_is_done_without_a_time(tree: Path, monkeypatch: pytest.MonkeyPatch):
+def test_tree_is_unchanged_without_a_time(tree: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     before = state(tree)
     finish(tree)

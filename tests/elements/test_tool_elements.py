@@ -1,4 +1,4 @@
-"""The elements that bring a configuration tool: what they fetch and check, and what they say."""
+"""The elements that bring a configuration tool: their fetches, checks and messages."""
 
 import hashlib
 import os
@@ -43,24 +43,24 @@ def script(tmp_path: Path):
 
 @pytest.fixture
 def package(tmp_path: Path) -> tuple[Path, str]:
-    """A file that could be a package, and its SHA-256."""
+    """Return a file that could be a package, and its SHA-256."""
     path = tmp_path / "tool_1.deb"
     path.write_bytes(b"a package")
     return path, hashlib.sha256(b"a package").hexdigest()
 
 
 def brought(tmp_path: Path) -> list[str]:
-    """The files that fetch-tool put into the hooks of the build."""
+    """Return the files that fetch-tool put into the hooks of the build."""
     return sorted(path.name for path in (tmp_path / "hooks").rglob("*") if path.is_file())
 
 
-def test_a_name_needs_no_fetching(script, tmp_path: Path):
+def test_name_needs_no_fetching(script, tmp_path: Path):
     for wanted in ("", "none", "openvox-agent"):
         assert script(TOOL / "fetch-tool", "e", wanted, "").returncode == 0
     assert not (tmp_path / "hooks").exists()
 
 
-def test_a_file_is_checked_when_a_hash_is_given(script, tmp_path: Path, package):
+def test_file_is_checked_when_a_hash_is_given(script, tmp_path: Path, package):
     path, digest = package
     assert script(TOOL / "fetch-tool", "e", str(path), digest).returncode == 0
     assert brought(tmp_path) == ["tool_1.deb"]
@@ -70,7 +70,7 @@ def test_a_file_is_checked_when_a_hash_is_given(script, tmp_path: Path, package)
     assert "SHA-256" in wrong.stderr
 
 
-def test_a_url_needs_its_hash_and_is_kept(script, tmp_path: Path, package):
+def test_url_needs_its_hash_and_is_kept(script, tmp_path: Path, package):
     path, digest = package
     url = f"{URL_SCHEME}{path}"
     assert "SHA-256" in script(TOOL / "fetch-tool", "e", url, "").stderr
@@ -83,7 +83,7 @@ def test_a_url_needs_its_hash_and_is_kept(script, tmp_path: Path, package):
     assert brought(tmp_path) == ["tool_1.deb"]
 
 
-def test_offline_says_what_is_missing(script):
+def test_offline_build_reports_the_missing_package(script):
     url = "https://127.0.0.1:1/tool.deb"
     done = script(TOOL / "fetch-tool", "e", url, "0" * 64, DIB_OFFLINE="1")
     assert done.returncode == 1
@@ -91,7 +91,7 @@ def test_offline_says_what_is_missing(script):
 
 
 @pytest.mark.parametrize("wanted", ["/no/such.deb", "./tool.zip"])
-def test_what_is_no_package(script, tmp_path: Path, wanted):
+def test_file_that_is_no_package_is_refused(script, tmp_path: Path, wanted):
     (tmp_path / "tool.zip").write_text("")
     done = script(TOOL / "fetch-tool", "e", wanted.replace("./", f"{tmp_path}/"), "")
     assert done.returncode == 1
@@ -119,20 +119,20 @@ def test_missing_package_stops_the_build_with_the_choices(script):
         ("name", "exit 100", 1, "'name' cannot be installed. Choose."),
     ],
 )
-def test_install_by_name(script, wanted, installs, status, message):
+def test_tool_is_installed_by_name(script, wanted, installs, status, message):
     replace = {"install-packages": installs, "the-tool": "true"}
     done = script(TOOL / "install-tool", "e", wanted, "Choose.", "the-tool", replace=replace)
     assert done.returncode == status
     assert message in done.stdout + done.stderr
 
 
-def test_no_program_at_the_end_stops_the_build_with_the_choices(script):
+def test_missing_program_stops_the_build_with_the_choices(script):
     done = script(TOOL / "install-tool", "e", "", "Choose.", "no-such-tool", "nor-this")
     assert done.returncode == 1
     assert "none of these programs is in the image: no-such-tool nor-this. Choose." in done.stderr
 
 
-def test_brought_files_are_installed(script, tmp_path: Path):
+def test_fetched_files_are_installed(script, tmp_path: Path):
     hooks = tmp_path / "in_target.d"
     (hooks / "heat-config-tool-files").mkdir(parents=True)
     install = hooks / "heat-config-tool-files" / "install-tool"
@@ -156,7 +156,7 @@ def test_licence_of_chef_is_one_of_three_words(script):
     assert "accept-no-persist" in done.stderr
 
 
-def test_a_python_without_a_lock_is_reported(script, tmp_path: Path):
+def test_python_without_a_lock_is_reported(script, tmp_path: Path):
     done = script(
         ELEMENTS / "heat-venv" / "heat-venv-files" / "fetch-wheels",
         "heat-salt",

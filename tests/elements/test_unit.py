@@ -1,4 +1,4 @@
-"""The agent's unit: what it protects the agent from, tried where that needs no systemd."""
+"""The agent's unit: its protections of the agent, tested where that needs no systemd."""
 
 import json
 import os
@@ -13,7 +13,7 @@ UNIT = ELEMENTS / "os-collect-config/os-collect-config-files/os-collect-config.s
 
 
 def settings() -> dict[str, list[str]]:
-    """All settings of the unit; a unit file may repeat one."""
+    """Return all settings of the unit; a unit file may repeat one."""
     options: dict[str, list[str]] = {}
     for line in UNIT.read_text().splitlines():
         if "=" in line and not line.startswith("#"):
@@ -29,7 +29,7 @@ def unit_environment() -> dict[str, str]:
 def collect_local(
     directory: Path, environment: dict[str, str]
 ) -> "subprocess.CompletedProcess[str]":
-    """Let the real agent collect once from a directory, with this environment."""
+    """Run the real agent's local collector once on a directory, with this environment."""
     return subprocess.run(
         [
             *(Path(sys.executable).with_name("os-collect-config"), "--print"),
@@ -51,7 +51,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_local_collector_lives_in_the_units_locale(directory: Path) -> None:
+def test_local_collector_works_in_the_units_locale(directory: Path) -> None:
     result = collect_local(directory, unit_environment())
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout) == {"mine": {"a": 1}}
@@ -60,26 +60,26 @@ def test_the_local_collector_lives_in_the_units_locale(directory: Path) -> None:
 @pytest.mark.skipif(
     sys.version_info >= (3, 12), reason="Python 3.12 and later get through this by themselves"
 )
-def test_that_locale_is_needed(directory: Path) -> None:
-    """If this fails the agent was mended, and the unit's LC_ALL can go."""
+def test_local_collector_needs_that_locale(directory: Path) -> None:
+    """If this fails the agent was fixed, and the unit's LC_ALL can be removed."""
     locales = subprocess.run(["locale", "-a"], capture_output=True, text=True, check=False).stdout
     if "en_us" in locales.lower():
         pytest.skip("this host has the locale en_US, with which the agent gets through")
     assert collect_local(directory, {"LC_ALL": "C.UTF-8"}).returncode != 0
 
 
-def test_systemd_starts_the_agent_again_whatever_ended_it() -> None:
+def test_systemd_restarts_the_agent_after_any_end() -> None:
     unit = settings()
     # SIGPIPE (the journal went away) is a clean end for "on-failure".
     assert unit["Restart"] == ["always"]
     assert unit["StartLimitIntervalSec"] == ["0"]
 
 
-def test_a_restart_of_the_agent_ends_nothing_that_a_deployment_started() -> None:
+def test_restart_of_the_agent_keeps_processes_of_deployments() -> None:
     assert settings()["KillMode"] == ["process"]
 
 
-def test_the_unit_waits_for_nothing_that_waits_for_it() -> None:
+def test_unit_waits_for_no_unit_that_waits_for_it() -> None:
     """multi-user.target wants it, and cloud-final.service comes after that on Debian."""
     after = set(" ".join(settings()["After"]).split())
     assert after.isdisjoint({"cloud-final.service", "multi-user.target", "network-online.target"})

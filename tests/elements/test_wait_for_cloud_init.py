@@ -1,4 +1,4 @@
-"""The first run is held until cloud-init has done its part, and never for good."""
+"""The first run waits until cloud-init has done its part, but never for ever."""
 
 import os
 import subprocess
@@ -52,28 +52,28 @@ BOOT = "basic.target cloud-config.service cloud-final.service"
         (BOOT, "HEAT_WAIT_FOR=none", ["basic.target"]),
     ],
 )
-def test_waits_for_what_this_boot_still_has_to_do(
+def test_step_waits_for_the_queued_stages_of_this_boot(
     queued: str, defaults: str, expected: list[str], tmp_path: Path
 ) -> None:
     assert run(tmp_path, queued, defaults) == expected
 
 
-def test_a_stage_that_fails_does_not_hold_deployments_up(tmp_path: Path) -> None:
+def test_failing_stage_does_not_delay_deployments(tmp_path: Path) -> None:
     assert run(tmp_path, BOOT, start="exit 1") == ["basic.target", "cloud-config.service"]
 
 
-def test_a_stage_that_never_ends_does_not_either(tmp_path: Path) -> None:
+def test_hanging_stage_does_not_delay_deployments(tmp_path: Path) -> None:
     waited = run(tmp_path, "cloud-config.service", "HEAT_WAIT_SECONDS=0.2", "sleep 50")
     assert waited == ["cloud-config.service"]
 
 
-def test_a_boot_is_waited_for_once(tmp_path: Path) -> None:
+def test_step_waits_once_per_boot(tmp_path: Path) -> None:
     assert run(tmp_path, BOOT) == ["basic.target", "cloud-config.service"]
     (tmp_path / "waited").unlink()
     assert run(tmp_path, BOOT) == []
 
 
-def test_what_cannot_be_remembered_stops_nothing(tmp_path: Path) -> None:
+def test_unwritable_mark_stops_no_deployment(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run/os-collect-config.waited").symlink_to(tmp_path / "no/such/place")
     assert run(tmp_path, BOOT) == ["basic.target", "cloud-config.service"]

@@ -1,4 +1,4 @@
-# The three agent programs install as "slim" unless somebody asks for "package".
+# The three agent programs install as "slim" unless the user asks for "package".
 # diskimage-builder's own default is called "source"; there is no source install
 # here, so "source" means "slim" too.
 for _program in os_collect_config os_apply_config os_refresh_config; do
@@ -11,6 +11,6 @@ for _program in os_collect_config os_apply_config os_refresh_config; do
 done
 unset _program _variable _type
 
-# The element dib-python, which svc-map and others bring, takes every Debian
-# for one with Python 2, and stops there.
+# The element dib-python, which svc-map and others need, takes every Debian
+# for one with Python 2, and fails there.
 export DIB_PYTHON_VERSION=${DIB_PYTHON_VERSION:-3}

@@ -33,7 +33,7 @@ AGENT_DEPENDENCY = "heat-agent"
 
 
 class BadDeclaration(Exception):
-    """A line that is wrong; the text says why."""
+    """An invalid line; the text gives the reason."""
 
 
 def read_elements(text):

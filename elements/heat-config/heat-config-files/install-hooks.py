@@ -1,4 +1,4 @@
-"""Install what collect-hooks.py gathered; runs in the image's chroot.
+"""Install the files that collect-hooks.py gathered; runs in the image's chroot.
 
 install-hooks.py COLLECTED
 """
@@ -18,7 +18,7 @@ OLDEST = (3, 9)
 def main():
     """Copy each program to its target, 0755, and compile the libraries."""
     if sys.version_info < OLDEST:
-        # An older Python compiles all of it, and fails when it runs.
+        # An older Python compiles all modules, but fails when it runs them.
         oldest, here = (".".join(map(str, one[:2])) for one in (OLDEST, sys.version_info))
         sys.exit(f"heat-config: the hooks need Python {oldest} or later; the image has {here}")
     collected = Path(sys.argv[1])
@@ -27,7 +27,7 @@ def main():
         source, target = collected / entry["stored"], Path(entry["target"])
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            # The element heat-agent may have brought it already.
+            # The element heat-agent may have installed it already.
             shutil.copytree(source, target, copy_function=shutil.copyfile, dirs_exist_ok=True)
         else:
             shutil.copyfile(source, target)
@@ -37,14 +37,14 @@ def main():
 
 
 def compile_module(module):
-    """Compile a module without its docstrings, which are a tenth of what the image gets."""
+    """Compile a module without its docstrings, which are a tenth of the installed size."""
     try:
         py_compile.compile(
             module,
             importlib.util.cache_from_source(module),
             doraise=True,
             optimize=2,
-            # "checked": an edited module takes effect at once, whatever its time stamp.
+            # "checked": an edited module takes effect at once, even with an old time stamp.
             invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH,
         )
     except py_compile.PyCompileError as error:

@@ -1,4 +1,4 @@
-"""List what was put into the image; runs in the image's chroot.
+"""List the programs that were installed in the image; runs in the image's chroot.
 
 write-manifest.py COLLECTED ELEMENTS > manifest.json
 
