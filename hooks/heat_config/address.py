@@ -1,4 +1,4 @@
-"""Parse a URL for a request, and print one without its secrets."""
+"""Parse a URL for a request, and format one without its secrets."""
 
 PORTS = {"http": 80, "https": 443}
 
@@ -27,7 +27,7 @@ class Target:
         self.host = unquote(parts.hostname)
         if not self.host.isascii():
             self.host = self.host.encode("idna").decode("ascii")
-        # The host goes into the request's head, where neither "%0d%0a" nor IDNA's blanks may occur.
+        # The host goes into the request's head: refuse "%0d%0a", and what IDNA turns into a blank.
         _refuse_blanks(self.host)
         self.name = self.host.partition("%")[0]
         authority = "[%s]" % self.name if ":" in self.name else self.name

@@ -56,7 +56,7 @@ class Kept:
             self._append(data[start : start + CHUNK])
 
     def shrink(self):
-        """Shrink the file to the bounds of a nearly full disk."""
+        """Shrink the file to the bounds for a nearly full disk."""
         with self._locked():
             self._compact(min(self._head, SHORT_HEAD), min(self._tail, SHORT_TAIL))
 

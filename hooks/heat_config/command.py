@@ -1,4 +1,4 @@
-"""The program heat-config, for an administrator on the machine."""
+"""The program heat-config, for a person on the machine."""
 
 import os
 import sys
@@ -170,7 +170,7 @@ def _log(settings, key):
 
 
 def _plain(text, longest=100):
-    """Return *text* on one line, without control characters of a terminal."""
+    """Return *text* on one line, with every character that could control a terminal replaced."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)[:longest] or "-"
 
 

@@ -35,7 +35,7 @@ def failed_try(note, error):
     """Return the note of a try that failed with *error*, NotAccepted; *note* is the last one's.
 
     The tries follow the agent's own spacing first, then wait for up to a few minutes. Time is
-    counted while the machine is up: its clock may be wrong.
+    counted while the machine is up: a wrong clock may be the cause of the failure.
     """
     note = note if isinstance(note, dict) else {}
     tries = _number(note, "tries") + 1

@@ -32,7 +32,7 @@ class Execution:
         self.was_cut = False
         """True when the hook had no chance to clean up after itself."""
         self.exit_status = None
-        """Exit status, 128 + n when signal n ended it; None before its end, and when stopped."""
+        """The hook's own, 128 + n when signal n ended it; None before its end, and when stopped."""
         self.has_begun = False
         """True once the hook has, or had, a process."""
 

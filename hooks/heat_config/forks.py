@@ -37,8 +37,8 @@ def compile_ahead(paths: Iterable[str]) -> None:
     """Compile the scripts among *paths* that may run in forks, so that no fork has to do it.
 
     A script that is changed or replaced later is compiled by its fork. So is one that cannot be
-    read or compiled here, for any reason, or that Python warns of: its fork reports
-    it with the script's other output, and no other script is affected.
+    read or compiled here, for any reason, or that Python warns of: its fork reports it with the
+    script's other output, and no other script is affected.
     """
     import warnings
 

@@ -29,7 +29,7 @@ class Item:
             self._resolve_component()
 
     def flatten(self):
-        """Drop lists and maps that are nested more deeply than JSON can be written."""
+        """Drop the config, the options, and inputs that are lists or maps: JSON cannot nest so."""
         self.refusal = (
             "The deployment holds a list or map that is nested too deeply to be passed on."
         )

@@ -89,7 +89,7 @@ def fork(child, name):
 
 
 def prepare(session=False, note=None, umask=None):
-    """Apply the arguments of spawn in a child, before exec."""
+    """Apply these arguments of spawn in a child, before it becomes another program."""
     if session:
         os.setsid()
     if note is not None:

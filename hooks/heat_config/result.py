@@ -24,7 +24,7 @@ TEXT_LIMIT = 4 << 20
 _MARK = re.compile(
     r"\n\[\.\.\. ([0-9]{1,15}) bytes are left out here(?:; ([^\n]{1,400}))? \.\.\.\]\n"
 )
-"""files.left_out_mark(), which marks texts that were cut before they became a result."""
+"""The form of files.left_out_mark(), in texts that were cut before they became a result."""
 
 
 def failure(sentence, *, status=1, stdout="", stderr=""):
@@ -51,7 +51,7 @@ def is_complete(data):
 
 
 def read_answer(data, stderr, exit_status, hook, outputs, *, hint=""):
-    """Return the result of a hook's output.
+    """Return the result that a hook's output gives.
 
     data, stderr: its streams, in bytes. exit_status: None when it is not known.
     hook: its name, for messages. outputs: the declared output names; other keys are dropped.

@@ -49,7 +49,7 @@ NO_PROGRAM = ("os-apply-config", "Heat::Ungrouped")
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FAILED_PASSES = 5
-"""After this many passes in a row without room for a hook, the hooks not started have failed."""
+"""After this many passes in a row without room for a hook, the deployments not started fail."""
 
 EMPTY_FACTOR = 7
 """How much longer state is kept when the metadata has no deployments at all."""

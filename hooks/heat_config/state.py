@@ -237,7 +237,7 @@ class Store:
         files.sync_directory(self.directory)
 
     def note_waiting(self, waiting):
-        """Create or remove the file that marks that a signal waits for its next try."""
+        """Create or remove the file that exists while a signal waits for its next try."""
         path = os.path.join(self.directory, WAITING)
         with contextlib.suppress(OSError):
             if not waiting:

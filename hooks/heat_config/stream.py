@@ -14,7 +14,7 @@ CHUNK = 1 << 16
 
 
 class BrokeOff(OSError):
-    """The peer closed the connection early; *started*: it had sent data."""
+    """The peer closed the connection early; *started*: True when it had sent data before."""
 
     def __init__(self, started: bool) -> None:
         super().__init__("the connection was closed")

@@ -1,4 +1,4 @@
-"""Shared by the hooks that run a configuration tool: finding it, its environment, its options."""
+"""Library of hooks that run a configuration tool: finding it, its environment, its options."""
 
 import json
 import os
@@ -164,7 +164,7 @@ def hiera_config():
 
 
 def yaml(value):
-    """Return the JSON value *value* as one line of YAML, in ASCII, with the same meaning.
+    """Return the JSON value *value* as one line of YAML, in ASCII, that is read as the same value.
 
     Not all JSON is YAML: an escaped surrogate pair is not, some raw characters are not, and
     YAML 1.1 takes 1e+16 for text.

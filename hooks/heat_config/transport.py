@@ -2,7 +2,7 @@
 
 CFN_SIGNAL posts to a signed URL, TEMP_URL_SIGNAL puts to one, HEAT_SIGNAL posts to Heat's API and
 ZAQAR_SIGNAL to a queue (v2), the last two with a Keystone v3 token; NO_SIGNAL sends nothing. The
-inputs for it come from Heat's engine/resources/openstack/heat/software_deployment.py.
+inputs that select one are set in Heat's engine/resources/openstack/heat/software_deployment.py.
 
 Heat ignores a signal for a deployment that has ended, so sending one twice is harmless.
 """
@@ -69,7 +69,7 @@ def preload():
 
 
 def url_age(url):
-    """Return how many seconds ago the URL of a CFN_SIGNAL was signed, None when it has no time."""
+    """Return how many seconds ago the URL of a CFN_SIGNAL was signed, None without a time stamp."""
     stamp = _STAMP.search(url)
     if stamp is None:
         return None

@@ -55,7 +55,7 @@ def test_rerun_ends_as_the_deployment_does(guest, heat, cfn, replying, status, e
     assert guest.runs("d-1") == 2
 
 
-def test_hook_explains_that_it_was_given_the_record(guest, heat, cfn, run_hook):
+def test_hook_given_the_record_points_to_heat_config_rerun(guest, heat, cfn, run_hook):
     """Under heat-agents that file was the deployment itself, passed again to rerun it."""
     guest.metadata(cfn())
     guest.run()

@@ -115,7 +115,7 @@ def directory_of(path: object, **keywords: bool) -> int:
         ((1, OTHER, OTHER), True),
     ],
 )
-def test_link_to_a_file_of_another_user_is_refused(tmp_path: Path, owners, refused):
+def test_link_of_a_user_leads_only_to_files_of_that_user(tmp_path: Path, owners, refused):
     home, target = tmp_path / "home", tmp_path / "target"
     for path, owner in ((home, owners[1]), (target, owners[2])):
         path.mkdir()

@@ -490,7 +490,7 @@ def test_a_script_has_the_locale_of_heat_agents_unit(guest, heat, cfn, given, se
 
 
 @pytest.mark.defect("H13", "K13")
-def test_values_are_complete_where_heat_omits_them(guest, heat, cfn):
+def test_values_that_heat_omits_are_empty(guest, heat, cfn):
     guest.real_hook("script", "script.py")
     deployment = cfn('echo "[$gone]"', group="script")
     deployment["inputs"] += [{"name": "gone", "type": "String"}, {"type": "String"}, 5, None]

@@ -194,7 +194,7 @@ def test_signal_of_a_gone_deployment_is_tried_until_it_is_forgotten(guest, heat,
     assert not (guest.state / ".waiting").exists()
 
 
-def test_reordered_deployments_are_not_run_again(guest, heat, cfn):
+def test_reordered_and_added_deployments_run_once_each(guest, heat, cfn):
     guest.metadata(cfn(id="b"))
     guest.run()
     guest.metadata(cfn(id="a"), cfn(id="b"), cfn(id="c"))

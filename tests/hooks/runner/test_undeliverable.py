@@ -99,7 +99,7 @@ def test_time_that_the_machine_was_off_does_not_count(guest, heat, cfn, replying
 
 
 @pytest.mark.parametrize("damage", [None, "x", [], {"tries": "x"}, {"refusals": None, "tries": []}])
-def test_malformed_note_starts_anew(guest, heat, cfn, replying, damage):
+def test_malformed_note_restarts_the_count_of_tries(guest, heat, cfn, replying, damage):
     replying(503)
     guest.metadata(cfn())
     guest.run()
