@@ -1,4 +1,4 @@
-"""The agent as a service: one process that polls and has the modules of a change loaded.
+"""The agent as a service: one process that polls, with all modules for a change loaded.
 
 Starting Python and importing takes a second on a slow machine. os-refresh-config, the scripts of
 its phases, os-apply-config and the runner of deployments run in forks of this process instead.
@@ -24,8 +24,8 @@ REFRESH = "/usr/libexec/heat-agent/os-refresh-config"
 def main(arguments: list[str]) -> int:
     """Run os-collect-config with *arguments*; return its exit status.
 
-    The modules of a change are loaded during the wait for the boot metadata. The configuration is
-    read after that: it may be missing, or damaged by a power cut.
+    The modules for a change are loaded during the wait for the boot metadata. The configuration is
+    read after that: before, it may be missing, or damaged by a power cut.
     """
     _load()
     if not program.is_again():
@@ -39,8 +39,8 @@ def run(text: str, paths: list[str]) -> int:
     """Run the command *text* with *paths* in OS_CONFIG_FILES; return its exit status.
 
     A plain ``os-refresh-config`` that is ours runs in a fork; if signal n ends it, the status is
-    128 + n, as dash has it. All else, and that if this process cannot be forked, runs as
-    :func:`heat_agent.collect.command.run` does it.
+    128 + n, as with dash. Any other command, and also this one when the process cannot be forked,
+    runs as with :func:`heat_agent.collect.command.run`.
     """
     path = _own(text)
     if path is None:
@@ -78,7 +78,7 @@ def _load() -> None:
 
 
 def _scripts() -> list[str]:
-    """Return the paths that a change runs: scripts of phases, templates and hooks."""
+    """Return the paths of all programs for a change: scripts of phases, templates and hooks."""
     from heat_config.settings import Settings
 
     from .apply import program, tree

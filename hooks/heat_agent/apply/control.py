@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class Control:
-    """The settings for writing a file; None where the control file has none.
+    """The settings for writing a file; None where the control file sets nothing.
 
     mode: permissions as a number; owner, group: numbers from the system's databases.
     """
@@ -94,7 +94,7 @@ def _entry(
     by_number: Callable[[int], tuple[Any, ...]],
     by_name: Callable[[str], tuple[Any, ...]],
 ) -> Optional[int]:
-    """Return the number of the user or group of *key*, None without such a key."""
+    """Return the number of the user or group that *key* names, None without such a key."""
     if key not in settings:
         return None
     value = settings[key]

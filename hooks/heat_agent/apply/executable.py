@@ -16,7 +16,7 @@ from heat_config import files, forks, process
 from .errors import ApplyError
 
 SECONDS = 3600.0
-"""Time limit of a program; upstream waits for it for ever."""
+"""A program that runs longer is killed; upstream waits for it for ever."""
 
 OUTPUT_LIMIT = 64 << 20
 ERRORS_SHOWN = 2000
@@ -164,7 +164,7 @@ def _close(descriptors: Any) -> None:
 
 
 def _without_values(text: str, document: Any) -> str:
-    """Return *text* without the texts of *document* that are long enough to be recognized."""
+    """Return *text* with HIDDEN for each line, from SHORT characters on, of *document*'s texts."""
     words = {line.strip() for value in _texts(document) for line in value.splitlines()}
     for word in sorted(words, key=len, reverse=True):
         if len(word) >= SHORT:

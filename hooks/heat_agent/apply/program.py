@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def main(
     arguments: Optional[Sequence[str]] = None, environment: Mapping[str, str] = os.environ
 ) -> int:
-    """Do the action of *arguments* (by default the command line's); return the exit status.
+    """Run the command with *arguments* (default: the command line's); return the exit status.
 
     Raises SystemExit for invalid arguments (2), and for --help and --version.
     """
@@ -46,7 +46,7 @@ def main(
 
 
 def apply(environment: Mapping[str, str] = os.environ, **given: Any) -> int:
-    """Do the action of the options *given*, by their names; return the exit status.
+    """Run the command with the options *given*, by their names; return the exit status.
 
     For a caller that continues afterwards: no command line is parsed.
     """

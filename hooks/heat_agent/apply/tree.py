@@ -84,7 +84,7 @@ def names(root: str) -> list[str]:
 
 
 def render_one(path: str, document: dict[str, Any], environment: Mapping[str, str]) -> str:
-    """Return the rendered file of the template at *path*. Raises ApplyError."""
+    """Return the text that the template at *path* gives for *document*. Raises ApplyError."""
     if executable.is_executable(path):
         return executable.run(path, document, environment)
     text = _read(path).replace("\r\n", "\n").replace("\r", "\n")

@@ -37,7 +37,7 @@ class File:
 
 
 def write(wanted: list[File], output: str, log: Log) -> None:
-    """Write *wanted* below the directory *output*, or remove those that must not be empty.
+    """Write *wanted* below the directory *output*; remove files that are empty and must not be.
 
     An existing file keeps its mode and owner unless its control file sets them; a new one is 0644
     and belongs to this process. Missing directories are made. No file has its new content before
@@ -95,7 +95,7 @@ def _stage(path: str, file: File, number: int) -> str:
 
 
 def _make_directory(path: str) -> None:
-    """Make *path* and its missing parents, durable, with the modes of the umask."""
+    """Make *path* and its missing parents, durable, with the modes that the umask leaves."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(os.path.abspath(path))
@@ -106,7 +106,7 @@ def _make_directory(path: str) -> None:
 
 
 def _attributes(path: str, control: Control) -> tuple[int, int, int]:
-    """Return mode, owner and group for *path*; -1 leaves an owner or a group unchanged."""
+    """Return mode, owner and group for *path*; -1 keeps the owner or group of the new file."""
     try:
         before = os.stat(path)
         mode, owner, group = stat.S_IMODE(before.st_mode), before.st_uid, before.st_gid

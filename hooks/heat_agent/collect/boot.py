@@ -19,7 +19,7 @@ FOREIGN = 78
 def prepare(program: str = PREPARE) -> int:
     """Run *program*; return FOREIGN if the agent must not start, else 0.
 
-    Any other failure is a line on stderr, as with the start of upstream's agent.
+    Any other failure is only reported on stderr, as where upstream's agent is started.
     """
     try:
         pid = process.spawn([program], env=dict(os.environ), stdin=0, stdout=1, stderr=2)

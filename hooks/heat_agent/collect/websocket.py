@@ -125,7 +125,7 @@ class WebSocket:
 
 
 def accept_of(key: bytes) -> str:
-    """Return the Sec-WebSocket-Accept of a server's answer to *key* (RFC 6455 4.2.2)."""
+    """Return the Sec-WebSocket-Accept that *key* requires in the answer (RFC 6455 4.2.2)."""
     from binascii import b2a_base64
     from hashlib import sha1
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def main(
     arguments: Optional[Sequence[str]] = None, environment: Mapping[str, str] = os.environ
 ) -> int:
-    """Do the action of *arguments* (by default the command line's); return the exit status.
+    """Run the command with *arguments* (default: the command line's); return the exit status.
 
     Raises SystemExit for invalid arguments (2), and for --help.
     """

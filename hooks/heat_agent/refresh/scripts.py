@@ -10,7 +10,7 @@ import os
 import re
 
 NAMES = "^[0-9A-Za-z_-]+$"
-"""The names of scripts without RUN_PARTS_REGEX."""
+"""The pattern of script names when RUN_PARTS_REGEX is not set."""
 
 ENVIRONMENT_NAMES = re.compile("[0-9A-Za-z_.-]+")
 LONGEST_NAME = 255

@@ -48,7 +48,7 @@ def asked(cloud):
         ("/keystone/v2.0", ["GET /keystone/", "POST /keystone/v3/auth/tokens"]),
     ],
 )
-def test_requests_are_those_of_the_api_in_the_url(cloud, make, path, requests):
+def test_api_version_is_that_of_the_url_or_discovered(cloud, make, path, requests):
     keystone = make(path)
     for _ in range(3):
         assert keystone.token().value == "gAAAA-token-of-the-user-1"

@@ -97,7 +97,7 @@ def pauses(agent, rounds):
     return [agent.round()[1] for _ in range(rounds)]
 
 
-def test_pauses_in_an_outage_grow_and_then_shrink(polled, cloud):
+def test_pauses_grow_in_an_outage_and_shrink_after_it(polled, cloud):
     cloud.reply = lambda asked: Reply(503)
     for pause, whole in zip(pauses(polled, 7), [2, 4, 8, 16, 32, 32, 32], strict=True):
         assert whole / 2 <= pause <= whole

@@ -291,7 +291,7 @@ def test_invalid_handshakes_are_refused(library, listen, answer):
         connected(listener.port)
 
 
-def test_random_bytes_raise_no_other_error(library):
+def test_random_bytes_raise_only_os_errors(library):
     from heat_config.deadline import Deadline
 
     for _ in range(300):
