@@ -324,7 +324,7 @@ def secrets(guest: Guest) -> list[str]:
     return sorted(os.path.relpath(line, guest.root) for line in grep.stdout.splitlines())
 
 
-def test_capture_leaves_no_file_of_the_server(guest: Guest) -> None:
+def test_capture_leaves_no_trace_of_the_server(guest: Guest) -> None:
     plant(guest)
     assert len(secrets(guest)) >= len(LEFT) + len(LEFT_BY_CLOUD_INIT)
     result = guest.run("heat-agent-forget", "--capture")
@@ -337,7 +337,7 @@ def test_capture_leaves_no_file_of_the_server(guest: Guest) -> None:
 
 
 @pytest.mark.parametrize("metadata", [OTHER, None], ids=["of a stack", "of none"])
-def test_other_instance_finds_no_file_of_the_server(guest: Guest, metadata: object | None) -> None:
+def test_other_instance_finds_no_trace_of_the_server(guest: Guest, metadata: object | None) -> None:
     plant(guest)
     other_boot(guest, metadata)
     (guest.root / "var/lib/cloud/data/cfn-userdata").write_text("of this one")

@@ -163,7 +163,7 @@ def test_files_with_credentials_are_private(name: str, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "out" / name).stat().st_mode) == 0o600
 
 
-def test_missing_metadata_give_a_configuration_that_polls(tmp_path: Path) -> None:
+def test_missing_metadata_gives_a_configuration_that_polls(tmp_path: Path) -> None:
     conf = tmp_path / "conf"
     conf.write_text(render({}).stdout)
     read = agent_reads(conf)
@@ -229,7 +229,7 @@ def test_certificates_of_other_distributions_are_found(tmp_path: Path) -> None:
     ],
     ids=repr,
 )
-def test_value_that_does_not_fit_on_a_line_is_refused(config: object, tmp_path: Path) -> None:
+def test_invalid_value_is_refused_and_the_old_file_kept(config: object, tmp_path: Path) -> None:
     old = tmp_path / "out/etc/os-collect-config.conf"
     old.parent.mkdir(parents=True)
     old.write_text("old")

@@ -396,7 +396,7 @@ def test_element_that_hides_the_user_data_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_install_types_default_to_slim(given: dict[str, str], expected: str) -> None:
+def test_install_types_are_those_chosen_or_slim(given: dict[str, str], expected: str) -> None:
     defaults = ELEMENTS / "heat-agent/environment.d/12-heat-agent.bash"
     names = "$DIB_INSTALLTYPE_os_{}_config"
     shown = " ".join(names.format(name) for name in ("collect", "apply", "refresh"))

@@ -205,7 +205,7 @@ def test_agent_is_small(tree: Tree) -> None:
     assert sum(path.stat().st_size for path in paths if path.is_file()) <= 1_000_000
 
 
-def test_all_imports_of_the_agent_are_compiled(tree: Tree) -> None:
+def test_all_modules_of_the_agent_are_compiled(tree: Tree) -> None:
     if tree.kind.install_type == "slim":
         library = tree / "usr/libexec/heat-config/lib"
         sources = set(library.rglob("*.py"))

@@ -83,7 +83,7 @@ def test_url_needs_its_hash_and_is_kept(script, tmp_path: Path, package):
     assert brought(tmp_path) == ["tool_1.deb"]
 
 
-def test_offline_build_reports_the_missing_package(script):
+def test_missing_file_is_an_error_of_an_offline_build(script):
     url = "https://127.0.0.1:1/tool.deb"
     done = script(TOOL / "fetch-tool", "e", url, "0" * 64, DIB_OFFLINE="1")
     assert done.returncode == 1

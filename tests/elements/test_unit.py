@@ -68,7 +68,7 @@ def test_local_collector_needs_that_locale(directory: Path) -> None:
     assert collect_local(directory, {"LC_ALL": "C.UTF-8"}).returncode != 0
 
 
-def test_systemd_restarts_the_agent_after_any_end() -> None:
+def test_unit_restarts_the_agent_after_any_end() -> None:
     unit = settings()
     # SIGPIPE (the journal went away) is a clean end for "on-failure".
     assert unit["Restart"] == ["always"]

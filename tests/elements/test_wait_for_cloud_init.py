@@ -1,4 +1,4 @@
-"""The first run waits until cloud-init has done its part, but never for ever."""
+"""The first run waits until cloud-init has done its part, but not for ever."""
 
 import os
 import subprocess
