@@ -1,4 +1,4 @@
-"""Shared by the ``cfn-*`` commands: options, logs, exit statuses."""
+"""Options, logs and exit statuses of the ``cfn-*`` commands."""
 
 import argparse
 import os
@@ -18,7 +18,7 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
 
 
 def add_source_options(options: argparse.ArgumentParser) -> None:
-    """Add the options that select a resource's metadata and the access to Heat."""
+    """Add the options that select a resource's metadata and describe the access to Heat."""
     options.add_argument("-s", "--stack", metavar="NAME", help="the stack's name")
     options.add_argument("-r", "--resource", metavar="NAME", help="the resource's logical name")
     options.add_argument("--access-key", metavar="KEY", help="EC2 access key")

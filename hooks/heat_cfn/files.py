@@ -17,7 +17,7 @@ from heat_cfn import download
 from heat_cfn.problems import CfnError
 from heat_cfn.step import Changes, Step, as_map, as_name, as_text, kind, number_text
 
-SYMLINK = "120"  # such a mode makes a symbolic link to "content"
+SYMLINK = "120"  # a mode that begins so makes a symbolic link to the path in "content"
 
 
 def steps(value: Any, where: str) -> List[Step]:

@@ -55,7 +55,7 @@ def steps(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[Step]:
 
 
 def unknown_sections(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[str]:
-    """Return the names that stand for a section but are none, such as "config/packges"."""
+    """Return the names in a section's place that are no section, such as "config/packges"."""
     return [
         "%s/%s" % (name, section)
         for name in configurations(init, selected)

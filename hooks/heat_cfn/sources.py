@@ -164,8 +164,8 @@ def _place(members: List[Member], directory: str, top: int, strip: int) -> None:
 def _place_one(root: str, top: int, name: str, member: Member, strip: int) -> None:
     """Put one entry at *name* below the directory *root*, which is open as *top*.
 
-    The directory may be another user's, who can swap names at any time: no path is used, and each
-    name is looked up in the directory that was opened before.
+    The directory may be another user's, who can swap names at any time: nothing is opened by a
+    path, and each name is looked up in the directory that was opened before.
     """
     is_directory = member.type == "directory"
     path = os.path.join(root, name if is_directory else os.path.dirname(name))
