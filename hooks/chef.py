@@ -29,7 +29,7 @@ NODE_LIMIT = 64 << 20
 """Bytes of a saved node; Chef saves about 155 kB on a plain server."""
 
 NO_LICENSE_SERVER = "Unable to connect to the licensing server"
-"""Printed by a gem's Chef 19 that has neither a key nor a network, with status 1."""
+"""The message of Chef 19 from a gem, with status 1, without a key and without a network."""
 
 # cinc-client itself and not a chef-client that is cinc-wrapper: the wrapper stops after an hour.
 # chef-solo without --legacy-mode is chef-client in local mode.
@@ -180,7 +180,7 @@ def recall(work, nodes):
 
 
 def remember(work, nodes, inputs):
-    """Keep the attributes of ``node.normal``, which Chef restores at the next run.
+    """Keep the attributes that recipes set in ``node.normal``; Chef restores them at the next run.
 
     The inputs are in the saved node too. They are omitted: an input that is dropped must not come
     back, and no secret may stay on the disk.

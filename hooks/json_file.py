@@ -34,7 +34,7 @@ def check(path):
         )
     try:
         directory, name = directories.open_parent(path)
-    except FileNotFoundError:  # directories that do not exist yet
+    except FileNotFoundError:  # write() makes missing directories
         return
     except OSError as error:
         raise hook.HookError(

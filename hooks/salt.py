@@ -106,7 +106,7 @@ def judge(answered, status):
 
 
 def cause(returned):
-    """Return a line that explains why no state was applied; "" if any was, or without a reason.
+    """Return a line with the reason why no state was applied; "" if one was, or none is given.
 
     Salt's sentence has the source behind a line of "---", and may have a traceback in it, of which
     only the exception counts.

@@ -1,1 +1,1 @@
-"""Shared by the hooks docker-cmd and docker-compose and their steps of os-refresh-config."""
+"""Library of the hooks docker-cmd and docker-compose and their steps of os-refresh-config."""

@@ -244,7 +244,7 @@ def modern(config):
         for volume in service.get("volumes") or ():
             source = volume.split(":")[0] if isinstance(volume, str) and ":" in volume else ""
             if source and source[0] not in "/.~$":
-                # The first layout had no project prefix, and no declaration.
+                # In the old layout it had no prefix of the project, and was not declared.
                 volumes[source] = {"name": source, **({"driver": driver} if driver else {})}
         _modernize(service, names)
     return {"services": services, **({"volumes": volumes} if volumes else {})}

@@ -1,4 +1,4 @@
-"""Deployments that still exist, so that containers of the others can be removed.
+"""The deployments that still exist: containers and projects of all others can be removed.
 
 A deployment may be missing from the list although it exists: while Heat cannot be reached the list
 may be empty. It is gone when the metadata that Heat sent in this very run does not have it.
@@ -49,10 +49,10 @@ class LiveDeployments:
         self.config_ids = {values.text(item.get("id")) for item in items}
 
     def is_gone(self, deployment, config_id, present):
-        """Return whether the deployment of a container or project, given by its identity, is gone.
+        """Return whether a container or project of this identity and config has no deployment left.
 
-        config_id: that of its config. present: the (identity, config id) of all of them. One that
-        a pending update will replace is not gone; one that a new deployment has replaced is.
+        present: the (identity, config id) of all that exist. One that a pending update will replace
+        is not gone; one left by a deployment that a new one has replaced is.
         """
         if deployment not in self.identities:
             return True

@@ -1,4 +1,4 @@
-"""Shared by the hook tests: run a hook file the way the runner does and read its answer."""
+"""Fixtures of the hook tests: run a hook file the way the runner does and read its answer."""
 
 import fcntl
 import json

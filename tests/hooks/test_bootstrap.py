@@ -238,7 +238,7 @@ def test_ignition_user_data_is_installed(guest, cloud):
     assert mode(guest.metadata) == 0o600
 
 
-def test_ignition_in_base64_with_other_files_is_installed(guest, cloud):
+def test_ignition_in_base64_installs_only_heats_files(guest, cloud):
     encoded = base64.b64encode(json.dumps(BOOT).encode()).decode()
     config = {
         "ignition": {"version": "3.3.0"},
@@ -359,7 +359,7 @@ def test_second_boot_requests_and_writes_nothing(guest, cloud):
     assert guest.tree() == before
 
 
-def test_service_is_asked_where_the_machine_does_not_know_its_id(guest, cloud):
+def test_second_boot_writes_nothing_when_the_machine_has_no_id(guest, cloud):
     cloud.boot()
     assert guest.boot().returncode == 0
     before = guest.tree()

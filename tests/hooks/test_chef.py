@@ -366,7 +366,7 @@ def test_input_names_with_a_meaning_to_chef_fail(chef, kitchen, names):
 
 
 @pytest.mark.parametrize("how", ["option", "environment", "none", "bad"])
-def test_licence_is_accepted_by_option_or_environment(bare_chef, install, kitchen, how):
+def test_licence_is_accepted_only_by_option_or_environment(bare_chef, install, kitchen, how):
     install("chef-client")
     options = {"chef_license": {"option": "accept-no-persist", "bad": "yes"}.get(how)}
     env = {"HEAT_CHEF_LICENSE": "accept-silent"} if how == "environment" else {}

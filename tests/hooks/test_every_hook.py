@@ -1,4 +1,4 @@
-"""Rules for every hook of this collection, whichever its tool."""
+"""Rules for every hook of this collection, whatever its tool."""
 
 import re
 from pathlib import Path

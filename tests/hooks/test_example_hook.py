@@ -59,7 +59,7 @@ def test_config_that_is_a_map_is_refused(apply):
     assert "must be text" in answer.stderr
 
 
-def test_deployment_on_the_page_is_the_hooks_input(hooks_dir, tmp_path, run_hook):
+def test_deployment_on_the_page_runs_with_the_script_hook(hooks_dir, tmp_path, run_hook):
     """Tried with the hook for scripts, which needs no tool."""
     deployment = json.loads((EXAMPLE / "deployment.json").read_text())
     settings = {

@@ -193,7 +193,7 @@ def test_quoted_level_is_read_as_with_heat_agents(
     assert ": web\n" in done.stdout + done.stderr
 
 
-def test_format_and_modes_are_those_of_hiera_5(hiera, tmp_path: Path):
+def test_configuration_has_format_5_and_private_modes(hiera, tmp_path: Path):
     answer = hiera({"hierarchy": ["a: b", "%{::fqdn}"], "datafiles": {"a: b": {"k": 1}}})
     assert (answer.status, answer.stdout, answer.stderr) == (0, "", "")
     assert (tmp_path / "hiera.yaml").read_text() == (

@@ -373,7 +373,7 @@ def test_suspend_keeps_the_containers(real, podman):
 
 
 @pytest.mark.tool("podman")
-def test_second_run_of_the_same_config_starts_over(real, podman):
+def test_second_run_of_the_same_config_replaces_its_containers(real, podman):
     config = {"a": {"image": podman.image, "command": WAIT}}
     for _ in range(2):
         assert real(config, inputs=STACK, id="c0ffee00-0000-4000-8000-000000000002").status == 0
