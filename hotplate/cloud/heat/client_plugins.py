@@ -362,10 +362,12 @@ class HeatPlugin(heat_plugin.HeatClientPlugin):  # type: ignore[misc]
     """Real heatclient over loopback; URLs for guests contain the guest's address."""
 
     def _create(self) -> Any:
-        # The catalogue's endpoint in any case: a remote stack's region may not exist here.
+        # The catalogue refuses the region of a remote stack that does not exist here. Its endpoint
+        # is the clients' own, whose threads may all wait for the engine that asks here.
+        super().get_heat_url()
         return heat_client.Client(
             "1",
-            endpoint_override=super().get_heat_url(),
+            endpoint_override=f"{_use.host['heat']}/v1/{self.context.project_id}",
             session=self.context.keystone_session,
         )
 
