@@ -349,13 +349,13 @@ def test_assumed_resources_are_created_once_and_reported(
     other = str(uuid.uuid4())
     with pytest.raises(failures.NotFound):
         neutron.show_network(other)
-    made = stacks.create(stack_of(one=port("lan"), two=port("lan"), three=port(other)))
+    made = stacks.create(stack_of(one=port("office"), two=port("office"), three=port(other)))
     stacks.wait(made, "CREATE_COMPLETE")
-    (lan,) = neutron.list_networks(name="lan")["networks"]
-    assert len(neutron.list_ports(network_id=lan["id"])["ports"]) == 2
+    (office,) = neutron.list_networks(name="office")["networks"]
+    assert len(neutron.list_ports(network_id=office["id"])["ports"]) == 2
     assert neutron.show_network(other)["network"]["shared"] is True
     named = {(each.kind, each.name) for each in cloud.taken_for_granted()}
-    assert {("network", "lan"), ("network", other)} <= named
+    assert {("network", "office"), ("network", other)} <= named
     assert not {"hotplate", "public"} & {name for _, name in named}
     with pytest.raises(failures.NotFound):
         neutron.show_subnet(str(uuid.uuid4()))
