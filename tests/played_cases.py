@@ -20,7 +20,7 @@ SECONDS = 120
 
 PLANT = """
 import os, pathlib, signal, time
-from hotplate.cli import case_run
+from hotplate.cases import case_run
 from hotplate.errors import ImageError, MachineLostError, Outcome, UsageError
 from hotplate.verdict.verdict import Verdict
 

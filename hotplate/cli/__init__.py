@@ -20,7 +20,6 @@ from pathlib import Path
 from types import ModuleType
 
 from hotplate import __version__
-from hotplate.cli.output import guarded
 from hotplate.errors import (
     EXIT_STATUSES,
     HotplateError,
@@ -30,6 +29,7 @@ from hotplate.errors import (
     outcome_of,
     sentence_of,
 )
+from hotplate.output import guarded
 
 VERBS = {
     "build": "build an image with disk-image-create and good defaults",

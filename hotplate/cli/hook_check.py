@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hotplate.cli.hook_check_image import check_in_image
-from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import Interrupted, Outcome, UsageError
 from hotplate.hookkit.check import CHECK_ROOTS, CheckTask, check
 from hotplate.hookkit.contract import LINE_NAMES, LINES, ContractLine, LineState
 from hotplate.hookkit.contract_configs import ROLES
 from hotplate.hookkit.contract_file import FILE_LIMIT, SUFFIX, contract_file, read
 from hotplate.hookkit.contract_show import check_document, check_text
+from hotplate.interrupts import Interrupts
 
 _ROLE_TEXT = "\n".join(f"  {name:13} {what}" for name, what in ROLES.items())
 _LINE_TEXT = "\n".join(f"  {line.name:13} {line.sentence}" for line in LINES)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from hotplate.cli.arguments import add_directory_argument, load_settings
 from hotplate.cli.hook_arguments import add_deployment_arguments, pairs, read_config
-from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import HotplateError, Interrupted, Outcome, SubjectError, UsageError
 from hotplate.hookkit.push import HookFile, Pushed, hook_file, push_command, pushed
 from hotplate.hookkit.saves import Saves
 from hotplate.hookkit.show import answer_lines
+from hotplate.interrupts import Interrupts
 from hotplate.session.channel import in_memory
 from hotplate.session.directory import SessionDirectory, find
 from hotplate.text import clean_line

@@ -8,8 +8,8 @@ import os
 import sys
 from pathlib import Path
 
-from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import Interrupted, Outcome, UsageError
+from hotplate.interrupts import Interrupts
 from hotplate.lint.lint import LINTS, LintTask, lint
 from hotplate.lint.shellcheck import SEVERITIES
 from hotplate.lint.show import as_document, as_github, as_text

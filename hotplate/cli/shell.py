@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TextIO
 
 from hotplate.cli.arguments import add_command_arguments, add_directory_argument, load_settings
-from hotplate.cli.output import Output
 from hotplate.errors import UsageError
+from hotplate.output import Output
 from hotplate.session.channel import in_memory
 from hotplate.session.directory import find
 

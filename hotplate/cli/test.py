@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from hotplate.cli import os_cloud, release_words
+from hotplate.cases import releases
+from hotplate.cases.case_run import CaseRun, import_what_writes
+from hotplate.cases.cluster import scheduler
+from hotplate.cases.images import NamedFiles, image_word
+from hotplate.cases.last import LastCases
+from hotplate.cases.named import check, named
+from hotplate.cases.side_by_side import CaseEnd, SideBySide, how_many
+from hotplate.cases.table import Case
+from hotplate.cli import os_cloud
 from hotplate.cli.arguments import (
     add_cloud_arguments,
     add_image_argument,
@@ -19,21 +27,14 @@ from hotplate.cli.arguments import (
     load_cloud_options,
     load_settings,
 )
-from hotplate.cli.case_run import CaseRun, import_what_writes
-from hotplate.cli.cases import Case
-from hotplate.cli.image_words import NamedFiles, image_word
-from hotplate.cli.interrupts import Interrupts
-from hotplate.cli.last_cases import LastCases
-from hotplate.cli.named import check, named
-from hotplate.cli.side_by_side import CaseEnd, SideBySide, how_many
-from hotplate.cluster import scheduler
 from hotplate.errors import HostError, Interrupted, Outcome, UsageError
+from hotplate.interrupts import Interrupts
 from hotplate.shard import Shard
 from hotplate.text import clean
 from hotplate.timing.sparing import Sparing
 
 if TYPE_CHECKING:
-    from hotplate.cli.on_cluster import OnCluster
+    from hotplate.cases.cluster.on_cluster import OnCluster
     from hotplate.report.board import Board
     from hotplate.report.files import ResultFiles
     from hotplate.verdict.verdict import Verdict
@@ -154,7 +155,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pause-on-fail", action="store_true", help="the same, but only if the test fails"
     )
-    release_words.add_arguments(parser)
+    releases.add_arguments(parser)
     os_cloud.add_arguments(parser)
 
 
@@ -370,7 +371,7 @@ class TestCommand:
                 self.args, self.jobs, interrupts=self.interrupts, board=board, on_end=on_end
             )
         # Imported here: Dask is an extra, and slow to load.
-        from hotplate.cli.on_cluster import OnCluster
+        from hotplate.cases.cluster.on_cluster import OnCluster
 
         if note := scheduler.warning(self.address):
             print(f"hotplate test: {note}", file=sys.stderr)

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hotplate.cases.cluster import abilities, scheduler
 from hotplate.cli.arguments import load_settings
 from hotplate.cli.host_probes import Finding, State
-from hotplate.cluster import abilities, scheduler
-from hotplate.cluster.image_store import GIB, LIMIT_GIB
 from hotplate.errors import HostError, UsageError
+from hotplate.image.image_store import GIB, LIMIT_GIB
 from hotplate.machine import admission
 from hotplate.machine.config import ARCHITECTURES
 from hotplate.settings import AcceleratorChoice, Settings
@@ -26,7 +26,7 @@ from hotplate.timing.deadline import Deadline
 if TYPE_CHECKING:
     from distributed import Security, Worker
 
-    from hotplate.cli.case_on_worker import CasesPlugin
+    from hotplate.cases.cluster.case_on_worker import CasesPlugin
 
 AGAIN_SECONDS = 1.0
 """The time between two attempts to reach a scheduler."""
@@ -150,9 +150,9 @@ class WorkerCommand:
 
     def run(self) -> int:
         """Return the exit status: 0 after a signal."""
+        from hotplate.cases.cluster.case_on_worker import CasesPlugin
         from hotplate.children.keeper import Keeper
-        from hotplate.cli.case_on_worker import CasesPlugin
-        from hotplate.cluster.image_store import ImageStore
+        from hotplate.image.image_store import ImageStore
 
         scheduler.hush()
         store = ImageStore(self._settings.cache, limit=int(self._args.image_cache * GIB))

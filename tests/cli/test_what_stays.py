@@ -12,11 +12,11 @@ from played_cases import Played, runs, wait_until
 from played_guest import PLAYED_DISK, Guest
 
 from hotplate import cli
+from hotplate.cases.case_run import CaseRun
+from hotplate.cases.table import Case, TemplateChoice
 from hotplate.cli import up
-from hotplate.cli.case_run import CaseRun
-from hotplate.cli.cases import Case, TemplateChoice
-from hotplate.cli.interrupts import Interrupts
 from hotplate.errors import Interrupted, Outcome
+from hotplate.interrupts import Interrupts
 from hotplate.report.artifacts import Artifacts
 from hotplate.report.html import RunReport
 from hotplate.testbed.qemu_compute import DISK, DRIVE
@@ -155,7 +155,7 @@ def test_value_of_a_hidden_parameter_is_nowhere(play, tmp_path, monkeypatch, out
 
 
 def test_databases_are_kept_with_keep(play, tmp_path, monkeypatch):
-    from hotplate.cli import case_run
+    from hotplate.cases import case_run
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hotplate.cli.cases import Case, TemplateChoice
-from hotplate.cli.last_cases import LastCases
+from hotplate.cases.last import LastCases
+from hotplate.cases.table import Case, TemplateChoice
 from hotplate.errors import Outcome
 from hotplate.report import html, junit
 from hotplate.report.artifacts import Folder, json_list

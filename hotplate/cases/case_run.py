@@ -1,0 +1,392 @@
+"""One case of ``hotplate test``, in this process: it always gets a folder and a verdict."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from hotplate.cases.table import Case
+from hotplate.cli.arguments import load_cloud_options, load_named_images, load_settings
+from hotplate.errors import HostError, HotplateError, Outcome, is_unforeseen
+from hotplate.interrupts import Interrupts
+from hotplate.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hotplate.events.event import Event
+    from hotplate.events.log import EventLog
+    from hotplate.image.inspect import Image
+    from hotplate.inspection.findings import ImageFault
+    from hotplate.report.artifacts import Artifacts
+    from hotplate.report.html import RunReport
+    from hotplate.report.terminal import Progress
+    from hotplate.stacks.template import Template
+    from hotplate.trial.trial import Trial
+    from hotplate.verdict.stages import Mark, Stage
+    from hotplate.verdict.verdict import Subject, Verdict
+
+LOST_ONCE = "the machine was lost, which says nothing about the image; trying once more"
+
+
+SEEN = "seen before the boot"
+"""The label in a verdict's facts and reasons for the findings of ``hotplate inspect``."""
+
+
+class Follower(Protocol):
+    """Receives the progress of a case; a context manager that lasts as long as its machines."""
+
+    def __enter__(self) -> Follower: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def say(self, text: str) -> None:
+        """Show a sentence on the present action."""
+
+    def reached(self, mark: Mark, server: str) -> None:
+        """Show a reached stage, with the server's name when there are several."""
+
+
+Follow = Callable[["Mapping[Stage, float]", "EventLog"], Follower]
+"""Makes a follower, given the seconds from power-on to each stage in earlier runs."""
+
+
+class CaseRun:
+    """Runs one case.
+
+    :param args: the options of the command.
+    :param interrupts: end the test of an image, but not the writing of its results.
+    :param follow: makes its follower; by default the terminal.
+    :param begun: called with the folder of the case once it exists.
+    :param losses: earlier losses of its machine or its process, one sentence each.
+    :param lost: called with the reason at each loss of its machine.
+    """
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        case: Case,
+        interrupts: Interrupts,
+        *,
+        follow: Follow | None = None,
+        begun: Callable[[Path], None] = lambda _: None,
+        losses: Sequence[str] = (),
+        lost: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.args = args
+        self.case = case
+        self.interrupts = interrupts
+        self._follow = follow or self._on_terminal
+        self._begun = begun
+        self._losses = [*losses]
+        self._lost = lost
+        self.settings = load_settings(case.arguments(args))
+        self.options = load_cloud_options(args)
+        self._artifacts: Artifacts | None = None
+
+    @cached_property
+    def template(self) -> Template:
+        """Return the template to deploy.
+
+        :raises UsageError: and TemplateError, see :meth:`TemplateChoice.load`.
+        """
+        return self.case.template.load()
+
+    @property
+    def folder(self) -> Path | None:
+        """Return the folder of the case."""
+        return self._artifacts.folder if self._artifacts is not None else None
+
+    def run(self) -> RunReport:
+        """Run it; the verdict and the artifacts always exist."""
+        from hotplate.events.log import EventLog
+        from hotplate.report.artifacts import Artifacts
+        from hotplate.report.html import RunReport
+        from hotplate.verdict.verdict import of_error
+
+        began = time.monotonic()
+        subject = self.case.subject
+        try:
+            artifacts = Artifacts(self.settings.artifacts.absolute(), self.case.name)
+        except HostError as error:
+            return RunReport(of_error(error, subject, EventLog(), now=began), ())
+        self._artifacts = artifacts
+        artifacts.begin(subject)
+        self._begun(artifacts.folder)
+        done = self._attempts(artifacts, subject)
+        self.leave(artifacts, done)
+        return done
+
+    def write_report(self, done: RunReport) -> None:
+        """Write the report, last of all; print what could not be written."""
+        from hotplate.report.html import report
+
+        if self._artifacts is None:
+            return
+        self._artifacts.write("report.html", report(done.verdict, done.events))
+        if self._artifacts.problem is not None:
+            print(f"hotplate test: {self._artifacts.problem}", file=sys.stderr)
+
+    def _attempts(self, artifacts: Artifacts, subject: Subject) -> RunReport:
+        """Test an image, and repeat that when its machine was lost, as often as requested."""
+        from hotplate.events.log import EventLog
+
+        done = self._attempt(artifacts.folder, subject)
+        while done.verdict.outcome is Outcome.LOST and len(self._losses) < self.args.retry_lost:
+            why = clean(done.verdict.reasons[-1])
+            self._losses.append(why)
+            self._lost(why)
+            number = len(self._losses)
+            artifacts.write_json(f"{nth(number)}-try.json", done.verdict.to_json())
+            self._follow({}, EventLog()).say(f"{LOST_ONCE} ({why})")
+            done = self._attempt(artifacts.folder / f"{nth(number + 1)}-try", subject)
+        return replace(done, verdict=after_losses(done.verdict, self._losses))
+
+    def _attempt(self, folder: Path, subject: Subject) -> RunReport:
+        """Test an image once; an exception becomes a verdict too."""
+        from hotplate.events.log import EventLog
+        from hotplate.report.artifacts import is_full
+        from hotplate.report.html import RunReport
+        from hotplate.verdict.verdict import of_error
+
+        events = EventLog()
+        ended: BaseException | None = None
+        try:
+            with self.interrupts.allowed():
+                verdict = self._try(folder, events)
+                # Check again: a background thread may have failed since the last wait.
+                events.check()
+        except (Exception, KeyboardInterrupt) as error:
+            ended = error
+            verdict = of_error(error, subject, events, now=time.monotonic(), artifacts=str(folder))
+        unwanted = (Outcome.FAILED, Outcome.GIVEN_UP)
+        if verdict.outcome in unwanted and (fault := events.fault) is not None:
+            # Our fault may be the cause of the failure, so nothing is known about the image.
+            ended = fault
+            verdict = of_error(fault, subject, events, now=time.monotonic(), artifacts=str(folder))
+        if verdict.outcome in (*unwanted, Outcome.ERROR) and is_full(folder):
+            full = HostError(
+                f'the disk of "{folder}" is full, so nothing is known about the image',
+                hint=f"df -h {folder}",
+            )
+            verdict = of_error(full, subject, events, now=time.monotonic(), artifacts=str(folder))
+        elif ended is not None and is_unforeseen(ended):
+            _keep_traceback(ended, folder)
+        named = replace(verdict, subject=replace(verdict.subject, case=self.case.name))
+        return RunReport(named, tuple(events))
+
+    def _image(self) -> Image:
+        from hotplate.image.inspect import Image
+
+        return Image.open(
+            self.case.image,
+            allow_backing=self.settings.allow_backing,
+            checksums=self.settings.cache / "checksums",
+        )
+
+    def _faults(self) -> list[ImageFault]:
+        """Return the image's faults that are visible without a boot."""
+        from hotplate.inspection.findings import Level
+        from hotplate.inspection.inspection import inspected
+
+        # Bootability is checked elsewhere, and an unreadable image is no fault.
+        with (
+            contextlib.suppress(HotplateError),
+            inspected(
+                self.case.image,
+                allow_backing=self.settings.allow_backing,
+                checksums=self.settings.cache / "checksums",
+            ) as inspection,
+        ):
+            return [each for each in inspection.findings if each.level is Level.FAILS]
+        return []
+
+    def _try_elsewhere(self, folder: Path, events: EventLog) -> Verdict:
+        """Run it in a cloud of ``clouds.yaml``."""
+        from hotplate.cli import os_cloud
+        from hotplate.report.history import History
+        from hotplate.trial.cloud_trial import CloudTrial
+
+        options = os_cloud.load(self.args, uninterrupted=self.interrupts.postponed)
+        template = self.template
+        image = None if options.image else self._image()
+        faults = [] if image is None else self._faults()
+        history = History(self.settings.cache / "history.json")
+        content = options.image if image is None else image.sha256()
+        key = f"{options.name}-{content}-{template.source}"
+        with self._follow(history.expected(key), events) as follower:
+            trial = CloudTrial(
+                image,
+                template,
+                options=options,
+                settings=self.settings,
+                folder=folder,
+                events=events,
+                say=follower.say,
+                on_reached=follower.reached,
+            )
+            follower.say(f"template: {template.source}")
+            _tell(faults, follower)
+            verdict = with_faults(trial.judge(), faults)
+        if verdict.passed:
+            history.record(key, verdict.stages)
+        return verdict
+
+    def _try(self, folder: Path, events: EventLog) -> Verdict:
+        if self.args.os_cloud:
+            return self._try_elsewhere(folder, events)
+        from hotplate.report.history import History
+        from hotplate.trial.trial import Trial
+
+        template = self.template
+        image = self._image()
+        faults = self._faults()
+        history = History(self.settings.cache / "history.json")
+        key = f"{image.sha256()}-{template.source}"
+        with (
+            self._follow(history.expected(key), events) as follower,
+            Trial(
+                image,
+                template,
+                settings=self.settings,
+                folder=folder,
+                events=events,
+                say=follower.say,
+                on_reached=follower.reached,
+                options=self.options,
+                others=load_named_images(self.args, self.settings),
+            ) as trial,
+        ):
+            follower.say(f"image: {image.path} ({image.layout.value}, {image.format})")
+            follower.say(f"template: {template.source}")
+            if self.case.template.note:
+                follower.say(self.case.template.note)
+            _tell(faults, follower)
+            verdict = with_faults(trial.judge(), faults)
+            if self.args.keep or (self.args.pause_on_fail and not verdict.passed):
+                _pause(trial, verdict)
+            if verdict.outcome is Outcome.FAILED:
+                trial.take_picture()
+        if verdict.passed:
+            history.record(key, verdict.stages)
+        return verdict
+
+    def leave(self, artifacts: Artifacts, done: RunReport) -> None:
+        """Write the results; the verdict first."""
+        from hotplate.report.artifacts import DATABASES
+        from hotplate.testbed.qemu_compute import DISK, DRIVE
+
+        artifacts.finish(done.verdict, done.events)
+        artifacts.copy(self.case.template.file, "template.yaml")
+        if "template" in vars(self):
+            if not self.case.template.is_file:
+                # Only a part of the file was deployed.
+                artifacts.write_json("template.yaml", dict(self.template.template))
+            artifacts.write_json("parameters.json", self.template.shown_parameters())
+        if self.args.keep:
+            return
+        artifacts.remove(DATABASES)
+        if done.verdict.passed:
+            for disk in (DISK, DRIVE):
+                artifacts.remove(f"**/servers/*/{disk}")
+
+    def _on_terminal(self, expected: Mapping[Stage, float], events: EventLog) -> Progress:
+        """Return the line on the terminal that follows one machine."""
+        from hotplate.report.terminal import Progress
+        from hotplate.verdict.stages import ORDER
+
+        progress = Progress(sys.stdout, stages=ORDER, expected=expected, quiet=self.args.quiet)
+
+        def powered(event: Event) -> None:
+            if event.kind == "power-on":
+                progress.powered(event.at)
+
+        events.subscribe(powered)
+        return progress
+
+
+def import_what_writes() -> None:
+    """Import the modules that write a verdict before signals are handled.
+
+    An extension in C (PyYAML's) whose import was interrupted cannot be imported again.
+    """
+    for name in ("report.html", "report.terminal", "stacks.template", "testbed.qemu_compute"):
+        importlib.import_module(f"hotplate.{name}")
+
+
+def _keep_traceback(error: BaseException, folder: Path) -> None:
+    """Print an exception's traceback, and keep it with the run."""
+    from hotplate.report.artifacts import Folder
+
+    text = "".join(traceback.format_exception(error))
+    print(text, file=sys.stderr, end="")
+    Folder(folder).write("traceback.txt", text)
+
+
+def _pause(trial: Trial, verdict: Verdict) -> None:
+    """Keep the guests up for the user."""
+    from hotplate.report.terminal import summary
+    from hotplate.session import access
+
+    def say(text: str) -> None:
+        print(f"hotplate: {clean(text)}", flush=True)
+
+    if running := [each for each in trial.testbed.servers if each.machine.running]:
+        say(summary(verdict).splitlines()[-1])
+        access.pause(trial.testbed, running, trial.folder / "doors", say=say)
+
+
+def _tell(faults: Sequence[ImageFault], follower: Follower) -> None:
+    for each in faults:
+        follower.say(f"{SEEN}: {each.kind}: {each.sentence}")
+
+
+def with_faults(verdict: Verdict, faults: Sequence[ImageFault]) -> Verdict:
+    """Return a verdict with the faults seen in the image before its boot.
+
+    When the image failed, they are the first reasons: one may be the cause.
+    """
+    if not faults:
+        return verdict
+    facts = {**verdict.subject.facts, SEEN: ", ".join(each.kind for each in faults)}
+    reasons = [f"{SEEN}: {each.kind}: {each.sentence}" for each in faults]
+    failed = verdict.outcome is Outcome.FAILED
+    return replace(
+        verdict,
+        subject=replace(verdict.subject, facts=facts),
+        reasons=(*(reasons if failed else ()), *verdict.reasons),
+    )
+
+
+def after_losses(verdict: Verdict, losses: Sequence[str]) -> Verdict:
+    """Return the verdict of a later try, with the reasons of the tries before it.
+
+    :param losses: the reason of each lost machine.
+    """
+    numbered = [(nth(number), why) for number, why in enumerate(losses, start=1)]
+    tries = {f"{which} try": f"the machine was lost: {why}" for which, why in numbered}
+    facts = {**verdict.subject.facts, **tries}
+    reasons = [f"a {which} try lost its machine: {why}" for which, why in numbered]
+    return replace(
+        verdict,
+        subject=replace(verdict.subject, facts=facts),
+        reasons=(*reasons, *verdict.reasons),
+    )
+
+
+def nth(number: int) -> str:
+    """Return an ordinal number, from 1 on.
+
+    >>> [nth(number) for number in (1, 2, 4)]
+    ['first', 'second', '4th']
+    """
+    return ("first", "second", "third")[number - 1] if number <= 3 else f"{number}th"

@@ -1,0 +1,115 @@
+"""Images as named on a command line and in a run file: paths, URLs to fetch, releases."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotplate.cases.table import Case
+from hotplate.errors import UsageError
+
+if TYPE_CHECKING:
+    from hotplate.image.plan import BuildRequest
+    from hotplate.image.release_images import ReleaseImages
+
+ImageWord = Path | str
+"""A path; text is a URL."""
+
+
+def image_word(text: str) -> ImageWord:
+    """Return the path or the URL of an image.
+
+    >>> image_word("web.qcow2")
+    PosixPath('web.qcow2')
+    >>> image_word("https://example.org/web.qcow2")
+    'https://example.org/web.qcow2'
+    """
+    return text if "://" in text else Path(text)
+
+
+class NamedFiles:
+    """The files of the images that a command names.
+
+    :param cache: for fetched images.
+    :param elsewhere: leave the fetching of URLs to the workers.
+    :param check: called repeatedly during a fetch; its exception ends that.
+    :param interruptible: a context manager in which a signal ends the work.
+    """
+
+    def __init__(
+        self,
+        cache: Path,
+        *,
+        elsewhere: bool = False,
+        check: Callable[[], None] = lambda: None,
+        interruptible: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        self._cache = cache
+        self._elsewhere = elsewhere
+        self._check = check
+        self.interruptible = interruptible
+        self._urls: dict[Path, str] = {}
+        self._held = contextlib.ExitStack()
+
+    def __enter__(self) -> NamedFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def files(self, words: Iterable[ImageWord]) -> list[Path]:
+        """Return the file of each; those of URLs are fetched, and in use while the context lasts.
+
+        :raises UsageError: for a missing file, and a URL that names no image.
+        :raises HostError: for one that cannot be fetched.
+        """
+        from hotplate.image.inspect import find
+
+        return [self._of_url(each) if isinstance(each, str) else find(each) for each in words]
+
+    def built(self, requests: Iterable[BuildRequest], images: ReleaseImages) -> list[Path]:
+        """Return the image of each request, in use while the context lasts.
+
+        :param images: builds those that are not cached.
+        :raises HotplateError: as :meth:`~hotplate.image.release_images.ReleaseImages.use` does.
+        """
+        result = []
+        for each in requests:
+            with self.interruptible():
+                result.append(self._held.enter_context(images.use(each)))
+        return result
+
+    def with_urls(self, cases: Iterable[Case]) -> list[Case]:
+        """Return the cases with the URLs of those images that workers fetch."""
+        return [replace(each, url=self._urls.get(each.image, "")) for each in cases]
+
+    def check_known(self, images: Iterable[Path]) -> None:
+        """Refuse images that cannot be inspected here, when their groups have to be known.
+
+        :raises UsageError: for one that the workers fetch.
+        """
+        for each in images:
+            if each in self._urls:
+                raise UsageError(
+                    f'the image "{self._urls[each]}" is fetched by the workers, so its groups are '
+                    "not known here",
+                    hint="-t TEMPLATE",
+                )
+
+    def _of_url(self, url: str) -> Path:
+        # Imported here: most commands have no such image.
+        from hotplate.image import image_set, image_url
+        from hotplate.image.image_store import ImageStore
+
+        image = image_set.of_url(url)
+        if self._elsewhere:
+            path = Path(image.key) / image.name
+            self._urls[path] = url
+            return path
+        image = image_url.versioned(image)
+        fetch = image_url.fetch_with(image, check=self._check)
+        return self._held.enter_context(ImageStore(self._cache).use(image, fetch))

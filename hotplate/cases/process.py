@@ -1,0 +1,215 @@
+"""A case in a process of its own: its program, and its messages to the command.
+
+Heat is a part of the process that runs a case, so that the failure of one cannot affect another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from hotplate.cases.case_run import CaseRun, import_what_writes
+from hotplate.cases.table import Case
+from hotplate.children.keeper import FIRST_CHILD_FD, Child, Keeper
+from hotplate.errors import HotplateError, Interrupted, MachineLostError
+from hotplate.interrupts import Interrupts
+from hotplate.output import guarded
+
+if TYPE_CHECKING:
+    from hotplate.events.event import Event
+    from hotplate.events.log import EventLog
+    from hotplate.verdict.stages import Mark, Stage
+    from hotplate.verdict.verdict import Verdict
+
+_BEGIN = (
+    "import os, sys; from multiprocessing.connection import Connection; "
+    f"channel = Connection({FIRST_CHILD_FD}); environment = channel.recv(); "
+    "os.execve(sys.executable, [sys.executable, *sys.argv[1:]], environment)"
+)
+"""Receives the command's environment, which may be too long for a request to the keeper."""
+
+_RUN = (
+    "import sys; sys.path.append(sys.argv[1]); from hotplate.cases import process; process.main()"
+)
+
+COMMAND = (
+    *(sys.executable, "-I", "-S", "-c", _BEGIN),
+    *("-P", "-c", _RUN, str(Path(__file__).resolve().parents[2])),
+)
+"""The program of a case. It receives the environment on its first descriptor, then the words of
+the command, the case and its losses; it sends the messages below."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The case has a folder."""
+
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Doing:
+    """The present action of the case, in a sentence."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Its machine was lost; it may be retried."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The case has its verdict; everything but the report is written."""
+
+    verdict: Verdict
+
+
+class _Relay:
+    """Sends a case's progress to the command."""
+
+    def __init__(self, channel: Connection, events: EventLog) -> None:
+        self._channel = channel
+        self._start = time.monotonic()
+        events.subscribe(self._powered)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        """Send a sentence."""
+        send(self._channel, Doing(text))
+
+    def reached(self, mark: Mark, server: str) -> None:
+        """Send a stage, with the seconds from power-on."""
+        whose = f"{server}: " if server else ""
+        self.say(f"{whose}{mark.stage} after {max(0.0, mark.at - self._start):.0f} s")
+
+    def _powered(self, event: Event) -> None:
+        if event.kind == "power-on":
+            self._start = event.at
+
+
+MOST_BYTES = 64 * 1024
+"""The most bytes shown of a process's other output, from its end."""
+
+ENDING_SECONDS = 60.0
+"""Time for a case to end after a signal, before its process is killed."""
+
+
+def start(
+    keeper: Keeper,
+    *,
+    directory: Path,
+    scratch: Path,
+    environment: Mapping[str, str],
+    args: argparse.Namespace,
+    case: Case,
+    losses: Sequence[str],
+) -> tuple[Connection, Child]:
+    """Start the process of a case; return its message channel, and the process.
+
+    :param keeper: its parent.
+    :param directory: its working directory.
+    :param scratch: the folder for its other output, for :func:`tail`.
+    :raises HostError: when it cannot be started.
+    :raises MachineLostError: when the keeper is gone.
+    :raises OSError: when the host is out of resources.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        channel = Connection(ours.detach())
+        try:
+            handle, output = tempfile.mkstemp(dir=scratch)
+            os.close(handle)
+            child = keeper.spawn(
+                COMMAND, directory=directory, stderr=Path(output), fds=[theirs.fileno()]
+            )
+        except BaseException:
+            channel.close()
+            raise
+    send(channel, dict(environment))
+    send(channel, (args, case, losses))
+    return channel, child
+
+
+def tail(file: Path) -> str:
+    """Return the end of a process's output, and remove the file."""
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - MOST_BYTES))
+        text = stream.read().decode(errors="replace")
+    file.unlink()
+    return text
+
+
+def why_without_verdict(status: int, interrupted: int) -> BaseException:
+    """Return the error of a process that ended without a verdict.
+
+    :param status: its exit status, or minus the signal that ended it.
+    :param interrupted: the signal that ended the command, 0 when there was none.
+    """
+    if interrupted:
+        return Interrupted(interrupted)
+    if status < 0:
+        name = signal.Signals(-status).name
+        return MachineLostError(f"the process of the case was ended by {name}", hint="dmesg")
+    return HotplateError(f"the process of the case ended with status {status} and no verdict")
+
+
+def send(channel: Connection, message: object) -> None:
+    """Send a message, or drop it when the other end is gone."""
+    with contextlib.suppress(OSError):
+        channel.send(message)
+
+
+def main() -> None:
+    """Run the case that is received."""
+    os.set_inheritable(FIRST_CHILD_FD, False)
+    channel: Connection = Connection(FIRST_CHILD_FD)
+    with channel, guarded(), Interrupts() as interrupts:
+        import_what_writes()
+        args, case, losses = channel.recv()
+        case_run = _case_run(channel, args, case, interrupts, losses)
+        done = case_run.run()
+        send(channel, Ended(done.verdict))
+        case_run.write_report(done)
+
+
+def _case_run(
+    channel: Connection,
+    args: argparse.Namespace,
+    case: Case,
+    interrupts: Interrupts,
+    losses: Sequence[str],
+) -> CaseRun:
+    """Return the run of a case that sends its progress."""
+
+    def follow(_: Mapping[Stage, float], events: EventLog) -> _Relay:
+        return _Relay(channel, events)
+
+    return CaseRun(
+        args,
+        case,
+        interrupts,
+        follow=follow,
+        begun=lambda folder: send(channel, Begun(folder)),
+        losses=losses,
+        lost=lambda why: send(channel, Lost(why)),
+    )

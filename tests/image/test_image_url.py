@@ -1,0 +1,79 @@
+"""Images by URL, from a real file server."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from hotplate.errors import HostError, UsageError
+from hotplate.image import image_set, image_url
+from hotplate.image.image_store import ImageStore
+
+CONTENT = bytes(range(256)) * 400
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """A server without ranges, with an image in its folder."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    (folder / "web.raw").write_bytes(CONTENT)
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    serves = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=serves.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{serves.server_port}"
+    serves.shutdown()
+    thread.join()
+    serves.server_close()
+
+
+def test_image_is_fetched_over_http(server, tmp_path):
+    image = image_set.of_url(f"{server}/web.raw#sha256={DIGEST}")
+    with ImageStore(tmp_path / "cache").use(image, image_url.fetch_with(image)) as file:
+        assert (file.name, file.read_bytes()) == ("web.raw", CONTENT)
+
+
+@pytest.mark.parametrize("way", ["http", "file"])
+def test_partial_file_is_completed(server, tmp_path, way):
+    url = f"{server}/web.raw" if way == "http" else f"file://{tmp_path}/served/web.raw"
+    target = tmp_path / "part"
+    target.write_bytes(CONTENT[:1000])
+    image_url.fetch(image_set.of_url(f"{url}#sha256={DIGEST}"), target)
+    assert target.read_bytes() == CONTENT
+
+
+def test_content_with_another_hash_is_refused(server, tmp_path):
+    image = image_set.of_url(f"{server}/web.raw#sha256={'0' * 64}")
+    store = ImageStore(tmp_path / "cache")
+    wrong = pytest.raises(HostError, match="its SHA-256 is not 000")
+    with wrong, store.use(image, image_url.fetch_with(image)):
+        pass
+
+
+def test_missing_image_error_is_one_sentence(server, tmp_path):
+    target = tmp_path / "part"
+    target.touch()
+    with pytest.raises(HostError, match=r'the image "http://.*/gone.raw" cannot be fetched: '):
+        image_url.fetch(image_set.of_url(f"{server}/gone.raw"), target)
+    with pytest.raises(UsageError, match="cannot be opened"):
+        image_url.fetch(image_set.of_url("nonsense://host/web.raw"), target)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://host/", "https://host/web.raw#sha256=12", "s3://b/w#md5=1"]
+)
+def test_url_without_an_image_is_refused(url):
+    with pytest.raises(UsageError, match="names no image"):
+        image_set.of_url(url)
