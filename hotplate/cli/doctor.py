@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hotplate.cli.arguments import cache_of
-from hotplate.cli.host_probes import Finding, State, Use, probes
 from hotplate.errors import HostError, Outcome
+from hotplate.testbed.host_probes import Finding, State, Use, probes
 
 TITLES = {
     Use.TEST: "to test an image (hotplate test)",

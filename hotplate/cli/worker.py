@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from hotplate.cases.cluster import abilities, scheduler
 from hotplate.cli.arguments import load_settings
-from hotplate.cli.host_probes import Finding, State
 from hotplate.errors import HostError, UsageError
 from hotplate.image.image_store import GIB, LIMIT_GIB
 from hotplate.machine import admission
 from hotplate.machine.config import ARCHITECTURES
 from hotplate.settings import AcceleratorChoice, Settings
+from hotplate.testbed.host_probes import Finding, State
 from hotplate.text import clean
 from hotplate.timing.deadline import Deadline
 
@@ -94,8 +94,8 @@ def resources_of(
 
     :raises HostError: when it can run no guest.
     """
-    from hotplate.cli import host_probes
     from hotplate.machine import accelerator
+    from hotplate.testbed import host_probes
 
     findings = [*host_probes.tools(), *host_probes.firmware(), *host_probes.wiring()]
     resources = {

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from hotplate.cli import doctor, host_probes
-from hotplate.cli.host_probes import TOOLS, Finding, State, Tool, Use
+from hotplate.cli import doctor
 from hotplate.network import segment
+from hotplate.testbed import host_probes
+from hotplate.testbed.host_probes import TOOLS, Finding, State, Tool, Use
 
 
 def doctor_with(path: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

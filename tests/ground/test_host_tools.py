@@ -2,10 +2,10 @@
 
 import pytest
 
-from hotplate.cli import host_probes
 from hotplate.errors import HostError
 from hotplate.host_tools import PACKAGES, find_tool
 from hotplate.image import build
+from hotplate.testbed import host_probes
 
 
 def test_installed_program_is_found():

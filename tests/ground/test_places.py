@@ -25,7 +25,7 @@ ELSEWHERE = {
     "cli/hook_check_image": "hookkit/test_image_check.py",
     "cli/hook_new": "hookkit/test_new.py",
     "cli/hook_push": "hookkit/test_push.py",
-    "cli/host_probes": "cli/test_doctor.py",
+    "testbed/host_probes": "cli/test_doctor.py",
     "cli/homecoming": "cli/test_on_cluster.py",
     "cli/image_sender": "cli/test_on_cluster.py",
     "cli/os_cloud": "elsewhere/test_refusals.py",

@@ -7,11 +7,12 @@ import os
 import pytest
 
 from hotplate import cli
-from hotplate.cli import host_probes, worker
-from hotplate.cli.host_probes import Finding, State, Use
+from hotplate.cli import worker
 from hotplate.errors import HostError
 from hotplate.machine import admission
 from hotplate.settings import AcceleratorChoice, Settings
+from hotplate.testbed import host_probes
+from hotplate.testbed.host_probes import Finding, State, Use
 
 TCG = Settings(accelerator=AcceleratorChoice.TCG)
 
