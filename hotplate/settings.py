@@ -160,6 +160,17 @@ class Settings:
             raise UsageError(f'"{file}" has unknown settings: "{unknown}"', hint=f"known: {names}")
         return replace(defaults, **values, sources=sources)
 
+    def with_words(self, words: Mapping[str, str]) -> Settings:
+        """Return them with other values, as the command line has them, by field name.
+
+        :raises UsageError: for a value of the wrong kind.
+        """
+        source = "the command line"
+        values = {
+            name: _convert(name, getattr(self, name), word, source) for name, word in words.items()
+        }
+        return replace(self, **values, sources={**self.sources, **dict.fromkeys(words, source)})
+
 
 def _read(file: Path) -> dict[str, object]:
     try:

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hotplate.cases.request import Request
+
 SECONDS = 120
 
 PLANT = """
@@ -100,6 +102,14 @@ class Played:
     def verdicts(self, file: str = "v.json") -> dict[str, Any]:
         """Return the verdicts that ``--json`` wrote, by case."""
         return {each["case"]: each for each in json.loads((self.folder / file).read_text())}
+
+
+def requested(*words: str) -> Request:
+    """Return the request of a command line of ``hotplate test``."""
+    from hotplate import cli
+    from hotplate.cli.test import request_from
+
+    return request_from(cli._parser(["test"]).parse_args(["test", *words]))
 
 
 def _default_signals() -> None:

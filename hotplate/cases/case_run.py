@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import sys
@@ -14,8 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from hotplate.cases import os_cloud
+from hotplate.cases.request import OsCloudRequest, Request
 from hotplate.cases.table import Case
-from hotplate.cli.arguments import load_cloud_options, load_named_images, load_settings
 from hotplate.errors import HostError, HotplateError, Outcome, is_unforeseen
 from hotplate.interrupts import Interrupts
 from hotplate.text import clean
@@ -63,7 +63,7 @@ Follow = Callable[["Mapping[Stage, float]", "EventLog"], Follower]
 class CaseRun:
     """Runs one case.
 
-    :param args: the options of the command.
+    :param request: the command.
     :param interrupts: end the test of an image, but not the writing of its results.
     :param follow: makes its follower; by default the terminal.
     :param begun: called with the folder of the case once it exists.
@@ -73,7 +73,7 @@ class CaseRun:
 
     def __init__(
         self,
-        args: argparse.Namespace,
+        request: Request,
         case: Case,
         interrupts: Interrupts,
         *,
@@ -82,15 +82,14 @@ class CaseRun:
         losses: Sequence[str] = (),
         lost: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.args = args
+        self.request = request
         self.case = case
         self.interrupts = interrupts
         self._follow = follow or self._on_terminal
         self._begun = begun
         self._losses = [*losses]
         self._lost = lost
-        self.settings = load_settings(case.arguments(args))
-        self.options = load_cloud_options(args)
+        self.settings = case.settings_from(request.settings)
         self._artifacts: Artifacts | None = None
 
     @cached_property
@@ -141,7 +140,7 @@ class CaseRun:
         from hotplate.events.log import EventLog
 
         done = self._attempt(artifacts.folder, subject)
-        while done.verdict.outcome is Outcome.LOST and len(self._losses) < self.args.retry_lost:
+        while done.verdict.outcome is Outcome.LOST and len(self._losses) < self.request.retry_lost:
             why = clean(done.verdict.reasons[-1])
             self._losses.append(why)
             self._lost(why)
@@ -190,7 +189,7 @@ class CaseRun:
         return Image.open(
             self.case.image,
             allow_backing=self.settings.allow_backing,
-            checksums=self.settings.cache / "checksums",
+            checksums=self.request.checksums,
         )
 
     def _faults(self) -> list[ImageFault]:
@@ -204,19 +203,20 @@ class CaseRun:
             inspected(
                 self.case.image,
                 allow_backing=self.settings.allow_backing,
-                checksums=self.settings.cache / "checksums",
+                checksums=self.request.checksums,
             ) as inspection,
         ):
             return [each for each in inspection.findings if each.level is Level.FAILS]
         return []
 
-    def _try_elsewhere(self, folder: Path, events: EventLog) -> Verdict:
+    def _try_elsewhere(self, cloud: OsCloudRequest, folder: Path, events: EventLog) -> Verdict:
         """Run it in a cloud of ``clouds.yaml``."""
-        from hotplate.cli import os_cloud
         from hotplate.report.history import History
         from hotplate.trial.cloud_trial import CloudTrial
 
-        options = os_cloud.load(self.args, uninterrupted=self.interrupts.postponed)
+        options = os_cloud.choice(
+            cloud, keep=self.request.keep, uninterrupted=self.interrupts.postponed
+        )
         template = self.template
         image = None if options.image else self._image()
         faults = [] if image is None else self._faults()
@@ -242,8 +242,9 @@ class CaseRun:
         return verdict
 
     def _try(self, folder: Path, events: EventLog) -> Verdict:
-        if self.args.os_cloud:
-            return self._try_elsewhere(folder, events)
+        if self.request.os_cloud:
+            return self._try_elsewhere(self.request.os_cloud, folder, events)
+        from hotplate.image import named
         from hotplate.report.history import History
         from hotplate.trial.trial import Trial
 
@@ -262,8 +263,12 @@ class CaseRun:
                 events=events,
                 say=follower.say,
                 on_reached=follower.reached,
-                options=self.options,
-                others=load_named_images(self.args, self.settings),
+                options=self.request.cloud,
+                others=named.open_all(
+                    self.request.named_images,
+                    allow_backing=self.settings.allow_backing,
+                    checksums=self.request.checksums,
+                ),
             ) as trial,
         ):
             follower.say(f"image: {image.path} ({image.layout.value}, {image.format})")
@@ -272,7 +277,7 @@ class CaseRun:
                 follower.say(self.case.template.note)
             _tell(faults, follower)
             verdict = with_faults(trial.judge(), faults)
-            if self.args.keep or (self.args.pause_on_fail and not verdict.passed):
+            if self.request.keep or (self.request.pause_on_fail and not verdict.passed):
                 _pause(trial, verdict)
             if verdict.outcome is Outcome.FAILED:
                 trial.take_picture()
@@ -292,7 +297,7 @@ class CaseRun:
                 # Only a part of the file was deployed.
                 artifacts.write_json("template.yaml", dict(self.template.template))
             artifacts.write_json("parameters.json", self.template.shown_parameters())
-        if self.args.keep:
+        if self.request.keep:
             return
         artifacts.remove(DATABASES)
         if done.verdict.passed:
@@ -304,7 +309,7 @@ class CaseRun:
         from hotplate.report.terminal import Progress
         from hotplate.verdict.stages import ORDER
 
-        progress = Progress(sys.stdout, stages=ORDER, expected=expected, quiet=self.args.quiet)
+        progress = Progress(sys.stdout, stages=ORDER, expected=expected, quiet=self.request.quiet)
 
         def powered(event: Event) -> None:
             if event.kind == "power-on":

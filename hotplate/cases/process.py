@@ -5,7 +5,6 @@ Heat is a part of the process that runs a case, so that the failure of one canno
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from hotplate.cases.case_run import CaseRun, import_what_writes
+from hotplate.cases.request import Request
 from hotplate.cases.table import Case
 from hotplate.children.keeper import FIRST_CHILD_FD, Child, Keeper
 from hotplate.errors import HotplateError, Interrupted, MachineLostError
@@ -47,8 +47,8 @@ COMMAND = (
     *(sys.executable, "-I", "-S", "-c", _BEGIN),
     *("-P", "-c", _RUN, str(Path(__file__).resolve().parents[2])),
 )
-"""The program of a case. It receives the environment on its first descriptor, then the words of
-the command, the case and its losses; it sends the messages below."""
+"""The program of a case. It receives the environment on its first descriptor, then the request
+of the command, the case and its losses; it sends the messages below."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def start(
     directory: Path,
     scratch: Path,
     environment: Mapping[str, str],
-    args: argparse.Namespace,
+    request: Request,
     case: Case,
     losses: Sequence[str],
 ) -> tuple[Connection, Child]:
@@ -146,7 +146,7 @@ def start(
             channel.close()
             raise
     send(channel, dict(environment))
-    send(channel, (args, case, losses))
+    send(channel, (request, case, losses))
     return channel, child
 
 
@@ -185,8 +185,8 @@ def main() -> None:
     channel: Connection = Connection(FIRST_CHILD_FD)
     with channel, guarded(), Interrupts() as interrupts:
         import_what_writes()
-        args, case, losses = channel.recv()
-        case_run = _case_run(channel, args, case, interrupts, losses)
+        request, case, losses = channel.recv()
+        case_run = _case_run(channel, request, case, interrupts, losses)
         done = case_run.run()
         send(channel, Ended(done.verdict))
         case_run.write_report(done)
@@ -194,7 +194,7 @@ def main() -> None:
 
 def _case_run(
     channel: Connection,
-    args: argparse.Namespace,
+    request: Request,
     case: Case,
     interrupts: Interrupts,
     losses: Sequence[str],
@@ -205,7 +205,7 @@ def _case_run(
         return _Relay(channel, events)
 
     return CaseRun(
-        args,
+        request,
         case,
         interrupts,
         follow=follow,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import tempfile
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from hotplate.cases import process
 from hotplate.cases.case_run import LOST_ONCE, after_losses
+from hotplate.cases.request import Request
 from hotplate.cases.table import Case
 from hotplate.children.keeper import Child, Keeper
 from hotplate.errors import HostError, Interrupted, MachineLostError
@@ -83,7 +83,7 @@ class SideBySide:
 
     def __init__(
         self,
-        args: argparse.Namespace,
+        request: Request,
         jobs: int,
         *,
         interrupts: Interrupts,
@@ -91,7 +91,7 @@ class SideBySide:
         on_end: Callable[[CaseEnd], None],
     ) -> None:
         self.more = True
-        self._args = args
+        self._request = request
         self._jobs = jobs
         self._interrupts = interrupts
         self._board = board
@@ -124,7 +124,7 @@ class SideBySide:
                 directory=Path.cwd(),
                 scratch=directory,
                 environment=os.environ,
-                args=self._args,
+                request=self._request,
                 case=case,
                 losses=losses,
             )
@@ -203,7 +203,7 @@ class SideBySide:
         """Retry a case whose process was lost, if that is allowed."""
         from hotplate.verdict.verdict import one_line
 
-        if len(running.losses) >= self._args.retry_lost or not self.more:
+        if len(running.losses) >= self._request.retry_lost or not self.more:
             return False
         name = running.case.name
         self._board.end(name, [clean(f"{name}: {LOST_ONCE} ({one_line(why)})")])
@@ -231,6 +231,6 @@ class SideBySide:
         if folder is not None:
             left = Folder(folder)
             left.write_json("verdict.json", verdict.to_json())
-            if not self._args.keep:
+            if not self._request.keep:
                 left.remove(DATABASES)
         return CaseEnd(case, verdict, folder, now - began)

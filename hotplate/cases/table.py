@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hotplate.settings import Settings
     from hotplate.stacks.expect import Expected
     from hotplate.stacks.template import Template
     from hotplate.verdict.verdict import Subject
@@ -104,9 +104,12 @@ class Case:
             image=self.url or str(self.image), template=self.template.source, case=self.name
         )
 
-    def arguments(self, args: argparse.Namespace) -> argparse.Namespace:
-        """Return the options of the command with the settings of this case."""
-        return argparse.Namespace(**{**vars(args), **self.settings})
+    def settings_from(self, common: Settings) -> Settings:
+        """Return the settings of this case.
+
+        :param common: the settings of all cases of the command.
+        """
+        return common.with_words(self.settings)
 
 
 def table(

@@ -231,6 +231,15 @@ def load_cloud_options(args: argparse.Namespace, *, public_key: str = "") -> Clo
     )
 
 
+def words_of(values: Iterable[str]) -> tuple[str, ...]:
+    """Return the words of an option that may be given several times, with commas between them.
+
+    >>> words_of(["script,puppet", "salt"])
+    ('script', 'puppet', 'salt')
+    """
+    return tuple(word for value in values for word in value.split(",") if word)
+
+
 def load_settings(args: argparse.Namespace) -> Settings:
     """Return the settings of a run, from the command line and lower sources.
 

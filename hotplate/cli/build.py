@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import platform
-import shutil
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
 
-from hotplate.cli.arguments import cache_of
-from hotplate.errors import ImageError, UsageError
-from hotplate.image.build import Build, BuildError, BuildResult
-from hotplate.image.plan import MACHINES, BuildRequest, Kernel, Layout, Starts
+from hotplate.cli.arguments import cache_of, words_of
+from hotplate.errors import ImageError
+from hotplate.image.build import Build, BuildResult
+from hotplate.image.build_display import build_shown
+from hotplate.image.build_request import TYPES, BuildOptions, build_request, this_machine
+from hotplate.image.plan import BuildRequest, Kernel, Layout, Starts
 from hotplate.image.preflight import Preflight
-from hotplate.image.progress import BuildProgress
-
-TYPES = ("qcow2", "raw")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--group",
         action="append",
+        default=[],
         metavar="GROUP[,GROUP...]",
         help="software-config groups the image can run (default: script)",
     )
@@ -133,59 +128,38 @@ def add_content_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGr
     parser.add_argument("--offline", action="store_true", help="use only what is cached")
 
 
+def options_of(args: argparse.Namespace) -> BuildOptions:
+    """Return the options added by :func:`add_content_arguments`."""
+    return BuildOptions(
+        layout=args.layout,
+        size=args.size,
+        elements=tuple(args.element),
+        element_path=tuple(args.element_path),
+        packages=tuple(args.package),
+        kernel=Kernel(args.kernel),
+        install_type=args.install_type,
+        cloud_init=not args.no_cloud_init,
+        snapshot=args.snapshot,
+        offline=args.offline,
+    )
+
+
 def request_from(args: argparse.Namespace) -> BuildRequest:
     """Return the request of the command line.
 
     :raises UsageError: when its parts contradict each other.
     """
-    output: Path = args.output or Path(f"{args.release}-{args.layout.value}")
-    suffix = output.suffix.lstrip(".")
-    if suffix in TYPES and args.type not in (None, suffix):
-        raise UsageError(f'"{output}" has the suffix of another type than --type {args.type}')
-    if not output.name or output.is_dir():
-        raise UsageError(f'"{output}" is a directory; name the image file to write')
-    if args.firmware and args.layout is Layout.PARTITION:
-        raise UsageError("--firmware is for a whole disk; a partition is given its kernel")
-    if args.arch != "amd64" and args.firmware == "bios":
-        raise UsageError(f'"{args.arch}" machines have no BIOS; use --firmware uefi')
-    if args.size is not None and args.size < 1:
-        raise UsageError(f"--size {args.size} is too small; expected GiB, at least 1")
-    groups = [name for given in args.group or ["script"] for name in given.split(",") if name]
-    return BuildRequest(
-        output=output,
+    return build_request(
+        options_of(args),
+        args.release,
         cache=cache_of(args),
-        release=args.release,
-        groups=tuple(groups),
-        layout=args.layout,
-        kernel=Kernel(args.kernel),
-        firmware=Starts(args.firmware or ("bios" if args.arch == "amd64" else "uefi")),
+        environ=os.environ,
+        groups=words_of(args.group),
+        firmware=Starts(args.firmware) if args.firmware else None,
         arch=args.arch,
-        image_type=args.type or (suffix if suffix in TYPES else "qcow2"),
-        elements=tuple(args.element),
-        packages=tuple(args.package),
-        element_path=tuple(args.element_path),
-        install_type=args.install_type,
-        cloud_init=not args.no_cloud_init,
-        offline=args.offline,
-        size=args.size,
-        snapshot=args.snapshot,
-        epoch=source_date_epoch(os.environ),
+        image_type=args.type or "",
+        output=args.output,
     )
-
-
-def source_date_epoch(environ: Mapping[str, str]) -> int | None:
-    """Return the value of ``SOURCE_DATE_EPOCH``, None when it is not set.
-
-    Follows https://reproducible-builds.org/specs/source-date-epoch/.
-
-    :raises UsageError: when it is no number of seconds.
-    """
-    text = environ.get("SOURCE_DATE_EPOCH", "")
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and int(text) < 1 << 32):
-        raise UsageError(f'SOURCE_DATE_EPOCH is "{text}"; expected seconds since 1970')
-    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -208,70 +182,6 @@ def run(args: argparse.Namespace) -> int:
     finally:
         signal.signal(signal.SIGTERM, before)
     return 0
-
-
-def this_machine() -> str:
-    """Return the architecture of this host, by Debian's name."""
-    return MACHINES.get(platform.machine(), "amd64")
-
-
-def build_shown(build: Build, *, quiet: bool = False) -> BuildResult:
-    """Build an image, showing its progress, and the last lines when it fails.
-
-    :param quiet: do not show the progress.
-    :raises HotplateError: as :meth:`~hotplate.image.build.Build.run` does.
-    """
-    shown = contextlib.nullcontext() if quiet else Display(build.progress, sys.stdout)
-    try:
-        with shown:
-            return build.run()
-    except BuildError as error:
-        for line in error.lines:
-            print(f"  | {line}", file=sys.stderr)
-        raise
-
-
-class Display:
-    """Shows the progress of a build: a line for each step, and on a terminal the present action.
-
-    :param stream: the output; only a terminal gets the changing line.
-    """
-
-    EVERY = 0.1
-
-    def __init__(self, progress: BuildProgress, stream: TextIO) -> None:
-        self._progress = progress
-        self._stream = stream
-        self._live = stream.isatty()
-        self._shown = 0.0
-
-    def __enter__(self) -> Display:
-        self._progress.on_step = self._step
-        if self._live:
-            self._progress.on_line = self._now
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        if self._live:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-
-    def _step(self, name: str, seconds: float) -> None:
-        self._clear()
-        print(f"{seconds:7.1f} s  {name}", file=self._stream, flush=True)
-
-    def _now(self) -> None:
-        seconds = self._progress.elapsed
-        if seconds - self._shown < self.EVERY:
-            return
-        self._shown = seconds
-        columns = shutil.get_terminal_size().columns
-        text = f"{seconds:7.1f} s  ... {self._progress.script or self._progress.step}"
-        self._stream.write(f"\r\x1b[K{text[: columns - 1]}")
-        self._stream.flush()
 
 
 def _terminated(number: int, _frame: FrameType | None) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import tiny_disk
+from played_cases import requested
 from played_guest import Guest, PlayedMachine
 
 from hotplate import cli
@@ -48,7 +49,7 @@ def image(folder: Path, name: str, *groups: str, agent: bool = True) -> Path:
 
 
 def named(*words: str) -> list[table.Case]:
-    return naming.named(cli._parser(["test"]).parse_args(["test", *words]))
+    return naming.named(requested(*words))
 
 
 def test_image_is_tested_by_its_own_groups(folder):

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import played_cases
 import pytest
-from played_cases import Played, wait_until
+from played_cases import Played, requested, wait_until
 from played_cluster import cluster
 
 from hotplate import cli
+from hotplate.cases import releases
 from hotplate.errors import UsageError
 from hotplate.image.plan import BuildRequest, Layout, Starts
 
@@ -195,9 +196,9 @@ def test_release_images_are_built_here_and_sent_to_workers(played):
 # -- requests ------------------------------------------------------------------------------------
 
 
-def asked(*words: str, releases: tuple[str, ...] = ("trixie",)) -> BuildRequest:
-    args = cli._parser(["test"]).parse_args(["test", "--arch", "x86_64", *words])
-    (request,) = releases.requests(args, releases, args.firmwares or ())
+def asked(*words: str) -> BuildRequest:
+    command = requested("--release", "trixie", "--arch", "x86_64", *words)
+    (request,) = releases.requests(command, command.releases, command.firmwares)
     return request
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from played_cases import Played
+from played_cases import Played, requested
 
-from hotplate import cli
 from hotplate.cases import named, run_file
 from hotplate.errors import UsageError
 
@@ -39,8 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 def cases_of(folder: Path, text: str, *words: str):
     (folder / "matrix.yaml").write_text(text)
-    line = ["test", "-f", str(folder / "matrix.yaml"), *words]
-    return named.named(cli._parser(["test"]).parse_args(line))
+    return named.named(requested("-f", str(folder / "matrix.yaml"), *words))
 
 
 def test_complete_run_file_makes_all_cases(folder):

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 import tiny_disk
+from played_cases import requested
 
-from hotplate import cli
 from hotplate.cases import named as naming
 from hotplate.cases import table
-from hotplate.cli.arguments import load_settings
 from hotplate.cli.test import TestCommand
 from hotplate.errors import UsageError
 from hotplate.interrupts import Interrupts
@@ -38,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def named(*words: str) -> list[table.Case]:
-    return naming.named(cli._parser(["test"]).parse_args(["test", *words]))
+    return naming.named(requested(*words))
 
 
 def test_single_case_is_named_after_its_image(folder):
@@ -57,9 +56,10 @@ def test_cases_are_the_product_of_the_named_items(folder):
 
 
 def test_settings_of_a_case_apply_to_its_run(folder):
-    args = cli._parser(["test"]).parse_args(["test", "web.raw", "--datasource", "ec2,nocloud"])
-    loaded = [load_settings(each.arguments(args)).datasource.value for each in naming.named(args)]
-    assert loaded == ["ec2", "nocloud"]
+    common = requested("web.raw").settings
+    cases = named("web.raw", "--datasource", "ec2,nocloud")
+    chosen = [each.settings_from(common).datasource.value for each in cases]
+    assert chosen == ["ec2", "nocloud"]
 
 
 def test_files_of_one_name_get_different_labels(folder):
@@ -99,9 +99,9 @@ def test_each_case_is_in_one_shard(folder, monkeypatch):
     table = named(*words)
     chosen = []
     for part in (1, 2):
-        args = cli._parser(["test"]).parse_args(["test", *words, "--shard", f"hash:{part}/2"])
+        request = requested(*words, "--shard", f"hash:{part}/2")
         files = ResultFiles(None, None, several=True)
-        chosen.append(TestCommand(args, table, files=files, interrupts=Interrupts()).cases)
+        chosen.append(TestCommand(request, table, files=files, interrupts=Interrupts()).cases)
     assert all(chosen)
     assert sorted(each.name for part in chosen for each in part) == sorted(
         each.name for each in table

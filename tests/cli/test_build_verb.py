@@ -9,6 +9,7 @@ import pytest
 
 from hotplate.cli import build as verb
 from hotplate.errors import UsageError
+from hotplate.image import build_display, build_request
 from hotplate.image.plan import BuildRequest, Layout, Starts
 from hotplate.image.progress import BuildProgress
 
@@ -82,9 +83,9 @@ LINES = (
 
 
 def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(verb.Display, "EVERY", 0.0)
+    monkeypatch.setattr(build_display.Display, "EVERY", 0.0)
     progress = BuildProgress()
-    with verb.Display(progress, stream):
+    with build_display.Display(progress, stream):
         for line in LINES:
             progress.feed(line)
     return stream.getvalue()
@@ -103,10 +104,10 @@ def test_progress_on_a_terminal_shows_the_running_hook(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("text", "epoch"), [("", None), ("0", 0), ("1795305600", 1795305600)])
 def test_source_date_epoch_is_read(text: str, epoch: int | None):
-    assert verb.source_date_epoch({"SOURCE_DATE_EPOCH": text}) == epoch
+    assert build_request.source_date_epoch({"SOURCE_DATE_EPOCH": text}) == epoch
 
 
 @pytest.mark.parametrize("text", ["today", "-1", "1.5", "99999999999", "²"])
 def test_invalid_source_date_epoch_is_refused(text: str):
     with pytest.raises(UsageError, match="expected seconds since 1970"):
-        verb.source_date_epoch({"SOURCE_DATE_EPOCH": text})
+        build_request.source_date_epoch({"SOURCE_DATE_EPOCH": text})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 import yaml
@@ -13,21 +14,23 @@ from played_guest import PLAYED_DISK, Guest
 
 from hotplate import cli
 from hotplate.cases.case_run import CaseRun
+from hotplate.cases.request import Request
 from hotplate.cases.table import Case, TemplateChoice
 from hotplate.cli import up
 from hotplate.errors import Interrupted, Outcome
 from hotplate.interrupts import Interrupts
 from hotplate.report.artifacts import Artifacts
 from hotplate.report.html import RunReport
+from hotplate.settings import AcceleratorChoice, Settings, WiringChoice
 from hotplate.testbed.qemu_compute import DISK, DRIVE
 from hotplate.trial.trial import Trial
 from hotplate.verdict.verdict import Subject, Verdict
 
 
-def disks_after(folder, outcome, *words):
+def disks_after(folder, outcome, *, keep):
     """Return the remaining disks after the run of an image has ended so."""
-    args = cli._parser(["test"]).parse_args(["test", "web.qcow2", *words])
-    case = CaseRun(args, Case("web.qcow2", args.images[0]), Interrupts())
+    request = Request(Settings(), keep=keep)
+    case = CaseRun(request, Case("web.qcow2", Path("web.qcow2")), Interrupts())
     artifacts = Artifacts(folder, "web.qcow2")
     for server in ("servers/web", "second-try/servers/web"):
         (artifacts.folder / server).mkdir(parents=True)
@@ -44,17 +47,16 @@ def disks_after(folder, outcome, *words):
 
 
 @pytest.mark.parametrize(
-    ("outcome", "words", "disks"),
+    ("outcome", "keep", "disks"),
     [
-        (Outcome.PASSED, [], 0),
-        (Outcome.PASSED, ["--keep"], 2),
-        (Outcome.FAILED, [], 2),
-        (Outcome.LOST, [], 2),
+        (Outcome.PASSED, False, 0),
+        (Outcome.PASSED, True, 2),
+        (Outcome.FAILED, False, 2),
+        (Outcome.LOST, False, 2),
     ],
 )
-def test_disks_of_a_passed_run_are_removed(tmp_path, monkeypatch, outcome, words, disks):
-    monkeypatch.chdir(tmp_path)
-    assert disks_after(tmp_path / "artifacts", outcome, *words) == disks
+def test_disks_of_a_passed_run_are_removed(tmp_path, outcome, keep, disks):
+    assert disks_after(tmp_path / "artifacts", outcome, keep=keep) == disks
 
 
 SECRET = "hush-4711-hush"
@@ -110,15 +112,22 @@ def files_with(folder, text):
     return {each.name for each in there if text.encode() in each.read_bytes()}
 
 
-def run_of(play, folder, guest, *words):
+def run_of(play, folder, guest, *, keep=False):
     """Run the command on a played guest; return the outcome and the run's folder."""
     play.play_as(guest)
     (folder / "secret.yaml").write_text(yaml.safe_dump(HIDDEN))
-    line = "test played.raw --patience 20 --limit 120 --memory 128 --accelerator tcg"
-    args = cli._parser(["test"]).parse_args([*line.split(), "--wiring", "namespace", *words])
+    settings = Settings(
+        patience=20,
+        limit=120,
+        memory=128,
+        accelerator=AcceleratorChoice.TCG,
+        wiring=WiringChoice.NAMESPACE,
+    )
     given = {"password": SECRET, "word": "open"}
     template = TemplateChoice(folder / "secret.yaml", parameters=given)
-    run = CaseRun(args, Case("web", play.image.path, template), Interrupts())
+    run = CaseRun(
+        Request(settings, keep=keep), Case("web", play.image.path, template), Interrupts()
+    )
     done = run.run()
     run.write_report(done)
     return done.verdict.outcome, run.folder
@@ -160,7 +169,7 @@ def test_databases_are_kept_with_keep(play, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(case_run, "_pause", lambda *_: None)
-    _, folder = run_of(play, tmp_path, Guest(), "--keep")
+    _, folder = run_of(play, tmp_path, Guest(), keep=True)
     names = {"heat.db", "neighbours.db"}
     assert names <= {each.name for each in (folder / "cloud").iterdir()}
     assert names & files_with(folder, SECRET)

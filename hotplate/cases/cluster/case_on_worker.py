@@ -7,7 +7,6 @@ bytes, because data from a worker is never unpickled (:mod:`hotplate.cases.clust
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import pickle
@@ -31,12 +30,14 @@ from hotplate.cases import process
 from hotplate.cases.cluster import folder_archive
 from hotplate.cases.cluster.brought import Brought
 from hotplate.cases.cluster.jobs import Job, SentTemplate, topic_of
+from hotplate.cases.request import Request
 from hotplate.cases.table import Case
 from hotplate.children.keeper import Child, Keeper
 from hotplate.errors import HostError, HotplateError, Interrupted
 from hotplate.image import image_url
 from hotplate.image.image_set import ImageSet, SetFile
 from hotplate.image.image_store import Fetch, ImageStore
+from hotplate.settings import cache_dir
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 if TYPE_CHECKING:
@@ -318,13 +319,13 @@ class JobOnWorker:
     def _run(self, image: Path, others: Mapping[str, Path]) -> Brought:
         directory = self._folder / "cwd"
         directory.mkdir()
-        args, case = self._words(image, others)
+        request, case = self._received(image, others)
         channel, child = process.start(
             self._plugin.keeper,
             directory=directory,
             scratch=self._folder,
             environment=_environment(),
-            args=args,
+            request=request,
             case=case,
             losses=(),
         )
@@ -340,24 +341,29 @@ class JobOnWorker:
             return replace(self._without_verdict(why, folder), complaint=complaint)
         return self._brought(verdict, folder, complaint=complaint)
 
-    def _words(self, image: Path, others: Mapping[str, Path]) -> tuple[argparse.Namespace, Case]:
+    def _received(self, image: Path, others: Mapping[str, Path]) -> tuple[Request, Case]:
         """Return the command and the case with the file names of this host."""
         job = self._job
-        words: dict[str, object] = {
-            "artifacts": str(self._folder / "artifacts"),
-            "named_images": [f"{name}={path}" for name, path in others.items()],
-            "environment_dir": None,
-        }
+        environments: Path | None = None
         if job.environments is not None:
-            words["environment_dir"] = directory = self._folder / "environment.d"
-            _write_all(directory, job.environments)
+            environments = self._folder / "environment.d"
+            _write_all(environments, job.environments)
         template = job.case.template
         if isinstance(template, SentTemplate):
             file = self._folder / Path(template.called).name
             file.write_bytes(template.text)
             template = replace(template, path=file)
-        args = argparse.Namespace(**{**vars(job.args), **words})
-        return args, replace(job.case, image=image, template=template)
+        # The cache is that of this host; all other settings are those of the command.
+        settings = replace(
+            job.request.settings, artifacts=self._folder / "artifacts", cache=cache_dir()
+        )
+        request = replace(
+            job.request,
+            settings=settings,
+            named_images=others,
+            cloud=replace(job.request.cloud, environment_dir=environments),
+        )
+        return request, replace(job.case, image=image, template=template)
 
     def _follow(self, channel: Connection, child: Child) -> tuple[Path | None, Verdict | None]:
         """Forward the messages of the process until it closes its channel; end it on request."""

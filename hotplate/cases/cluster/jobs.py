@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotplate import __version__
+from hotplate.cases.request import Request
 from hotplate.cases.table import Case, TemplateChoice
 from hotplate.image.image_set import ImageSet
 
@@ -45,14 +45,14 @@ class Job:
     """A case as it is sent.
 
     :param run: the id of the command; the topic of the events contains it.
-    :param args: the options of the command, with those of the case.
+    :param request: the command, with the settings of the case.
     :param image: the files of its image.
     :param others: the files of the named images, by name.
     :param environments: the files of ``--environment-dir``, by name; None without one.
     """
 
     run: str
-    args: argparse.Namespace
+    request: Request
     case: Case
     image: ImageSet
     others: Mapping[str, ImageSet] = field(default_factory=dict)

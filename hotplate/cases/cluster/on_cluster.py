@@ -7,7 +7,6 @@ the scheduler or the connection.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import secrets
 import threading
@@ -31,9 +30,9 @@ from hotplate.cases.cluster.parcels import Parcels, Pending
 from hotplate.cases.cluster.plain import exception_in
 from hotplate.cases.cluster.workers import Workers
 from hotplate.cases.process import ENDING_SECONDS
+from hotplate.cases.request import Request
 from hotplate.cases.side_by_side import CaseEnd
 from hotplate.cases.table import Case
-from hotplate.cli.arguments import load_settings
 from hotplate.errors import (
     HostError,
     HotplateError,
@@ -74,7 +73,7 @@ class OnCluster:
 
     def __init__(
         self,
-        args: argparse.Namespace,
+        request: Request,
         address: str,
         *,
         jobs: int,
@@ -83,20 +82,20 @@ class OnCluster:
         on_end: Callable[[CaseEnd], None],
     ) -> None:
         self.more = True
-        self._args = args
+        self._request = request
         self._address = address
         self._jobs = jobs
         self._interrupts = interrupts
         self._board = board
         self._on_end = on_end
-        self._homecoming = Homecoming(load_settings(args).artifacts.absolute())
+        self._homecoming = Homecoming(request.settings.artifacts.absolute())
         self._run = secrets.token_hex(8)
         self._left: deque[Case] = deque()
         self._waiting: deque[Pending] = deque()
         self._out: dict[str, Pending] = {}
         self._inbox = Inbox()
         self._ending: Deadline | None = None
-        self._parcels = Parcels(args, self._run)
+        self._parcels = Parcels(request, self._run)
         self._sender = ImageSender(self._parcels)
         self._workers = Workers(address, board)
 
@@ -295,7 +294,7 @@ class OnCluster:
     # -- losses ------------------------------------------------------------------------------------
 
     def _may_lose(self, pending: Pending) -> bool:
-        return len(pending.losses) < self._args.retry_lost and self._goes_on
+        return len(pending.losses) < self._request.retry_lost and self._goes_on
 
     def _lost(self, pending: Pending, why: str) -> bool:
         """Record a loss; return False when it was one too many, and the case has its verdict."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import time
 from dataclasses import dataclass, field, replace
@@ -16,16 +15,15 @@ from distributed.protocol import pickle as dask_pickle
 from hotplate.cases.cluster import abilities
 from hotplate.cases.cluster.case_on_worker import add_piece, no_piece
 from hotplate.cases.cluster.jobs import Job, SentTemplate, read_all
+from hotplate.cases.request import Request
 from hotplate.cases.side_by_side import CASE_MIB
 from hotplate.cases.table import Case, TemplateChoice
-from hotplate.cli.arguments import load_settings
 from hotplate.errors import HotplateError
 from hotplate.image import image_set, image_url
-from hotplate.image import named as named_images
 from hotplate.image.image_set import ImageSet
 from hotplate.image.inspect import Image
 from hotplate.machine import admission
-from hotplate.settings import AcceleratorChoice, Arch, FirmwareChoice
+from hotplate.settings import AcceleratorChoice, Arch, FirmwareChoice, Settings
 
 if TYPE_CHECKING:
     from hotplate.report.artifacts import Artifacts
@@ -65,21 +63,19 @@ class Parcels:
     :ivar sent: the number of cases sent.
     """
 
-    def __init__(self, args: argparse.Namespace, run: str) -> None:
+    def __init__(self, request: Request, run: str) -> None:
         self.sent = 0
-        self._args = args
+        self._request = request
         self._run = run
-        self._settings = load_settings(args)
+        self._settings = request.settings
         self._images: dict[str, ImageSet] = {}
         self._files: dict[tuple[str, str], Path] = {}
         self._templates: dict[int, TemplateChoice] = {}
         self._needs: dict[tuple[str, tuple[tuple[str, str], ...]], abilities.Resources] = {}
         self._numbers = count()
-        folder: Path | None = args.environment_dir
+        folder = request.cloud.environment_dir
         self._environments = None if folder is None else read_all(folder)
-        self._others = {
-            name: self._image(path) for name, path in named_images.parse(args.named_images).items()
-        }
+        self._others = {name: self._image(path) for name, path in request.named_images.items()}
 
     def open(self, case: Case) -> Pending:
         """Return a case with its image and its needs.
@@ -108,7 +104,7 @@ class Parcels:
         case = pending.case
         job = Job(
             self._run,
-            self._words(case),
+            self._sent_request(case),
             replace(case, image=Path(pending.image.name), template=self._template(case.template)),
             pending.image,
             self._others,
@@ -161,7 +157,7 @@ class Parcels:
         """Return the resources that a case needs; a booting guest keeps one processor busy."""
         key = (str(case.image), tuple(sorted(case.settings.items())))
         if key not in self._needs:
-            self._needs[key] = needs_of(case.image, case.arguments(self._args))
+            self._needs[key] = needs_of(case.image, case.settings_from(self._settings))
         return self._needs[key]
 
     def _template(self, choice: TemplateChoice) -> TemplateChoice:
@@ -178,37 +174,28 @@ class Parcels:
             )
         return self._templates[id(choice)]
 
-    def _words(self, case: Case) -> argparse.Namespace:
-        """Return the command's options with this host's settings, without those of a worker."""
-        words = vars(case.arguments(self._args))
-        settings = load_settings(argparse.Namespace(**words))
-        chosen = {
-            name: getattr(settings, name)
-            for name, source in settings.sources.items()
-            if source != "default"
-        }
-        ours: dict[str, object] = {
-            "images": [],
-            "templates": [],
-            "cache": None,
-            "quiet": True,
-            "keep_runs": None,
+    def _sent_request(self, case: Case) -> Request:
+        """Return the command with the settings of a case, without the parts that stay here."""
+        return replace(
+            self._request,
+            settings=case.settings_from(self._settings),
+            images=(),
+            templates=(),
+            environments=(),
+            named_images={},
+            run_file=None,
+            quiet=True,
             # A lost case is retried on another worker.
-            "retry_lost": 0,
-            "jobs": None,
-            "file": None,
-            "junit": None,
-            "json": None,
-        }
-        return argparse.Namespace(**{**words, **chosen, **ours})
+            retry_lost=0,
+            jobs=None,
+        )
 
 
-def needs_of(image: Path, args: argparse.Namespace) -> dict[str, float]:
+def needs_of(image: Path, settings: Settings) -> dict[str, float]:
     """Return the resources that a case needs on its worker.
 
-    :param args: the options of the command with those of the case.
+    :param settings: of the case.
     """
-    settings = load_settings(args)
     needs = {
         abilities.CORES: 1.0,
         abilities.MEMORY: float(settings.memory + admission.OVERHEAD_MIB + CASE_MIB),

@@ -1,0 +1,79 @@
+"""``hotplate test --os-cloud``: the options of a case in a cloud, and ``--clean``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotplate.cases.request import OsCloudRequest
+from hotplate.errors import HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from hotplate.trial.cloud_trial import CloudChoice
+
+OTHERS_SECONDS = 6 * 3600.0
+"""Runs of other hosts that began less than this ago may still be running."""
+
+
+def choice(
+    request: OsCloudRequest,
+    *,
+    keep: bool,
+    uninterrupted: Callable[[], AbstractContextManager[None]],
+) -> CloudChoice:
+    """Return the options of a run in a cloud.
+
+    :param keep: leave the resources that the run has made.
+    :param uninterrupted: a context manager in which signals wait.
+    """
+    from hotplate.elsewhere.ways import WayOptions
+    from hotplate.trial.cloud_trial import CloudChoice
+
+    return CloudChoice(
+        name=request.name,
+        image=request.image,
+        ways=WayOptions(
+            jump=request.ssh_jump,
+            config=request.ssh_config,
+            user=request.ssh_user,
+            environment=dict(os.environ),
+        ),
+        keep=keep,
+        uninterrupted=uninterrupted,
+    )
+
+
+def clean(name: str, cache: Path) -> None:
+    """Remove the resources that earlier runs left in a cloud.
+
+    :param name: of the cloud, in ``clouds.yaml``.
+    :param cache: the cache, with the records of this host's runs.
+    :raises HotplateError: when the cloud does not answer.
+    """
+    from hotplate.elsewhere import leftovers
+    from hotplate.elsewhere.os_cloud import OsCloud
+    from hotplate.events.log import EventLog
+    from hotplate.trial.cloud_trial import RUNS
+
+    runs = cache / RUNS
+    cloud = OsCloud.open(name, EventLog())
+    gone, stays = [], {}
+    for each in leftovers.find(cloud):
+        if each.run.goes_on(runs):
+            stays[each.run] = "it goes on on this host"
+        elif not each.run.is_of_this_host and each.run.age < OTHERS_SECONDS:
+            hours = OTHERS_SECONDS / 3600
+            stays[each.run] = f"it began on another host less than {hours:.0f} hours ago"
+        else:
+            gone.append(each)
+    for run, why in stays.items():
+        print(f"left alone: {run.name}, {why}")
+    problems = leftovers.remove(cloud, gone, say=lambda text: print(text, flush=True))
+    if problems:
+        raise HostError("; ".join(problems))
+    if not gone:
+        print(f'nothing to take away in the cloud "{name}"')
