@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,8 +30,7 @@ class LastCases:
         self._folder = folder
         self._before = _read(folder / NAME)
         self._kept: list[dict[str, str]] = []
-        # The table of cases exists anyway; the entry of each is made when it is written.
-        self._now: list[tuple[Case, str]] = []
+        self._now: list[dict[str, str]] = []
         self.there = bool(self._before)
 
     def failed(self, cases: Sequence[Case]) -> list[Case]:
@@ -45,23 +43,14 @@ class LastCases:
 
     def remember(self, case: Case, verdict: Verdict) -> None:
         """Record the result of a case."""
-        self._now.append((case, str(verdict.outcome)))
+        self._now.append({**_identity(case), "outcome": str(verdict.outcome)})
 
     def write(self) -> None:
         """Write the recorded results."""
         # Imported here: the writing modules are slow to load for --help.
         from hotplate.report.artifacts import Folder
 
-        Folder(self._folder).write_pieces(NAME, self._pieces())
-
-    def _pieces(self) -> Iterator[bytes]:
-        """Yield the file, a case at a time."""
-        from hotplate.report.artifacts import json_list
-
-        now = ({**_identity(case), "outcome": outcome} for case, outcome in self._now)
-        yield f'{{\n  "format": {FORMAT},\n  "cases": '.encode()
-        yield from json_list(chain(self._kept, now), level=1)
-        yield b"\n}\n"
+        Folder(self._folder).write_json(NAME, {"format": FORMAT, "cases": self._kept + self._now})
 
 
 def _identity(case: Case) -> dict[str, str]:

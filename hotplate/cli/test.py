@@ -34,12 +34,12 @@ from hotplate.errors import HostError, Interrupted, Outcome, UsageError
 from hotplate.interrupts import Interrupts
 from hotplate.shard import Shard
 from hotplate.text import clean
-from hotplate.timing.sparing import Sparing
 
 if TYPE_CHECKING:
     from hotplate.cases.cluster.on_cluster import OnCluster
     from hotplate.report.board import Board
     from hotplate.report.files import ResultFiles
+    from hotplate.report.html import RunReport
     from hotplate.verdict.verdict import Verdict
 
 STREAM = "-"
@@ -409,9 +409,6 @@ class TestCommand:
         interrupts: Interrupts,
         lines: TextIO | None = None,
     ) -> None:
-        # Imported here: the writing modules are slow to load for --help.
-        from hotplate.report.kept_runs import KeptRuns
-
         self.request = request
         self.files = files
         self.interrupts = interrupts
@@ -422,20 +419,17 @@ class TestCommand:
         self.cases = self._chosen(cases)
         self.address = scheduler.address_of(request.on) if request.on else ""
         self.jobs, self.why = self._how_many()
-        self.runs = KeptRuns(
-            [each.name for each in self.cases],
-            folder=self.settings.artifacts.absolute() if self.several else None,
-        )
+        self.done: dict[str, RunReport] = {}
         self.problems: list[int] = []
-        self.sparing = Sparing()
         self.written = 0
+
+    @property
+    def runs(self) -> list[RunReport]:
+        """The runs that have ended, in the order of the cases."""
+        return [self.done[each.name] for each in self.cases if each.name in self.done]
 
     def run(self) -> int:
         """Run the cases; return the exit status."""
-        with self.runs:
-            return self._run()
-
-    def _run(self) -> int:
         self._remove_old_runs()
         if not self.cases:
             self._write_files()
@@ -443,18 +437,19 @@ class TestCommand:
             try:
                 self._run_cases()
             finally:
-                if self.written < len(self.runs):
+                if self.written < len(self.done):
                     self._write_files()
         if self.several and self.cases:
             self._write_matrix()
-        return max([each.exit_status for each in self.runs.verdicts] + self.problems, default=0)
+        statuses = [each.verdict.exit_status for each in self.done.values()]
+        return max(statuses + self.problems, default=0)
 
     def _run_cases(self) -> None:
         if self.jobs > 1 or self.address:
             self._side_by_side()
         else:
             self._one_by_one()
-        self._leave_out([each for each in self.cases if not self.runs.has(each.name)])
+        self._leave_out([each for each in self.cases if each.name not in self.done])
 
     def _remove_old_runs(self) -> None:
         """Remove old runs, once a command: none of its own cases goes, however many there are."""
@@ -587,23 +582,23 @@ class TestCommand:
         from hotplate.report.html import RunReport
 
         page = f"{folder.name}/report.html" if folder else ""
-        self.runs.add(case.name, RunReport(verdict, (), page=page))
+        self.done[case.name] = RunReport(verdict, (), page=page)
         if self.lines is not None:
             self.lines.write(json_line(verdict.to_json()))
             self.lines.flush()
         if self.several:
             self.last.remember(case, verdict)
-        if self.sparing.due:
+        # All files are written again, so of many cases only after each tenth more.
+        if len(self.done) > 1.1 * self.written:
             self._write_files()
 
     def _write_files(self) -> None:
         """Write the files, usually after each case: the host may fail during the next one."""
-        self.written = len(self.runs)
+        self.written = len(self.done)
         try:
-            with self.sparing.doing():
-                if self.several and self.runs:
-                    self.last.write()
-                self.files.write(self.runs.verdicts)
+            if self.several and self.done:
+                self.last.write()
+            self.files.write([each.verdict for each in self.runs])
         except HostError as error:
             self.problems.append(error.exit_status)
             print(f"hotplate test: {error}", file=sys.stderr)
@@ -631,11 +626,11 @@ class TestCommand:
     def _write_matrix(self) -> None:
         """Write the report of all cases, and print how many passed."""
         from hotplate.report.artifacts import Folder
-        from hotplate.report.html import matrix_pieces
+        from hotplate.report.html import matrix
 
         folder = Folder(self.settings.artifacts.absolute())
-        path = folder.write_pieces(MATRIX, matrix_pieces(self.runs))
-        passed = sum(each.passed for each in self.runs.verdicts)
+        path = folder.write(MATRIX, matrix(self.runs))
+        passed = sum(each.verdict.passed for each in self.runs)
         several = len({each.image for each in self.cases}) == len(self.cases)
         what = f"{len(self.cases)} {'images' if several else 'cases'}"
         print(f"{passed} of {what} passed; all of them: {path or folder.problem}")

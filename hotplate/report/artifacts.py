@@ -13,7 +13,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -71,22 +71,6 @@ def json_bytes(document: object, *, indent: int | None = 2) -> bytes:
     """
     text = json.dumps(_finite(document), indent=indent, ensure_ascii=False, default=str)
     return text.encode("utf-8", "backslashreplace") + b"\n"
-
-
-def json_list(documents: Iterable[object], *, level: int = 0) -> Iterator[bytes]:
-    """Yield a list of documents as :func:`json_bytes` writes it, piece by piece.
-
-    :param level: the depth of the list in the surrounding document.
-    """
-    outer = b"\n" + b"  " * level
-    inner = outer + b"  "
-    empty = True
-    for each in documents:
-        # Line breaks inside a string are escaped in JSON, so that each one left begins a line.
-        text = json_bytes(each).rstrip().replace(b"\n", inner)
-        yield (b"[" if empty else b",") + inner + text
-        empty = False
-    yield b"[]" if empty else outer + b"]"
 
 
 def json_line(document: object) -> str:
@@ -154,19 +138,13 @@ class Folder:
         :return: its path, None when it could not be written (see :attr:`problem`).
         """
         raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
-        return self.write_pieces(name, (raw,), mode=mode)
-
-    def write_pieces(
-        self, name: str, pieces: Iterable[bytes], *, mode: int = PRIVATE
-    ) -> Path | None:
-        """Write a file as :meth:`write` does, each piece when it is made."""
         path = self.folder / name
         temporary = path.with_name(f".{path.name}.new")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
             with os.fdopen(handle, "wb") as stream:
-                stream.writelines(pieces)
+                stream.write(raw)
             temporary.replace(path)
         except OSError as error:
             with contextlib.suppress(OSError):

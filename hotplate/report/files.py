@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hotplate.errors import HostError, UsageError
 from hotplate.report import junit
-from hotplate.report.artifacts import json_bytes, json_list
+from hotplate.report.artifacts import json_bytes
 from hotplate.verdict.verdict import Verdict
 
 LINKS = 40
@@ -53,29 +53,26 @@ class ResultFiles:
 
         :raises HostError: when a file cannot be written; the other one is.
         """
-        documents: list[tuple[Path, Iterable[bytes]]] = []
+        documents: list[tuple[Path, bytes]] = []
         if self.junit is not None:
-            documents.append((self.junit, junit.pieces(verdicts)))
+            documents.append((self.junit, junit.to_xml(verdicts)))
         if self.json is not None:
             documents.append((self.json, self._as_json(verdicts)))
         problem: HostError | None = None
-        for file, pieces in documents:
+        for file, data in documents:
             try:
-                _write(file, pieces)
+                _write(file, data)
             except OSError as error:
                 problem = problem or _cannot(file, error)
         if problem is not None:
             raise problem
 
-    def _as_json(self, verdicts: Sequence[Verdict]) -> Iterator[bytes]:
-        if len(verdicts) == 1 and not self.several:
-            yield json_bytes(verdicts[0].to_json())
-            return
-        yield from json_list(each.to_json() for each in verdicts)
-        yield b"\n"
+    def _as_json(self, verdicts: Sequence[Verdict]) -> bytes:
+        listed = [verdict.to_json() for verdict in verdicts]
+        return json_bytes(listed if self.several or len(listed) != 1 else listed[0])
 
 
-def _write(file: Path, pieces: Iterable[bytes]) -> None:
+def _write(file: Path, data: bytes) -> None:
     """Write a file; readers meanwhile see the old one, and never a part."""
     target = file if _is_stream(file) else file.with_name(f".{file.name}.new")
     try:
@@ -83,7 +80,7 @@ def _write(file: Path, pieces: Iterable[bytes]) -> None:
             # Left by a killed command, or a link that somebody else has put there.
             target.unlink(missing_ok=True)
         with target.open("wb" if target == file else "xb") as stream:
-            stream.writelines(pieces)
+            stream.write(data)
         if target != file:
             target.replace(file)
     except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -43,8 +43,6 @@ MOST_SIZES = 40
 """Packages in the table of sizes, the largest first."""
 
 MOST_ROWS = 2000
-PIECES = 1000
-"""The number of pieces of a template that are encoded and written together."""
 COMPARED = ("facts", "hooks", "packages", "services", "users")
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -130,16 +128,11 @@ def report(verdict: Verdict, events: Iterable[Event], *, screenshot: bytes | Non
     :param screenshot: a PNG of the guest's screen; by default ``screen.png`` of the artifacts.
     """
     runs = [RunReport(verdict, tuple(events), screenshot)]
-    return b"".join(_page(str(verdict.subject), runs)).decode()
+    return _page(str(verdict.subject), runs)
 
 
 def matrix(runs: Sequence[RunReport]) -> str:
     """Return the report of several runs: a table of images by stages, then each run."""
-    return b"".join(matrix_pieces(runs)).decode()
-
-
-def matrix_pieces(runs: Sequence[RunReport]) -> Iterator[bytes]:
-    """Yield the page of :func:`matrix`, in UTF-8, while it is made."""
     return _page(f"{len(runs)} runs", runs)
 
 
@@ -189,29 +182,18 @@ def _word(passed: bool) -> str:
     return "passed" if passed else "failed"
 
 
-def _page(title: str, runs: Sequence[RunReport]) -> Iterator[bytes]:
-    """Yield a page in pieces, each of many that the template makes."""
+def _page(title: str, runs: Sequence[RunReport]) -> str:
     passed = sum(run.verdict.passed for run in runs)
-    page = (
+    return (
         _pages()
         .get_template("runs.html")
-        .stream(title=title, word=_word(passed == len(runs)), passed=passed, runs=_Runs(runs))
+        .render(
+            title=title,
+            word=_word(passed == len(runs)),
+            passed=passed,
+            runs=[_Run(number, run) for number, run in enumerate(runs, start=1)],
+        )
     )
-    page.enable_buffering(PIECES)
-    return (each.encode("utf-8", "replace") for each in page)
-
-
-class _Runs:
-    """Runs as the templates show them, each made when it is shown."""
-
-    def __init__(self, runs: Sequence[RunReport]) -> None:
-        self._runs = runs
-
-    def __len__(self) -> int:
-        return len(self._runs)
-
-    def __iter__(self) -> Iterator[_Run]:
-        return (_Run(number, run) for number, run in enumerate(self._runs, start=1))
 
 
 class _Run:

@@ -1,25 +1,17 @@
-"""Documents of many verdicts, written in pieces, equal those that were made whole.
-
-The files in ``documents`` were written by the code that made them whole.
-"""
+"""JUnit and JSON documents of verdicts equal those in the folder ``documents``."""
 
 from __future__ import annotations
 
+import errno
 import os
-import weakref
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from hotplate.cases.last import LastCases
 from hotplate.cases.table import Case, TemplateChoice
-from hotplate.errors import Outcome
-from hotplate.report import html, junit
-from hotplate.report.artifacts import Folder, json_list
+from hotplate.errors import HostError, Outcome
 from hotplate.report.files import ResultFiles
-from hotplate.report.html import RunReport
-from hotplate.report.kept_runs import KeptRuns
 from hotplate.verdict.diagnosis import Diagnosis
 from hotplate.verdict.noticed import Noticed
 from hotplate.verdict.stages import Stage
@@ -96,19 +88,10 @@ def sample() -> list[Verdict]:
     ]
 
 
-def kept(verdicts: list[Verdict], **words: Path) -> KeptRuns:
-    """Keep verdicts in the order in which cases end: the last one first."""
-    names = [str(each.subject) for each in verdicts]
-    runs = KeptRuns(names, **words)
-    for name, verdict in reversed([*zip(names, verdicts, strict=True)]):
-        runs.add(name, RunReport(verdict, (), page=f"{name}/report.html"))
-    return runs
-
-
 def written(folder: Path, verdicts: list[Verdict], *, several: bool = True) -> list[bytes]:
     files = ResultFiles(folder / "j.xml", folder / "v.json", several=several)
     files.begin()
-    files.write(kept(verdicts).verdicts)
+    files.write(verdicts)
     return [(folder / name).read_bytes() for name in ("j.xml", "v.json")]
 
 
@@ -138,91 +121,28 @@ def test_results_of_last_cases_are_written(tmp_path, number):
     assert (tmp_path / "cases.json").read_bytes() == (EXPECTED / f"cases{number}.json").read_bytes()
 
 
-def test_matrix_pieces_equal_the_rendered_template(monkeypatch):
-    monkeypatch.setattr(html, "PIECES", 10)
-    runs = kept(sample())
-    pieces = [*html.matrix_pieces(runs)]
-    assert len(pieces) > 10
-    page = html._pages().get_template("runs.html")
-    whole = page.render(title="5 runs", word="failed", passed=2, runs=html._Runs(runs))
-    assert b"".join(pieces) == whole.encode("utf-8", "replace")
-
-
-def test_reader_sees_old_file_while_new_one_is_written(tmp_path):
-    file = tmp_path / "j.xml"
-    files = ResultFiles(file, None, several=True)
-    files.begin()
+def test_results_replace_those_written_before(tmp_path):
+    files = ResultFiles(tmp_path / "j.xml", None, several=True)
     files.write(sample()[:1])
-    before = file.read_bytes()
-
-    class Looking(list):
-        def __iter__(self) -> Iterator[Verdict]:
-            for each in sample():
-                assert file.read_bytes() == before
-                yield each
-
-    files.write(Looking())
-    assert file.read_bytes() == expected("several")[0]
-    assert [*tmp_path.iterdir()] == [file]
+    files.write(sample())
+    assert (tmp_path / "j.xml").read_bytes() == expected("several")[0]
+    assert [each.name for each in tmp_path.iterdir()] == ["j.xml"]
 
 
-def test_old_file_stays_when_new_one_fails(tmp_path):
+def test_old_file_stays_when_new_one_cannot_be_written(tmp_path, monkeypatch):
     file = tmp_path / "v.json"
     files = ResultFiles(None, file, several=True)
     files.write(sample()[:1])
     before = file.read_bytes()
-    with pytest.raises(AttributeError):
-        files.write([*sample(), None])
+
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(HostError, match="cannot be written: No space left on device"):
+        files.write(sample())
     assert file.read_bytes() == before
     assert [*tmp_path.iterdir()] == [file]
-
-
-class Alive(Sequence):
-    """Verdicts made on demand; notes how many exist at a time."""
-
-    def __init__(self, number: int, *, verdicts: bool) -> None:
-        self.number = number
-        self.verdicts = verdicts
-        self.most = 0
-        self.there: weakref.WeakValueDictionary[int, Verdict] = weakref.WeakValueDictionary()
-
-    def __len__(self) -> int:
-        return self.number
-
-    def __getitem__(self, index):
-        verdict = passed(f"{index}.raw")
-        self.there[id(verdict)] = verdict
-        self.most = max(self.most, len(self.there))
-        return verdict if self.verdicts else RunReport(verdict, ())
-
-    def __iter__(self):
-        return (self[index] for index in range(self.number))
-
-
-@pytest.mark.parametrize("what", ["JUnit", "JSON", "page"])
-def test_document_keeps_few_verdicts_in_memory(tmp_path, what):
-    runs = Alive(200, verdicts=what != "page")
-    if what == "page":
-        Folder(tmp_path).write_pieces("matrix.html", html.matrix_pieces(runs))
-    else:
-        file = tmp_path / "file"
-        xml, json = (file, None) if what == "JUnit" else (None, file)
-        ResultFiles(xml, json, several=True).write(runs)
-    (written,) = tmp_path.iterdir()
-    assert written.read_bytes().count(b"199.raw") > 1
-    assert runs.most < 10
-
-
-def test_document_is_made_in_small_pieces():
-    runs = Alive(200, verdicts=False)
-    verdicts = Alive(200, verdicts=True)
-    for pieces in (
-        html.matrix_pieces(runs),
-        junit.pieces(verdicts),
-        json_list(each.to_json() for each in verdicts),
-    ):
-        sizes = [*map(len, pieces)]
-        assert max(sizes) < sum(sizes) / 10
 
 
 @pytest.mark.parametrize("regular", [True, False])
