@@ -51,6 +51,8 @@ class Request:
     :param cloud: the embedded cloud.
     :param build: the content of images built for ``releases``.
     :param os_cloud: the cloud to run in; None for this host, or the workers of a cluster.
+    :param junit: the file for the verdicts as JUnit XML.
+    :param json: the file for the verdicts as JSON.
     :param on: the address of a Dask scheduler, as it was typed; "" for this host.
     :param jobs: the most cases at a time; None for as many as suit.
     :param shard: the part of the cases to run; None for all.
@@ -76,6 +78,8 @@ class Request:
     cloud: CloudOptions = field(default_factory=CloudOptions)
     build: BuildOptions = field(default_factory=BuildOptions)
     os_cloud: OsCloudRequest | None = None
+    junit: Path | None = None
+    json: Path | None = None
     on: str = ""
     jobs: int | None = None
     shard: Shard | None = None

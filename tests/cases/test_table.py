@@ -14,10 +14,9 @@ from played_cases import requested
 
 from hotplate.cases import named as naming
 from hotplate.cases import table
-from hotplate.cli.test import TestCommand
+from hotplate.cases.last import LastCases
+from hotplate.cases.run import chosen
 from hotplate.errors import UsageError
-from hotplate.interrupts import Interrupts
-from hotplate.report.files import ResultFiles
 
 REFUSED = """
 heat_template_version: 2018-08-31
@@ -97,13 +96,12 @@ def test_missing_file_is_refused_before_the_run(folder, words, problem):
 def test_each_case_is_in_one_shard(folder, monkeypatch):
     words = ("web.raw", "db.raw", "--datasource", "ec2,nocloud", "--firmware", "bios,uefi")
     table = named(*words)
-    chosen = []
+    parts = []
     for part in (1, 2):
         request = requested(*words, "--shard", f"hash:{part}/2")
-        files = ResultFiles(None, None, several=True)
-        chosen.append(TestCommand(request, table, files=files, interrupts=Interrupts()).cases)
-    assert all(chosen)
-    assert sorted(each.name for part in chosen for each in part) == sorted(
+        parts.append(chosen(request, table, LastCases(folder)))
+    assert all(parts)
+    assert sorted(each.name for part in parts for each in part) == sorted(
         each.name for each in table
     )
 

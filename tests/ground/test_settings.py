@@ -90,8 +90,11 @@ ENTRY_POINTS = {
     "plugin/plugin.py",
     "hookkit/guest_runner.py",
     "hookkit/guest_check.py",
+    *("cases/os_cloud.py", "cases/releases.py", "cases/side_by_side.py"),
+    "cases/cluster/case_on_worker.py",
+    "testbed/host_probes.py",
 }
-"""Files outside hotplate/cli that may read the environment."""
+"""Files outside hotplate/cli that may read it: a case, and a probe, runs in its own process."""
 
 
 def test_environment_is_read_by_entry_points_only():
