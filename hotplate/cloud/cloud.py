@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import sqlite3
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from hotplate.cloud import served, swift
-from hotplate.cloud.database.store import Store
-from hotplate.cloud.glance import api as glance_api
-from hotplate.cloud.glance.images import UNDER_TEST, Images
+from hotplate.cloud import served
+from hotplate.cloud.glance.images import UNDER_TEST
 from hotplate.cloud.heat import engine as heat_engine
 from hotplate.cloud.heat import patches
-from hotplate.cloud.heat.describe_cache import DatabaseVersion
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.addresses import (
     HOST_SERVICES,
     PORTS,
     REGION,
     SERVICES,
-    Addresses,
     Side,
     guest_base,
 )
@@ -34,19 +28,21 @@ from hotplate.cloud.http.faults import Fault, Faults
 from hotplate.cloud.http.gateway import Front, Serving, WSGIApp
 from hotplate.cloud.http.limits import Quota
 from hotplate.cloud.http.proxy import Proxy
-from hotplate.cloud.keystone import api as keystone_api
 from hotplate.cloud.keystone import heat_backend as keystone_backend
 from hotplate.cloud.keystone.identity import Credentials, Identity
-from hotplate.cloud.nova import api as nova_api
 from hotplate.cloud.nova.compute import Compute
 from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.options import CloudOptions
-from hotplate.cloud.zaqar import queues as zaqar
 from hotplate.cloud.zaqar.websocket import WebsocketServer
 from hotplate.errors import UsageError
 from hotplate.events import expected
 from hotplate.events.kinds import GuestFlood, StackResource
 from hotplate.events.log import EventLog
+
+if TYPE_CHECKING:
+    from hotplate.cloud import services
+    from hotplate.cloud.neutron.networking import Networking
+    from hotplate.cloud.nova.metadata import Metadata
 
 HOST_CONNECTIONS = 500
 """Maximum number of open connections of the host's own clients."""
@@ -76,6 +72,7 @@ class Cloud:
         (``heat.log``); a cloud started on the same directory again resumes its stacks.
     :param compute: boots the servers.
     :param events: the log of every request, signal and change of a resource.
+    :ivar parts: the services without their HTTP, once it has started.
     :ivar proxy: the address of an ``http_proxy``, by which a client on the host reaches the
         services at the addresses for guests, which Heat hands out for signals.
     """
@@ -100,7 +97,6 @@ class Cloud:
         self._host: dict[str, str] = {}
         self._fronts: dict[str, Front] = {}
         self.proxy = ""
-        self._lock = threading.Lock()
         self._closing = False
         self.progress = patches.TaskWaker()
         self._labels = served.Labels()
@@ -130,128 +126,80 @@ class Cloud:
         limits.raise_descriptors()
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._exit.callback(heat_engine.claim())
-        # Heat must not be imported before its threading backend is chosen.
         heat_engine.load()
-        from hotplate.cloud.heat import api as heat_api
-        from hotplate.cloud.heat import client_plugins as cloud_backend
-        from hotplate.cloud.neutron import api as neutron_api
-        from hotplate.cloud.neutron.networking import Networking
-        from hotplate.cloud.neutron.taken_for_granted import TakenForGranted
-        from hotplate.cloud.nova import metadata as metadata_service
-        from hotplate.cloud.nova.routing import Routing
-        from hotplate.cloud.nova.server_ports import ServerPorts, requested_networks
-
-        options = self.options
-        self.store = Store(self.directory / "neighbours.db")
-        self._exit.callback(self.store.close)
-        self.identity = Identity(self.store, token_ttl=options.token_ttl)
-        self.identity.skew = lambda: self.faults.skew("keystone") + self.faults.skew("cfn")
-        project = self.identity.owner.project_id
-        self.networking = Networking(self.store, project=project)
-        self.granted = TakenForGranted(self.networking, project=project)
-        networked = self._compute.networked
-        self.images = Images(
-            self.store,
-            self.directory / "images",
-            session=options.images,
-            owner=project,
-            by_name=options.images_by_name,
-        )
-        self.servers = Servers(
-            self.store,
-            self._compute,
-            self.events,
-            services=self,
-            user_data_limit=options.user_data_limit,
-            request_limit=options.request_limit,
-            public_key=options.public_key,
-            ports=ServerPorts(self.networking, project=project) if networked else None,
-            requested_networks=lambda wanted: requested_networks(self.networking, wanted),
-            image_refusal=self.images.refusal,
-        )
-        self._exit.callback(self.servers.close)
-        self.metadata = metadata_service.Metadata(
-            self.servers,
-            project=project,
-            network_data=options.network_data,
-        )
+        # Only now: Heat must not be imported before its threading backend is chosen.
+        from hotplate.cloud import services
 
         listeners = self._listen()
-        self.identity.addresses = Addresses(self._host)
+        self.parts = services.Parts(
+            self.directory,
+            self._compute,
+            self.events,
+            self.options,
+            self.faults,
+            guest_services=self,
+            host=self._host,
+            progress=self.progress,
+            closing=self._exit,
+        )
+        self._serving = self._host_serving(self.options.threads)
+        # Heat's answers wait for the services that it calls: requests to Heat must not take the
+        # threads, nor the connections, of those services.
+        neighbours = self._host_serving(None)
+        heat_listener = self._connect_heat()
+        for service in services.BESIDE_HEAT:
+            self._open(service, listeners, neighbours)
+        self._start_engine()
+        for service in services.OF_HEAT:
+            self._open(service, listeners, self._serving)
+        self._exit.callback(self._serve("heat", heat_listener, serving=neighbours))
+        self._serve_proxy()
+
+    def _connect_heat(self) -> socket.socket:
+        """Let Heat's clients use the services; return the listener for Heat's requests to itself.
+
+        The host's listeners answer few requests at a time, and each of these waits for the engine.
+        """
+        from hotplate.cloud.heat import client_plugins
+
         keystone_backend.use(self.identity)
         self._exit.callback(keystone_backend.use, None)
-        # A listener of its own: the host's ones answer few requests at a time, and each of these
-        # waits for the engine.
-        engines = self._listener()
-        heat = f"http://127.0.0.1:{engines.getsockname()[1]}"
-        cloud_backend.use(
-            cloud_backend.Used(
+        listener = self._listener()
+        heat = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        client_plugins.use(
+            client_plugins.Used(
                 {**self._host, "heat": heat},
-                self.granted,
-                networked,
-                self.images.refusal,
+                self.parts.granted,
+                self._compute.networked,
+                self.parts.images.refusal,
                 self.progress.wait,
             )
         )
-        self._exit.callback(cloud_backend.use, cloud_backend.Used())
+        self._exit.callback(client_plugins.use, client_plugins.Used())
+        return listener
 
-        self._serving = self._host_serving(options.threads)
-        # Heat's answers wait for the services that it calls: requests to Heat must not take the
-        # threads, nor the connections, of those services.
-        self._neighbours = self._host_serving(None)
-        self._apps["keystone"] = keystone_api.app(
-            self.identity, signature_ttl=options.signature_ttl
-        )
-        self._apps["swift"] = self._noticed(
-            swift.app(
-                self.store,
-                self.identity,
-                skew=lambda: self.faults.skew("swift"),
-                lift_limits=options.lift_limits,
-            )
-        )
-        self.queues = zaqar.Queues(
-            self.store, notify=self.progress.notify, lift_limits=options.lift_limits
-        )
-        self._apps["zaqar"] = zaqar.app(
-            self.queues,
-            self.identity,
-            secret=self.store.setting("zaqar_key", secrets.token_hex(32)),
-        )
-        self._apps["glance"] = glance_api.app(self.images, self.identity)
-        neutron = neutron_api.app(self.networking, self.identity)
-        if networked:
-            routing = Routing(self.networking, self._compute)
-            routing.update()
-            neutron = routing.watching(neutron)
-        self._apps["neutron"] = neutron
-        self._apps["nova"] = self._noticed(nova_api.app(self.servers, self.identity, self.store))
-        self._apps["metadata"] = metadata_service.app(self.metadata, self.servers)
-        # Heat itself calls these while it starts and works.
-        first = ("keystone", "glance", "nova", "neutron", "swift", "zaqar", "zaqar-websocket")
-        for name in first:
-            self._exit.callback(
-                self._serve(name, listeners[name], Side.HOST, "", serving=self._neighbours)
-            )
+    def _start_engine(self) -> None:
+        from hotplate.cloud.heat import client_plugins
 
-        environment_dir = options.environment_dir or self.directory / "environment.d"
+        environment_dir = self.options.environment_dir or self.directory / "environment.d"
         environment_dir.mkdir(exist_ok=True)
+        keystone_url = self._host["keystone"] + "/v3"
         service = self.identity.service
         self._engine = heat_engine.Engine(
             database=self.directory / "heat.db",
             log=self.directory / "heat.log",
             environment_dir=environment_dir,
-            keystone_url=self._host["keystone"] + "/v3",
+            keystone_url=keystone_url,
             trustee={
-                "auth_url": self._host["keystone"] + "/v3",
+                "auth_url": keystone_url,
                 "user_id": service.user_id,
                 "password": service.password,
             },
             keystone_backend=keystone_backend.NAME,
-            cloud_backend=cloud_backend.NAME,
+            cloud_backend=client_plugins.NAME,
             end_tasks=self.progress.stop,
             on_failure=self._doubt,
-            lift_limits=options.lift_limits,
+            lift_limits=self.options.lift_limits,
         )
         self._exit.enter_context(
             patches.apply(
@@ -264,37 +212,30 @@ class Cloud:
         )
         self._engine.start()
         self._exit.callback(self._engine.stop)
-        version = DatabaseVersion(self.directory / "heat.db")
-        self._exit.callback(version.close)
-        self._apps["heat"] = self._noticed(heat_api.heat_app(self.identity, version))
-        self._apps["cfn"] = self._noticed(
-            heat_api.cfn_app(self.identity, version, signature_ttl=options.signature_ttl)
-        )
-        self._exit.callback(self._serve("heat", engines, Side.HOST, "", serving=self._neighbours))
-        for name in listeners:
-            if name not in first:
-                self._exit.callback(self._serve(name, listeners[name], Side.HOST, ""))
-        self._serve_proxy()
+
+    def _open(
+        self, service: services.Service, listeners: Mapping[str, socket.socket], serving: Serving
+    ) -> None:
+        """Make the application of a service, and serve it on the host."""
+        if service.app is not None:
+            app = service.app(self.parts)
+            self._apps[service.name] = self._noticed(app) if service.wakes_heat else app
+        if service.on_host:
+            listener = listeners[service.name]
+            self._exit.callback(self._serve(service.name, listener, serving=serving))
 
     def _listen(self) -> dict[str, socket.socket]:
         """Return a loopback listener on a free port for each service but the metadata service."""
-        listeners = {}
-        for name in SERVICES:
-            if name in ("metadata",):
-                continue
-            listener = self._listener()
+        listeners = {name: self._listener() for name in SERVICES if name != "metadata"}
+        for name, listener in listeners.items():
             scheme = "ws" if name == "zaqar-websocket" else "http"
             self._host[name] = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
-            listeners[name] = listener
         return listeners
 
     def _listener(self) -> socket.socket:
         """Return a loopback listener on a free port."""
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self._exit.callback(listener.close)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(256)
         return listener
 
     def _host_serving(self, threads: int | None) -> Serving:
@@ -324,22 +265,44 @@ class Cloud:
         )
         self._exit.callback(self._serving.add(listener, proxy))
 
+    # -- the parts of the services --------------------
+
+    @property
+    def identity(self) -> Identity:
+        """Keystone's users, tokens and trusts."""
+        return self.parts.identity
+
+    @property
+    def networking(self) -> Networking:
+        """Neutron's networks, ports and routers."""
+        return self.parts.networking
+
+    @property
+    def servers(self) -> Servers:
+        """Nova's servers and key pairs."""
+        return self.parts.servers
+
+    @property
+    def metadata(self) -> Metadata:
+        """The metadata of the servers."""
+        return self.parts.metadata
+
     # -- serving --------------------
 
     def _serve(
         self,
         service: str,
         listener: socket.socket,
-        side: Side,
-        server_id: str,
         *,
-        serving: Serving | None = None,
+        serving: Serving,
+        server_id: str = "",
         quota: Quota | None = None,
     ) -> Callable[[], None]:
+        """Answer on a listener, a guest's if ``server_id`` is given; return the end of that."""
         if service == "zaqar-websocket":
             return WebsocketServer(
                 listener,
-                self.queues,
+                self.parts.queues,
                 self.identity,
                 server_id=server_id,
                 events=self.events,
@@ -350,15 +313,15 @@ class Cloud:
         front = Front(
             service,
             self._apps[service],
-            side=side,
+            side=Side.GUEST if server_id else Side.HOST,
             server_id=server_id,
             events=self.events,
             faults=self.faults,
             quota=quota,
         )
-        if side is Side.HOST:
+        if not server_id:
             self._fronts[service] = front
-        return (serving or self._serving).add(listener, front)
+        return serving.add(listener, front)
 
     def serve(
         self,
@@ -396,7 +359,7 @@ class Cloud:
         for port, listener in ((port, each[port]) for each in listeners for port in each):
             served.callback(
                 self._serve(
-                    PORTS[port], listener, Side.GUEST, server_id, serving=serving, quota=quota
+                    PORTS[port], listener, serving=serving, server_id=server_id, quota=quota
                 )
             )
         return served
@@ -506,7 +469,7 @@ class Cloud:
 
     def taken_for_granted(self) -> list[StoodIn]:
         """Return Neutron's resources that were created because templates name them."""
-        return [StoodIn(kind, name) for kind, name in self.granted.names()]
+        return [StoodIn(kind, name) for kind, name in self.parts.granted.names()]
 
     def stand_ins(self, stack: str) -> list[StoodIn]:
         """Return the parts of a stack that were accepted but are not real, with nested stacks.
@@ -520,7 +483,7 @@ class Cloud:
         client = self.heat()
         answer = client.stacks.get(stack, resolve_outputs=False)
         stood_in = stand_ins.not_there(self._engine.stood_in, networked=self._compute.networked)
-        images = {image["id"] for image in self.images.all()}
+        images = {image["id"] for image in self.parts.images.all()}
         resources = client.resources.list(answer.id, nested_depth=10)
         present = [
             StoodIn(resource.resource_type, resource.resource_name)
@@ -560,7 +523,7 @@ class Cloud:
         Nothing may be in progress, because the two files are copied one after the other.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        self.store.copy_to(directory / "neighbours.db")
+        self.parts.store.copy_to(directory / "neighbours.db")
         with (
             closing(sqlite3.connect(self.directory / "heat.db")) as source,
             closing(sqlite3.connect(directory / "heat.db")) as target,

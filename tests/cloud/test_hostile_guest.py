@@ -346,7 +346,7 @@ class Project:
     """A guest's project, with a storage limit that a test can reach."""
 
     def __init__(self, cloud: Any, project_id: str) -> None:
-        self._store = cloud.store
+        self._store = cloud.parts.store
         self.id = project_id
 
     @classmethod
@@ -455,7 +455,7 @@ def test_guest_in_a_project_filled_by_others_is_no_flood(
     for number in range(3):
         assert writer.queue(number) == 201
     monkeypatch.setattr(limits, "STORED", 16 << 20)
-    monkeypatch.setattr(writer.cloud.store, "stored", lambda *_: (16 << 20) + 1)
+    monkeypatch.setattr(writer.cloud.parts.store, "stored", lambda *_: (16 << 20) + 1)
     assert writer.queue(3) == 503
     assert floods(cloud, writer.vm) == []
 

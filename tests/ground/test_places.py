@@ -86,6 +86,7 @@ ELSEWHERE = {
     "cloud/nova/servers_api": "cloud/test_nova_api.py",
     "cloud/options": "cloud/test_cloud.py",
     "cloud/served": "trial/test_expected.py",
+    "cloud/services": "cloud/test_cloud.py",
     "cloud/swift_objects": "cloud/test_swift.py",
     "cloud/zaqar/queues": "cloud/test_clients.py",
     "cloud/zaqar/websocket": "cloud/test_transports.py",

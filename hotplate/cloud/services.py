@@ -1,0 +1,194 @@
+"""The services of a cloud, in the order in which they start.
+
+Only :class:`~hotplate.cloud.cloud.Cloud` imports this module, after Heat's threading backend has
+been chosen, because it imports Heat.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from hotplate.cloud import swift
+from hotplate.cloud.database.store import Store
+from hotplate.cloud.glance import api as glance_api
+from hotplate.cloud.glance.images import Images
+from hotplate.cloud.heat import api as heat_api
+from hotplate.cloud.heat.describe_cache import DatabaseVersion
+from hotplate.cloud.heat.patches import TaskWaker
+from hotplate.cloud.http.addresses import Addresses
+from hotplate.cloud.http.faults import Faults
+from hotplate.cloud.http.gateway import WSGIApp
+from hotplate.cloud.keystone import api as keystone_api
+from hotplate.cloud.keystone.identity import Identity
+from hotplate.cloud.neutron import api as neutron_api
+from hotplate.cloud.neutron.networking import Networking
+from hotplate.cloud.neutron.taken_for_granted import TakenForGranted
+from hotplate.cloud.nova import api as nova_api
+from hotplate.cloud.nova import metadata as metadata_service
+from hotplate.cloud.nova.compute import Compute, GuestServices
+from hotplate.cloud.nova.routing import Routing
+from hotplate.cloud.nova.server_ports import ServerPorts, requested_networks
+from hotplate.cloud.nova.servers import Servers
+from hotplate.cloud.options import CloudOptions
+from hotplate.cloud.zaqar import queues as zaqar
+from hotplate.events.log import EventLog
+
+
+class Parts:
+    """The services without their HTTP, of which each knows only the ones above it.
+
+    :param directory: of the cloud.
+    :param guest_services: services of the cloud that ``compute`` needs for guests.
+    :param host: service -> its URL on loopback.
+    :param progress: woken by news that Heat's tasks may be waiting for.
+    :param closing: closes the databases.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        compute: Compute,
+        events: EventLog,
+        options: CloudOptions,
+        faults: Faults,
+        *,
+        guest_services: GuestServices,
+        host: dict[str, str],
+        progress: TaskWaker,
+        closing: ExitStack,
+    ) -> None:
+        self.options = options
+        self.faults = faults
+        self.compute = compute
+        self._heat_database = directory / "heat.db"
+        self._closing = closing
+        self.store = Store(directory / "neighbours.db")
+        closing.callback(self.store.close)
+        self.identity = Identity(self.store, token_ttl=options.token_ttl)
+        self.identity.skew = lambda: faults.skew("keystone") + faults.skew("cfn")
+        self.identity.addresses = Addresses(host)
+        project = self.identity.owner.project_id
+        self.queues = zaqar.Queues(
+            self.store, notify=progress.notify, lift_limits=options.lift_limits
+        )
+        self.images = Images(
+            self.store,
+            directory / "images",
+            session=options.images,
+            owner=project,
+            by_name=options.images_by_name,
+        )
+        self.networking = Networking(self.store, project=project)
+        self.granted = TakenForGranted(self.networking, project=project)
+        self.servers = Servers(
+            self.store,
+            compute,
+            events,
+            services=guest_services,
+            user_data_limit=options.user_data_limit,
+            request_limit=options.request_limit,
+            public_key=options.public_key,
+            ports=ServerPorts(self.networking, project=project) if compute.networked else None,
+            requested_networks=lambda wanted: requested_networks(self.networking, wanted),
+            image_refusal=self.images.refusal,
+        )
+        closing.callback(self.servers.close)
+        self.metadata = metadata_service.Metadata(
+            self.servers, project=project, network_data=options.network_data
+        )
+
+    @cached_property
+    def heat_version(self) -> DatabaseVersion:
+        """The version of Heat's database, which exists as soon as the engine has started."""
+        version = DatabaseVersion(self._heat_database)
+        self._closing.callback(version.close)
+        return version
+
+
+def _keystone(parts: Parts) -> WSGIApp:
+    return keystone_api.app(parts.identity, signature_ttl=parts.options.signature_ttl)
+
+
+def _glance(parts: Parts) -> WSGIApp:
+    return glance_api.app(parts.images, parts.identity)
+
+
+def _nova(parts: Parts) -> WSGIApp:
+    return nova_api.app(parts.servers, parts.identity, parts.store)
+
+
+def _neutron(parts: Parts) -> WSGIApp:
+    app = neutron_api.app(parts.networking, parts.identity)
+    if not parts.compute.networked:
+        return app
+    routing = Routing(parts.networking, parts.compute)
+    routing.update()
+    return routing.watching(app)
+
+
+def _swift(parts: Parts) -> WSGIApp:
+    return swift.app(
+        parts.store,
+        parts.identity,
+        skew=lambda: parts.faults.skew("swift"),
+        lift_limits=parts.options.lift_limits,
+    )
+
+
+def _zaqar(parts: Parts) -> WSGIApp:
+    key = parts.store.setting("zaqar_key", secrets.token_hex(32))
+    return zaqar.app(parts.queues, parts.identity, secret=key)
+
+
+def _metadata(parts: Parts) -> WSGIApp:
+    return metadata_service.app(parts.metadata, parts.servers)
+
+
+def _heat(parts: Parts) -> WSGIApp:
+    return heat_api.heat_app(parts.identity, parts.heat_version)
+
+
+def _cfn(parts: Parts) -> WSGIApp:
+    ttl = parts.options.signature_ttl
+    return heat_api.cfn_app(parts.identity, parts.heat_version, signature_ttl=ttl)
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service of the cloud.
+
+    :param name: as in :data:`~hotplate.cloud.http.addresses.SERVICES`, which says whether guests
+        reach it.
+    :param app: makes its application; None for Zaqar's websockets, which are no WSGI.
+    :param on_host: it listens on the host as well.
+    :param wakes_heat: its changes may be news that a task of Heat is waiting for.
+    """
+
+    name: str
+    app: Callable[[Parts], WSGIApp] | None
+    on_host: bool = True
+    wakes_heat: bool = False
+
+
+BESIDE_HEAT = (
+    Service("keystone", _keystone),
+    Service("glance", _glance),
+    Service("nova", _nova, wakes_heat=True),
+    Service("neutron", _neutron),
+    Service("swift", _swift, wakes_heat=True),
+    Service("zaqar", _zaqar),
+    Service("zaqar-websocket", None),
+    Service("metadata", _metadata, on_host=False),
+)
+"""The services that start before Heat's engine, which calls them while it starts."""
+
+OF_HEAT = (
+    Service("heat", _heat, wakes_heat=True),
+    Service("cfn", _cfn, wakes_heat=True),
+)
+"""The services that start after Heat's engine, which answers for them."""
