@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from hotplate.cloud import served
+from hotplate.cloud import expected_deployments
 from hotplate.cloud.glance.images import UNDER_TEST
 from hotplate.cloud.heat import engine as heat_engine
 from hotplate.cloud.heat import patches
@@ -99,7 +99,7 @@ class Cloud:
         self.proxy = ""
         self._closing = False
         self.progress = patches.TaskWaker()
-        self._labels = served.Labels()
+        self._labels = expected_deployments.Labels()
 
     # -- life --------------------
 
@@ -394,7 +394,9 @@ class Cloud:
             self.events.doubt(error)
 
     def _on_deployments(self, server_id: str, configs: list[dict[str, object]]) -> None:
-        expected.emit(self.events, server_id, served.deployments(configs, self._labels))
+        expected.emit(
+            self.events, server_id, expected_deployments.deployments(configs, self._labels)
+        )
 
     def _on_event(self, stack: Any, event: Any) -> None:
         self._labels.learn(stack)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from hotplate.cloud import served
+from hotplate.cloud import expected_deployments
 from hotplate.elsewhere.console_text import ConsoleText
 from hotplate.elsewhere.os_cloud import OsCloud
 from hotplate.elsewhere.tree import MOST_NESTED, Resource, StackTree
@@ -213,7 +213,7 @@ class Following:
         """Emit the deployments that Heat serves to a server, when they have changed."""
         with self._cloud.translated("what Heat serves to a server"):
             configs = self._cloud.heat().software_deployments.metadata(server_id=followed.id)
-        deployments = served.deployments(configs, self._tree)
+        deployments = expected_deployments.deployments(configs, self._tree)
         if deployments != followed.deployments:
             followed.deployments = deployments
             expected.emit(self._events, followed.id, deployments)

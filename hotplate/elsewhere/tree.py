@@ -28,7 +28,9 @@ class Resource:
 
 
 class StackTree:
-    """The resources of one stack; :mod:`hotplate.cloud.served` names deployments by it.
+    """The resources of one stack, by which deployments are named.
+
+    See :func:`hotplate.cloud.expected_deployments.deployments`.
 
     :param name: of the stack, and ``identity`` its id.
     """
