@@ -25,9 +25,10 @@ from hotplate.cloud.http.addresses import (
     guest_base,
 )
 from hotplate.cloud.http.faults import Fault, Faults
-from hotplate.cloud.http.gateway import Front, Serving, WSGIApp
-from hotplate.cloud.http.limits import Quota
+from hotplate.cloud.http.gateway import Front, WSGIApp
 from hotplate.cloud.http.proxy import Proxy
+from hotplate.cloud.http.quota import Quota
+from hotplate.cloud.http.serving import Serving, raise_descriptors
 from hotplate.cloud.keystone import heat_backend as keystone_backend
 from hotplate.cloud.keystone.identity import Credentials, Identity
 from hotplate.cloud.nova.compute import Compute
@@ -123,7 +124,7 @@ class Cloud:
         self._exit.close()
 
     def _start(self) -> None:
-        limits.raise_descriptors()
+        raise_descriptors()
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._exit.callback(heat_engine.claim())
         heat_engine.load()

@@ -9,7 +9,8 @@ import pytest
 
 from hotplate.cloud.http.addresses import HOST_SERVICES, Side
 from hotplate.cloud.http.faults import Faults
-from hotplate.cloud.http.gateway import Front, Serving, _Tcp
+from hotplate.cloud.http.gateway import Front
+from hotplate.cloud.http.serving import Serving, _Tcp
 from hotplate.events import kinds
 from hotplate.events.log import EventLog
 

@@ -23,7 +23,8 @@ from websockets.sync.client import connect
 from wire_guest import Guest, guest
 
 from hotplate.cloud.http import limits
-from hotplate.cloud.http.limits import Quota
+from hotplate.cloud.http.quota import Quota
+from hotplate.cloud.http.serving import raise_descriptors
 from hotplate.timing.deadline import Deadline, retry
 
 TOKENS = "http://169.254.169.254:5000/v3/auth/tokens"
@@ -517,7 +518,7 @@ def test_descriptor_limit_is_raised_at_the_start() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
     try:
-        limits.raise_descriptors()
+        raise_descriptors()
         raised = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         assert raised == min(limits.DESCRIPTORS, hard) or hard == resource.RLIM_INFINITY
         assert raised > 300

@@ -48,6 +48,8 @@ ELSEWHERE = {
     "cloud/heat/patches": "cloud/test_cloud.py",
     "cloud/heat/stand_ins": "cloud/test_templates.py",
     "cloud/http/addresses": "cloud/test_gateway.py",
+    "cloud/http/quota": "cloud/test_hostile_guest.py",
+    "cloud/http/serving": "cloud/test_gateway.py",
     "cloud/keystone/api": "cloud/test_clients.py",
     "cloud/keystone/heat_backend": "cloud/test_transports.py",
     "cloud/keystone/identity": "cloud/test_limits.py",

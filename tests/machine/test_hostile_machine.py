@@ -17,8 +17,9 @@ from conftest import Made, attached
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.addresses import Side
 from hotplate.cloud.http.faults import Faults
-from hotplate.cloud.http.gateway import Front, Serving
-from hotplate.cloud.http.limits import Quota
+from hotplate.cloud.http.gateway import Front
+from hotplate.cloud.http.quota import Quota
+from hotplate.cloud.http.serving import Serving
 from hotplate.errors import MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.machine import accelerator, wiring

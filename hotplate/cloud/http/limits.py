@@ -4,14 +4,6 @@ The numbers of the first part are the defaults of the services themselves; a dep
 others.  :attr:`hotplate.cloud.options.CloudOptions.lift_limits` lifts them.
 """
 
-from __future__ import annotations
-
-import resource
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-
 JSON_BODY = 1 << 20
 """Heat: ``[DEFAULT] max_json_body_size`` (``heat/common/wsgi.py``); a larger one is answered with
 400.  It also limits a signal in a TempURL's object (``clients/os/swift.py``)."""
@@ -108,95 +100,4 @@ THREADS = 4
 """Number of requests of a guest that are answered at once."""
 
 DESCRIPTORS = 16_384
-
-
-def raise_descriptors() -> None:
-    """Raise the limit of open files to the number that guests may need, as far as the host allows.
-
-    The soft limit is 1024 nearly everywhere, and the hard one is for programs that can handle
-    more (systemd's NEWS for version 240).
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-@dataclass
-class Quota:
-    """The limits of one guest; reports each limit once when it is exceeded.
-
-    :param tell: called with the name of the fault and a sentence.
-    """
-
-    tell: Callable[[str, str], None]
-    requests: int = REQUESTS
-    per_second: float = REQUESTS_PER_SECOND
-
-    def __post_init__(self) -> None:
-        self._left = float(self.requests)
-        self._at = time.monotonic()
-        self._websockets = 0
-        self._written = dict.fromkeys(FULL, 0)
-        self._count = 0
-        self._begun = self._at
-        self._passed: set[str] = set()
-        self._lock = threading.Lock()
-
-    def request(self) -> bool:
-        """Count a request; return False when it exceeds the limit."""
-        with self._lock:
-            now = time.monotonic()
-            self._left = min(self.requests, self._left + (now - self._at) * self.per_second)
-            self._at = now
-            self._count += 1
-            if self._left >= 1:
-                self._left -= 1
-                return True
-            count, seconds = self._count, now - self._begun
-        self.passed("request-flood", f"the guest made {count} requests in {seconds:.0f} s")
-        return False
-
-    def open_websocket(self) -> bool:
-        """Count a websocket; return False when it exceeds the limit."""
-        with self._lock:
-            if self._websockets < WEBSOCKETS:
-                self._websockets += 1
-                return True
-        self.passed("connection-flood", f"the guest opened more than {WEBSOCKETS} websockets")
-        return False
-
-    def close_websocket(self) -> None:
-        """Uncount a websocket that :meth:`open_websocket` counted."""
-        with self._lock:
-            self._websockets -= 1
-
-    def crowded(self) -> None:
-        """Report that the guest has reached the limit of open connections."""
-        self.passed(
-            "connection-flood", f"the guest held {CONNECTIONS} connections open at the same time"
-        )
-
-    def wrote(self, service: str, size: int, status: int) -> None:
-        """Count the bytes that a request stores, and check its response.
-
-        :param service: one of :data:`FULL`.
-        :param size: bytes.
-        """
-        with self._lock:
-            self._written[service] += size
-            flood = status == FULL[service] and self._written[service] >= STORED // SHARE
-        if flood:
-            self.passed(
-                "storage-flood",
-                f"the guest wrote to {service.capitalize()} until there were more than "
-                f"{STORED >> 20} MiB",
-            )
-
-    def passed(self, fault: str, text: str) -> None:
-        """Report an exceeded limit, once."""
-        with self._lock:
-            if fault in self._passed:
-                return
-            self._passed.add(fault)
-        self.tell(fault, text)
+"""Number of open files that this process may need for its guests."""

@@ -21,7 +21,7 @@ from websockets.sync.server import ServerConnection, serve
 
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.faults import Faults
-from hotplate.cloud.http.limits import Quota
+from hotplate.cloud.http.quota import Quota
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 from hotplate.cloud.zaqar.queues import QueueError, Queues, QuotaError, check_name
 from hotplate.errors import is_unforeseen
