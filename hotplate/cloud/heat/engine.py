@@ -294,7 +294,7 @@ class Engine:
             # A machine that does not come up is reported at once; whether to try again is up to the
             # user of the harness.
             "action_retry_limit": 0,
-            "max_json_body_size": limits.LIFTED if self._lift_limits else limits.JSON_BODY,
+            "max_json_body_size": limits.MAX_BODY_LIFTED if self._lift_limits else limits.JSON_BODY,
         }
         for name, value in options.items():
             self._override(name, value)

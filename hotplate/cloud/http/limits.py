@@ -41,7 +41,7 @@ REQUEST_LINE = 8192
 HEADERS = 64 * 1024
 """Size of all headers of a request; Heat accepts lines of 16 KiB (``max_header_line``)."""
 
-BORNE = {
+MAX_BODY = {
     "metadata": 64 << 10,
     "keystone": KEYSTONE_BODY,
     "cfn": 2 * JSON_BODY,
@@ -57,7 +57,7 @@ BORNE = {
 Real services accept no larger ones by default, except Swift (:data:`SWIFT_OBJECT`) and Glance,
 whose uploads are buffered in a file."""
 
-LIFTED = 64 << 20
+MAX_BODY_LIFTED = 64 << 20
 """The same for every service when the limits are lifted."""
 
 STORED = 256 << 20

@@ -52,7 +52,7 @@ class Proxy(Front):
         front = self._fronts.get(environ.get("HTTP_HOST", ""))
         if front is None or environ["REQUEST_METHOD"] == "CONNECT":
             return super().__call__(environ, start_response)
-        largest = limits.LIFTED if self._lift_limits else limits.BORNE[front.service]
+        largest = limits.MAX_BODY_LIFTED if self._lift_limits else limits.MAX_BODY[front.service]
         if int(environ.get("CONTENT_LENGTH") or 0) > largest:
             return _plain(start_response, "413 Content Too Large", "The body is too large.")
         return front(environ, start_response)

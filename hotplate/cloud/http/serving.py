@@ -209,13 +209,13 @@ class Serving:
         self._thread.start()
 
     def _adjustments(self, service: str) -> Adjustments:
-        largest = limits.BORNE[service]
+        largest = limits.MAX_BODY[service]
         if self._lift_limits:
-            largest = max(largest, limits.LIFTED)
+            largest = max(largest, limits.MAX_BODY_LIFTED)
         return Adjustments(
             backlog=256,
             # The loop itself has two for each listener, and the waker.
-            connection_limit=self._connections + 2 * len(limits.BORNE) * self._sides + 1,
+            connection_limit=self._connections + 2 * len(limits.MAX_BODY) * self._sides + 1,
             channel_timeout=limits.IDLE_SECONDS,
             ident="",
             # Waitress 3 also refuses a body of exactly this size.

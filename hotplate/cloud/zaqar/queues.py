@@ -51,7 +51,7 @@ class Queues:
         self, store: Store, *, notify: Callable[[], None], lift_limits: bool = False
     ) -> None:
         self._store = store
-        self.largest_post = limits.LIFTED if lift_limits else limits.ZAQAR_POST
+        self.largest_post = limits.MAX_BODY_LIFTED if lift_limits else limits.ZAQAR_POST
         self._notify = notify
         self._listeners: dict[tuple[str, str], list[Callable[[dict[str, object]], None]]] = {}
         self._lock = threading.Lock()

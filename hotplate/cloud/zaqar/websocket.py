@@ -67,7 +67,7 @@ class WebsocketServer:
             compression=None,
             server_header=None,
             # A frame is a post with its headers; a client can have only a few of them queued.
-            max_size=limits.LIFTED if lift_limits else limits.ZAQAR_POST + limits.HEADERS,
+            max_size=limits.MAX_BODY_LIFTED if lift_limits else limits.ZAQAR_POST + limits.HEADERS,
             max_queue=2,
         )
         self._handle = self._server.handler
