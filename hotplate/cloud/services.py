@@ -31,8 +31,7 @@ from hotplate.cloud.neutron.taken_for_granted import TakenForGranted
 from hotplate.cloud.nova import api as nova_api
 from hotplate.cloud.nova import metadata as metadata_service
 from hotplate.cloud.nova.compute import Compute, GuestServices
-from hotplate.cloud.nova.routing import Routing
-from hotplate.cloud.nova.server_ports import ServerPorts, requested_networks
+from hotplate.cloud.nova.neutron import RouterUpdates, ServerPorts, requested_networks
 from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.options import CloudOptions
 from hotplate.cloud.zaqar import queues as zaqar
@@ -126,9 +125,9 @@ def _neutron(parts: Parts) -> WSGIApp:
     app = neutron_api.app(parts.networking, parts.identity)
     if not parts.compute.networked:
         return app
-    routing = Routing(parts.networking, parts.compute)
-    routing.update()
-    return routing.watching(app)
+    routers = RouterUpdates(parts.networking, parts.compute)
+    routers.update()
+    return routers.update_after_writes(app)
 
 
 def _swift(parts: Parts) -> WSGIApp:

@@ -17,8 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hotplate.cloud.http.addresses import PORTS
-from hotplate.cloud.nova import user_data
-from hotplate.cloud.nova.compute import GuestServices, RouterSpec, ServerSpec
+from hotplate.cloud.nova.compute import (
+    GuestServices,
+    RouterSpec,
+    ServerSpec,
+    user_data_parts,
+)
 from hotplate.errors import (
     HostError,
     MachineLostError,
@@ -141,7 +145,7 @@ class QemuCompute:
 
     def boot(self, spec: ServerSpec, services: GuestServices) -> None:
         """Start a server on an overlay of the image."""
-        self.events.add(user_data.describe(spec.user_data), server=spec.id)
+        self.events.add(user_data_parts(spec.user_data), server=spec.id)
         with self._remembered(spec):
             image = self.images.of(spec.image)
             if self.images.by_name:

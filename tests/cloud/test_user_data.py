@@ -7,7 +7,7 @@ from email.mime.text import MIMEText
 import pytest
 from hypothesis import given, strategies
 
-from hotplate.cloud.nova import user_data
+from hotplate.cloud.nova.compute import user_data_parts
 from hotplate.events.kinds import UserDataParts
 
 
@@ -17,12 +17,12 @@ def test_user_data_parts_are_listed():
         part = MIMEText("x")
         part.add_header("Content-Disposition", "attachment", filename=name)
         message.attach(part)
-    assert user_data.describe(message.as_bytes()).parts == ["cloud-config", "cfn-init-data"]
+    assert user_data_parts(message.as_bytes()).parts == ["cloud-config", "cfn-init-data"]
 
 
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\necho\n", b"\x1f\x8b\x00\xff"])
 def test_other_user_data_has_no_parts(data):
-    assert user_data.describe(data) == UserDataParts([], [], [])
+    assert user_data_parts(data) == UserDataParts([], [], [])
 
 
 def whole(**parts):
@@ -47,12 +47,12 @@ def whole(**parts):
 )
 def test_poll_sources_are_read(section, sources):
     data = whole(cfn_init_data=json.dumps({"os-collect-config": section, "deployments": []}))
-    assert user_data.describe(data).sources == sources
+    assert user_data_parts(data).sources == sources
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"os-collect-config": []}', "x"])
 def test_odd_init_data_has_no_source(text):
-    assert user_data.describe(whole(cfn_init_data=text)).sources == []
+    assert user_data_parts(whole(cfn_init_data=text)).sources == []
 
 
 def test_handles_are_found_in_user_data():
@@ -60,7 +60,7 @@ def test_handles_are_found_in_user_data():
     arn = f"arn%3Aopenstack%3Aheat%3A%3At1%3Astacks/web/{stack}/resources/handle"
     url = f"http://169.254.169.254:8004/v1/t1/stacks/web/{stack}/resources/other/signal"
     data = whole(user_data=f"curl -X PUT 'http://x/v1/waitcondition/{arn}?Signature=S'\ncurl {url}")
-    description = user_data.describe(data)
+    description = user_data_parts(data)
     assert description.handles == [f"{stack}/handle", f"{stack}/other"]
     assert "Signature" not in str(description)
 
@@ -68,4 +68,4 @@ def test_handles_are_found_in_user_data():
 @given(strategies.binary(max_size=300), strategies.text(max_size=200))
 def test_any_user_data_can_be_described(data, text):
     for each in (data, whole(cfn_init_data=text), b"MIME-Version: 1.0\n" + data):
-        assert set(user_data.describe(each).detail()) == {"parts", "sources", "handles"}
+        assert set(user_data_parts(each).detail()) == {"parts", "sources", "handles"}

@@ -14,13 +14,12 @@ from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
 from hotplate.cloud.keystone.guard import Guard
 from hotplate.cloud.keystone.identity import Identity
-from hotplate.cloud.nova import flavors, microversions
-from hotplate.cloud.nova.attachments import AttachmentsApi
+from hotplate.cloud.nova import microversions
+from hotplate.cloud.nova.capacity import QuotasApi, add_flavors
 from hotplate.cloud.nova.groups import Groups, GroupsApi
 from hotplate.cloud.nova.instance_actions import InstanceActions, InstanceActionsApi
 from hotplate.cloud.nova.keypairs import KeyPairsApi
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.quotas import QuotasApi
 from hotplate.cloud.nova.server_actions import ActionsApi
 from hotplate.cloud.nova.server_changes import ChangesApi
 from hotplate.cloud.nova.server_create import CreateApi
@@ -56,14 +55,13 @@ class NovaApi:
             CreateApi(servers, groups, actions),
             ChangesApi(servers, actions),
             ActionsApi(servers, actions),
-            AttachmentsApi(servers, actions),
             InstanceActionsApi(actions, servers),
             KeyPairsApi(servers),
             GroupsApi(groups, servers),
             QuotasApi(servers, groups),
         ):
             part.add_to(self._routes)
-        flavors.add_to(self._routes)
+        add_flavors(self._routes)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         return respond(environ, start_response, self._answer, describe=_fault)

@@ -10,12 +10,9 @@ from typing import Any
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas
-from hotplate.cloud.nova.flavors import PAGE
-from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.microversions import PAGE, Caller
+from hotplate.cloud.nova.server_records import GROUPS
 from hotplate.cloud.nova.servers import Servers
-
-GROUPS = 1000
-"""Maximum number of server groups."""
 
 
 @dataclass(frozen=True)

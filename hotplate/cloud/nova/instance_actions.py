@@ -16,11 +16,9 @@ from datetime import UTC, datetime
 from sqlite3 import Row
 
 from hotplate.cloud.database.store import Store
-from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page
-from hotplate.cloud.nova.flavors import PAGE
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_records import NoSuchServerError
-from hotplate.cloud.nova.server_views import HOST
+from hotplate.cloud.nova.server_records import HOST, NoSuchServerError
 from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.nova.servers_api import moment
 from hotplate.errors import sentence_of
@@ -203,19 +201,10 @@ class InstanceActionsApi:
         rows = self._of(request, caller)
         if not caller.since(58):
             return Answer(body={"instanceActions": [each.shown(caller) for each in rows]})
-        limit = request.number("limit", default=PAGE, most=PAGE)
-        rows, more = page(
-            _between(rows, request, caller),
-            lambda each: each.request_id,
-            limit=limit,
-            marker=request.one("marker"),
-        )
-        body: dict[str, object] = {"instanceActions": [each.shown(caller) for each in rows]}
-        if more and rows:
-            path = f"{caller.base}/servers/{request.part('id')}/os-instance-actions"
-            following = f"{path}?limit={limit}&marker={rows[-1].request_id}"
-            body["links"] = [{"rel": "next", "href": following}]
-        return Answer(body=body)
+        rows = _between(rows, request, caller)
+        rows, links = caller.page(request, rows, lambda each: each.request_id)
+        shown = {"instanceActions": [each.shown(caller) for each in rows]}
+        return Answer(body={**shown, **({"links": links} if links else {})})
 
     def _show(self, request: Request, caller: Caller) -> Answer:
         rows, wanted = self._of(request, caller), request.part("request")

@@ -1,13 +1,25 @@
-"""A server's interfaces: the request for them, their views, and the protocol to make them."""
+"""A server's interfaces: the request for them, their views, and the protocol to make them.
+
+Without ports of Neutron a server has one, on the network that each machine has of its own.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hotplate.cloud.nova.compute import PortAddress, ServerPort, ServerSpec
-from hotplate.cloud.nova.network import GUEST_IP, LINK, NETWORK, mac_address
+
+NETWORK = "hotplate"
+"""The network of every server without a port of Neutron, and the name of Neutron's default one."""
+
+GUEST_IP = "169.254.169.15"
+"""The address that a guest gets from the only DHCP server it can see."""
+
+LINK = "169.254.169.0/24"
+"""The subnet of the network that each machine has of its own."""
 
 
 @dataclass(frozen=True)
@@ -123,3 +135,19 @@ def by_network(interfaces: Sequence[Interface]) -> dict[str, list[dict[str, obje
     for each in interfaces:
         shown.setdefault(each.port.network_name, []).extend(each.addresses())
     return shown
+
+
+def host_name(name: str) -> str:
+    """Return the host name that Nova's ``sanitize_hostname`` derives from a server's name.
+
+    >>> host_name("My web_1")
+    'my-web-1'
+    """
+    kept = "".join(c if c.isalnum() and c.isascii() else "-" if c in " _.-" else "" for c in name)
+    return (kept.strip("-").lower() or "server")[:63]
+
+
+def mac_address(server_id: str) -> str:
+    """Return the MAC address of a server: QEMU's prefix and bytes of the id's hash."""
+    digest = hashlib.sha256(server_id.encode()).digest()
+    return "52:54:00:" + ":".join(f"{byte:02x}" for byte in digest[:3])

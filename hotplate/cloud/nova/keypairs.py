@@ -10,10 +10,9 @@ import base64
 import binascii
 import hashlib
 
-from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas
-from hotplate.cloud.nova.flavors import PAGE
-from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.microversions import PAGE, Caller
 from hotplate.cloud.nova.server_records import KEY_PAIRS, KeyPair, now
 from hotplate.cloud.nova.servers import Servers
 
@@ -34,16 +33,13 @@ class KeyPairsApi:
         routes.add("DELETE", "/os-keypairs/{name}", self._delete)
 
     def _list(self, request: Request, caller: Caller) -> Answer:
-        limit = request.number("limit", default=PAGE, most=PAGE)
-        marker = request.one("marker") if caller.since(35) else ""
-        rows, more = page(
-            self._servers.keypairs(), lambda each: each.name, limit=limit, marker=marker
-        )
-        body: dict[str, object] = {"keypairs": [{"keypair": _view(row, caller)} for row in rows]}
-        if more and rows and caller.since(35):
-            following = f"{caller.base}/os-keypairs?limit={limit}&marker={rows[-1].name}"
-            body["keypairs_links"] = [{"rel": "next", "href": following}]
-        return Answer(body=body)
+        pairs = self._servers.keypairs()
+        if not caller.since(35):
+            rows = pairs[: request.number("limit", default=PAGE, most=PAGE)]
+            return Answer(body={"keypairs": [{"keypair": _view(row, caller)} for row in rows]})
+        rows, links = caller.page(request, pairs, lambda each: each.name)
+        shown = {"keypairs": [{"keypair": _view(row, caller)} for row in rows]}
+        return Answer(body={**shown, **({"keypairs_links": links} if links else {})})
 
     def _create(self, request: Request, caller: Caller) -> Answer:
         schema = schemas.KEY_PAIR_SINCE_92 if caller.since(92) else schemas.KEY_PAIR

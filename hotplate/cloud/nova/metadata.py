@@ -6,13 +6,14 @@ a newline, an EC2 directory ends in ``/``, and an unknown path is 404.
 
 from __future__ import annotations
 
+import ipaddress
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.http.gateway import SERVER, WSGIApp
-from hotplate.cloud.nova import network_data
+from hotplate.cloud.nova.compute import PortAddress, ServerPort
 from hotplate.cloud.nova.interfaces import own_link
 from hotplate.cloud.nova.server_records import NoSuchServerError, ServerRecord
 from hotplate.cloud.nova.servers import Servers
@@ -44,6 +45,9 @@ OPENSTACK_VERSIONS = (
 )
 #: A config drive leaves out the older EC2 versions (``[DEFAULT] config_drive_skip_versions``).
 DRIVE_EC2_VERSIONS = ("2009-04-04", "latest")
+
+TAP = 14
+"""Length of the name of a port's interface on a host (``nova/network/model.py``)."""
 
 
 class Metadata:
@@ -151,7 +155,7 @@ class Metadata:
         interfaces = [own_link(server.spec.id)]
         if server.has_ports:
             interfaces = self._servers.interfaces(server)
-        return network_data.of([each.port for each in interfaces], emulated=server.has_ports)
+        return network_data([each.port for each in interfaces], emulated=server.has_ports)
 
     def _meta_data(self, server: ServerRecord, since: Callable[[str], bool]) -> dict[str, object]:
         spec = server.spec
@@ -315,3 +319,63 @@ def _nested(values: dict[str, str]) -> dict[str, Any]:
 def _with_domain(server: ServerRecord) -> str:
     """Return the host name with Nova's default domain."""
     return server.host_name + ".novalocal"
+
+
+def network_data(ports: Sequence[ServerPort], *, emulated: bool) -> dict[str, object]:
+    """Return ``network_data.json`` for a server's ports, as ``nova/virt/netutils.py`` does.
+
+    :param emulated: True for ports of Neutron, False for the link that each machine has of its own.
+    """
+    links: list[dict[str, object]] = []
+    networks: list[dict[str, object]] = []
+    services: list[dict[str, object]] = []
+    for number, port in enumerate(ports):
+        link = f"tap{port.id}"[:TAP] if emulated else f"tap{number}"
+        links.append(
+            {
+                "id": link,
+                "vif_id": port.id,
+                "type": "ovs" if emulated else "phy",
+                "mtu": port.mtu,
+                "ethernet_mac_address": port.mac,
+            }
+        )
+        for address in port.addresses:
+            network = {"id": f"network{len(networks)}", "link": link, "network_id": port.network_id}
+            networks.append({**network, **_network(address)})
+            services += [each for each in _services(address) if each not in services]
+    return {"links": links, "networks": networks, "services": services}
+
+
+def _network(address: PortAddress) -> dict[str, object]:
+    own = ipaddress.ip_interface(f"{address.address}/{address.cidr.partition('/')[2]}")
+    kind = f"ipv{own.version}"
+    if address.enable_dhcp:
+        return {"type": f"{kind}_dhcp"}
+    return {
+        "type": kind,
+        "ip_address": address.address,
+        "netmask": str(own.netmask),
+        "routes": _routes(address, own.version),
+        "services": _services(address),
+    }
+
+
+def _routes(address: PortAddress, version: int) -> list[dict[str, str]]:
+    everything = "0.0.0.0/0" if version == 4 else "::/0"
+    default = [(everything, address.gateway)] if address.gateway else []
+    shown = []
+    for destination, gateway in (*default, *address.host_routes):
+        network = ipaddress.ip_network(destination)
+        shown.append(
+            {
+                "network": str(network.network_address),
+                "netmask": str(network.netmask),
+                "gateway": gateway,
+            }
+        )
+    return shown
+
+
+def _services(address: PortAddress) -> list[dict[str, object]]:
+    return [{"type": "dns", "address": each} for each in address.name_servers]

@@ -8,16 +8,23 @@ version.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from hotplate.cloud.http.rest import Headers, HttpError, Request
+from hotplate.cloud.http.rest import Headers, HttpError, Request, page
 from hotplate.cloud.keystone.identity import Grant
 
 NEWEST = 96
 """The minor number of the newest version, which is that of Nova 29 (2024.1)."""
 
+PAGE = 1000
+"""Nova: ``[api] max_limit``."""
+
 HEADER = "OpenStack-API-Version"
 OLD_HEADER = "X-OpenStack-Nova-API-Version"
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,21 @@ class Caller:
         """
         links = [{"rel": "bookmark", "href": self.base.removesuffix("/v2.1") + path}]
         return links if bookmark else [{"rel": "self", "href": self.base + path}, *links]
+
+    def page(
+        self, request: Request, rows: Sequence[Row], name: Callable[[Row], str]
+    ) -> tuple[list[Row], list[dict[str, str]]]:
+        """Return the requested page of rows, and the link to the next page if there is one.
+
+        :param name: returns a row's id, which is the marker of the next page.
+        :raises HttpError: 400, for an invalid limit or marker.
+        """
+        limit = request.number("limit", default=PAGE, most=PAGE)
+        shown, more = page(rows, name, limit=limit, marker=request.one("marker"))
+        if not more or not shown:
+            return shown, []
+        following = f"{self.base}{request.path}?limit={limit}&marker={name(shown[-1])}"
+        return shown, [{"rel": "next", "href": following}]
 
 
 def asked_for(request: Request) -> int:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
-from hotplate.cloud.nova import schemas, server_views
-from hotplate.cloud.nova.flavors import flavor
+from hotplate.cloud.nova import schemas
+from hotplate.cloud.nova.capacity import flavor
 from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_create import (
@@ -20,9 +20,9 @@ from hotplate.cloud.nova.server_create import (
     public_keys,
     user_data,
 )
-from hotplate.cloud.nova.server_records import ServerRecord, UserDataTooLargeError
+from hotplate.cloud.nova.server_records import ServerRecord, UserDataTooLargeError, check_state
 from hotplate.cloud.nova.servers import Action, Servers
-from hotplate.cloud.nova.servers_api import find
+from hotplate.cloud.nova.servers_api import view
 from hotplate.errors import MachineLostError, sentence_of
 
 CONSOLE_LINES = 10_000
@@ -120,7 +120,7 @@ class ActionsApi:
         routes.add("POST", "/servers/{id}/remote-consoles", self._remote_console)
 
     def _act(self, request: Request, caller: Caller) -> Answer:
-        server = find(self._servers, request.part("id"))
+        server = self._servers.get(request.part("id"))
         body = request.json()
         name = next(iter(body), "")
         if len(body) != 1:
@@ -144,7 +144,7 @@ class ActionsApi:
     def _check_state(self, server: ServerRecord, name: str, allowed: tuple[str, ...]) -> None:
         word, _ = self._servers.status(server.spec.id)
         if allowed:
-            server_views.check_state(server.spec.id, word, name.removeprefix("os-"), allowed)
+            check_state(server.spec.id, word, name.removeprefix("os-"), allowed)
 
     # -- power --------------------
 
@@ -185,9 +185,7 @@ class ActionsApi:
             notes["description"] = asked["description"] or ""
         if notes:
             self._servers.note(server_id, **notes)
-        rebuilt, status = find(self._servers, server_id), self._servers.status(server_id)
-        interfaces = self._servers.interfaces(rebuilt)
-        shown = server_views.full(rebuilt, status, call.caller, interfaces=interfaces)
+        shown = view(self._servers, server_id, call.caller)
         shown["adminPass"] = asked.get("adminPass") or secrets.token_urlsafe(9)
         return Answer(202, {"server": shown})
 
@@ -261,7 +259,7 @@ class ActionsApi:
         return Answer(body={"output": "\n".join(lines[-wanted:] if wanted else [])})
 
     def _remote_console(self, request: Request, _caller: Caller) -> Answer:
-        find(self._servers, request.part("id"))
+        self._servers.get(request.part("id"))
         raise _no_console(request.json().get("remote_console"))
 
 

@@ -14,12 +14,15 @@ from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.nova.groups import Groups
 from hotplate.cloud.nova.instance_actions import InstanceActions
-from hotplate.cloud.nova.interfaces import Wanted
+from hotplate.cloud.nova.interfaces import Wanted, host_name
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.network import host_name
-from hotplate.cloud.nova.quotas import INSTANCES
-from hotplate.cloud.nova.server_records import Notes, ServerRecord, UserDataTooLargeError
-from hotplate.cloud.nova.server_views import HOST
+from hotplate.cloud.nova.server_records import (
+    HOST,
+    INSTANCES,
+    Notes,
+    ServerRecord,
+    UserDataTooLargeError,
+)
 from hotplate.cloud.nova.servers import Servers
 from hotplate.errors import sentence_of
 

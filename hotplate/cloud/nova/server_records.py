@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from hotplate.cloud.http.rest import HttpError
 from hotplate.cloud.nova.compute import ServerSpec
-from hotplate.cloud.nova.network import host_name
+from hotplate.cloud.nova.interfaces import host_name
+
+HOST = "hotplate"
+"""The one compute host."""
+
+STATES: dict[str, tuple[str, int, str | None]] = {
+    "BUILD": ("building", 0, "spawning"),
+    "ACTIVE": ("active", 1, None),
+    "REBOOT": ("active", 1, "rebooting"),
+    "HARD_REBOOT": ("active", 1, "rebooting_hard"),
+    "VERIFY_RESIZE": ("resized", 1, None),
+    "PAUSED": ("paused", 3, None),
+    "SUSPENDED": ("suspended", 4, None),
+    "SHUTOFF": ("stopped", 4, None),
+    "ERROR": ("error", 0, None),
+}
+"""Status -> state of the virtual machine, of its power, and the task that changes it."""
 
 
 class NoSuchServerError(Exception):
@@ -100,10 +118,33 @@ class KeyPair:
     created: str = ""
 
 
+INSTANCES = 1000
+"""Maximum number of servers."""
+
 KEY_PAIRS = 1000
 """Maximum number of key pairs."""
+
+GROUPS = 1000
+"""Maximum number of server groups."""
 
 
 def now() -> str:
     """Return the current time in Nova's format."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def check_state(server_id: str, word: str, action: str, allowed: Sequence[str]) -> None:
+    """Refuse an action that the state does not allow.
+
+    :param word: the server's status.
+    :param action: as in Nova's message.
+    :param allowed: the statuses that allow it.
+    :raises HttpError: 409, in Nova's words (``check_instance_state`` of ``nova/compute/api.py``).
+    """
+    if word in allowed:
+        return
+    machine, _, task = STATES.get(word, STATES["ERROR"])
+    # When the machine is in the right state, its task blocks the action.
+    busy = task and machine in {STATES[each][0] for each in allowed}
+    state = f"task_state {task}" if busy else f"vm_state {machine}"
+    raise HttpError(409, f"Cannot '{action}' instance {server_id} while it is in {state}")

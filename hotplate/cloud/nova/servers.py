@@ -25,9 +25,9 @@ from hotplate.cloud.nova.server_records import (
     Notes,
     ServerRecord,
     UserDataTooLargeError,
+    check_state,
     now,
 )
-from hotplate.cloud.nova.server_views import check_state
 from hotplate.errors import is_unforeseen, sentence_of
 from hotplate.events.background import Background
 from hotplate.events.kinds import InterfaceChange, ServerBoot

@@ -1,20 +1,23 @@
-"""Servers over HTTP: lists and details.
+"""Servers over HTTP: their views, lists and details.
 
-The statuses, names and messages are those of ``nova/api/openstack/compute/servers.py`` and its
-neighbours.
+The statuses, names and messages are those of ``nova/api/openstack/compute/servers.py``, of
+``views/servers.py`` and of their neighbours.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
-from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page
-from hotplate.cloud.nova import server_views
-from hotplate.cloud.nova.flavors import PAGE
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.nova.capacity import embedded
+from hotplate.cloud.nova.interfaces import GUEST_IP, Interface, by_network
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_records import NoSuchServerError, ServerRecord
+from hotplate.cloud.nova.server_records import HOST, STATES, NoSuchServerError, ServerRecord
 from hotplate.cloud.nova.servers import Servers
 
 PATTERN = 255
@@ -28,17 +31,6 @@ SORT_KEYS: dict[str, Callable[[ServerRecord], object]] = {
     "display_name": lambda server: server.spec.name,
     "uuid": lambda server: server.spec.id,
 }
-
-
-def find(servers: Servers, server_id: str) -> ServerRecord:
-    """Return the server with that id.
-
-    :raises HttpError: 404, when there is none.
-    """
-    try:
-        return servers.get(server_id)
-    except NoSuchServerError:
-        raise HttpError(404, f"Instance {server_id} could not be found.") from None
 
 
 class ServersApi:
@@ -57,24 +49,24 @@ class ServersApi:
         routes.add("GET", "/servers/{id}/os-server-password", self._password)
         routes.add("GET", "/servers/{id}/os-security-groups", self._security_groups)
 
-    def record(self, request: Request) -> ServerRecord:
-        """Return the server of the request's path.
-
-        :raises HttpError: 404, when there is none.
-        """
-        return find(self._servers, request.part("id"))
+    def _server(self, request: Request) -> ServerRecord:
+        return self._servers.get(request.part("id"))
 
     # -- lists --------------------
 
     def _list(self, request: Request, caller: Caller) -> Answer:
-        rows, links = self._page(request, caller, "/servers")
-        return Answer(body={"servers": [server_views.brief(row, caller) for row in rows], **links})
+        rows, links = self._page(request, caller)
+        return Answer(body={"servers": [brief(row, caller) for row in rows], **links})
 
     def _detail(self, request: Request, caller: Caller) -> Answer:
-        rows, links = self._page(request, caller, "/servers/detail")
+        rows, links = self._page(request, caller)
         # A server may be deleted while the list is built.
         states = [(row, self._status(row)) for row in rows]
-        shown = [self._full(row, state, caller) for row, state in states if state]
+        shown = [
+            full(row, state, caller, interfaces=self._servers.interfaces(row))
+            for row, state in states
+            if state
+        ]
         return Answer(body={"servers": shown, **links})
 
     def _status(self, row: ServerRecord) -> tuple[str, str] | None:
@@ -84,19 +76,11 @@ class ServersApi:
             return None
 
     def _page(
-        self, request: Request, caller: Caller, path: str
+        self, request: Request, caller: Caller
     ) -> tuple[list[ServerRecord], dict[str, object]]:
-        limit = request.number("limit", default=PAGE, most=PAGE)
-        rows, more = page(
-            self._sorted(request, self._filtered(request)),
-            lambda row: row.spec.id,
-            limit=limit,
-            marker=request.one("marker"),
-        )
-        if not more or not rows:
-            return rows, {}
-        following = f"{caller.base}{path}?limit={limit}&marker={rows[-1].spec.id}"
-        return rows, {"servers_links": [{"rel": "next", "href": following}]}
+        rows = self._sorted(request, self._filtered(request))
+        rows, links = caller.page(request, rows, lambda row: row.spec.id)
+        return rows, {"servers_links": links} if links else {}
 
     def _sorted(self, request: Request, rows: list[ServerRecord]) -> list[ServerRecord]:
         """Sort as requested; newest first by default."""
@@ -137,31 +121,23 @@ class ServersApi:
     # -- one --------------------
 
     def _show(self, request: Request, caller: Caller) -> Answer:
-        server = self.record(request)
-        status = self._servers.status(server.spec.id)
-        return Answer(body={"server": self._full(server, status, caller)})
-
-    def _full(
-        self, server: ServerRecord, status: tuple[str, str], caller: Caller
-    ) -> dict[str, object]:
-        interfaces = self._servers.interfaces(server)
-        return server_views.full(server, status, caller, interfaces=interfaces)
+        return Answer(body={"server": view(self._servers, request.part("id"), caller)})
 
     def _addresses(self, request: Request, _caller: Caller) -> Answer:
-        interfaces = self._servers.interfaces(self.record(request))
-        addresses = server_views.addresses(interfaces)
+        interfaces = self._servers.interfaces(self._server(request))
+        shown = addresses(interfaces)
         if not (network := request.parts.get("network", "")):
-            return Answer(body={"addresses": addresses})
-        if network not in addresses:
+            return Answer(body={"addresses": shown})
+        if network not in shown:
             raise HttpError(404, "Instance is not a member of specified network")
-        return Answer(body={network: addresses[network]})
+        return Answer(body={network: shown[network]})
 
     def _password(self, request: Request, _caller: Caller) -> Answer:
         """Return the password that the guest encrypted and posted to its metadata service."""
-        return Answer(body={"password": self._servers.password(self.record(request).spec.id)})
+        return Answer(body={"password": self._servers.password(self._server(request).spec.id)})
 
     def _security_groups(self, request: Request, caller: Caller) -> Answer:
-        names = server_views.groups(self._servers.interfaces(self.record(request)))
+        names = groups(self._servers.interfaces(self._server(request)))
         shown = [
             {
                 "id": each["name"],
@@ -182,8 +158,8 @@ FILTERS: dict[str, Callable[[ServerRecord], str]] = {
     "availability_zone": lambda row: row.spec.availability_zone,
     "uuid": lambda row: row.spec.id,
     "user_id": lambda row: row.notes.user,
-    "host": lambda _: server_views.HOST,
-    "node": lambda _: server_views.HOST,
+    "host": lambda _: HOST,
+    "node": lambda _: HOST,
     "hostname": lambda row: row.host_name,
     "access_ip_v4": lambda row: row.notes.access_ipv4,
     "access_ip_v6": lambda row: row.notes.access_ipv6,
@@ -238,7 +214,7 @@ def _in_state(state: tuple[str, str], request: Request) -> bool:
     words = {word.upper() for word in request.query.get("status", [])}
     if words and state[0] not in words:
         return False
-    machine, power, task = server_views.STATES.get(state[0], server_views.STATES["ERROR"])
+    machine, power, task = STATES.get(state[0], STATES["ERROR"])
     shown = dict(zip(STATE_FILTERS, (machine, str(power), task or ""), strict=True))
     return all(request.one(name) in ("", value) for name, value in shown.items())
 
@@ -273,3 +249,132 @@ def _tag_filters(request: Request) -> list[Callable[[ServerRecord], bool]]:
         lambda row, name=name, tags=tags: fits[name](set(row.notes.tags), tags)  # type: ignore[misc]
         for name, tags in wanted.items()
     ]
+
+
+# -- views --------------------
+
+
+def view(servers: Servers, server_id: str, caller: Caller) -> dict[str, Any]:
+    """Return a server with its present details.
+
+    :raises NoSuchServerError: when there is none.
+    """
+    server, status = servers.get(server_id), servers.status(server_id)
+    return full(server, status, caller, interfaces=servers.interfaces(server))
+
+
+def brief(server: ServerRecord, caller: Caller) -> dict[str, object]:
+    """Return a server as a list without details shows it."""
+    spec = server.spec
+    return {"id": spec.id, "name": spec.name, "links": caller.link(f"/servers/{spec.id}")}
+
+
+def addresses(interfaces: Sequence[Interface]) -> dict[str, list[dict[str, object]]]:
+    """Return a server's addresses without the fields that only the server's own view has."""
+    return {
+        network: [{"version": each["version"], "addr": each["addr"]} for each in those]
+        for network, those in by_network(interfaces).items()
+    }
+
+
+def groups(interfaces: Sequence[Interface]) -> list[dict[str, str]]:
+    """Return the names of the security groups of a server's interfaces."""
+    return [{"name": name} for name in dict.fromkeys(g for each in interfaces for g in each.groups)]
+
+
+def full(
+    server: ServerRecord,
+    status: tuple[str, str],
+    caller: Caller,
+    *,
+    interfaces: Sequence[Interface],
+) -> dict[str, Any]:
+    """Return a server with its details.
+
+    :param status: Nova's word for its state, and the reason.
+    """
+    word, reason = status
+    spec, notes = server.spec, server.notes
+    shown: dict[str, Any] = {
+        **brief(server, caller),
+        "status": word,
+        "tenant_id": caller.grant.project,
+        "user_id": notes.user or caller.grant.user.id,
+        "metadata": dict(spec.metadata),
+        "hostId": hashlib.sha224(f"{caller.grant.project}{HOST}".encode()).hexdigest(),
+        "image": _image(spec.image, caller),
+        "flavor": _flavor(spec.flavor, caller),
+        "created": server.created,
+        "updated": notes.updated or server.created,
+        "addresses": by_network(interfaces),
+        "accessIPv4": notes.access_ipv4 or ("" if server.has_ports else GUEST_IP),
+        "accessIPv6": notes.access_ipv6,
+        "key_name": spec.key_name or None,
+        "config_drive": "True" if spec.config_drive else "",
+        "security_groups": groups(interfaces),
+        "os-extended-volumes:volumes_attached": [],
+        "OS-DCF:diskConfig": notes.disk_config,
+        "OS-EXT-AZ:availability_zone": spec.availability_zone,
+        "OS-EXT-SRV-ATTR:host": HOST,
+        "OS-EXT-SRV-ATTR:hypervisor_hostname": HOST,
+        "OS-EXT-SRV-ATTR:instance_name": server.instance_name,
+        "OS-SRV-USG:launched_at": None if word == "BUILD" else server.created.removesuffix("Z"),
+        "OS-SRV-USG:terminated_at": None,
+        **_state(word),
+        **_newer(server, caller),
+    }
+    if word == "ERROR":
+        shown["fault"] = {"code": 500, "created": server.created, "message": reason}
+    elif word != "SHUTOFF":
+        shown["progress"] = 0
+    return shown
+
+
+def _state(word: str) -> dict[str, object]:
+    machine, power, task = STATES.get(word, STATES["ERROR"])
+    return {
+        "OS-EXT-STS:vm_state": machine,
+        "OS-EXT-STS:power_state": power,
+        "OS-EXT-STS:task_state": task,
+    }
+
+
+def _newer(server: ServerRecord, caller: Caller) -> dict[str, object]:
+    """Return the fields that microversions added, by the number of the version."""
+    spec, notes = server.spec, server.notes
+    by_version: dict[int, dict[str, object]] = {
+        3: {
+            "OS-EXT-SRV-ATTR:hostname": server.host_name,
+            "OS-EXT-SRV-ATTR:reservation_id": f"r-{server.number:08x}",
+            "OS-EXT-SRV-ATTR:launch_index": 0,
+            "OS-EXT-SRV-ATTR:kernel_id": "",
+            "OS-EXT-SRV-ATTR:ramdisk_id": "",
+            "OS-EXT-SRV-ATTR:root_device_name": "/dev/vda",
+            "OS-EXT-SRV-ATTR:user_data": base64.b64encode(spec.user_data).decode() or None,
+        },
+        9: {"locked": notes.locked},
+        16: {"host_status": "UP"},
+        19: {"description": notes.description or None},
+        26: {"tags": list(notes.tags)},
+        63: {"trusted_image_certificates": None},
+        71: {"server_groups": [notes.group] if notes.group else []},
+        73: {"locked_reason": notes.locked_reason or None},
+        96: {"pinned_availability_zone": None},
+    }
+    fields: dict[str, object] = {}
+    for minor, brought in by_version.items():
+        if caller.since(minor):
+            fields.update(brought)
+    return fields
+
+
+def _image(image: str, caller: Caller) -> object:
+    if not image:
+        return ""
+    return {"id": image, "links": caller.link(f"/images/{image}", bookmark=True)}
+
+
+def _flavor(flavor: str, caller: Caller) -> dict[str, Any]:
+    if caller.since(47):
+        return embedded(flavor)
+    return {"id": flavor, "links": caller.link(f"/flavors/{flavor}", bookmark=True)}

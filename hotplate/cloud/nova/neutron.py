@@ -1,18 +1,21 @@
-"""The ports of servers: created, bound and released in Neutron.
+"""Neutron as servers use it: their ports, and the routers between their networks.
 
-As in ``nova/network/neutron.py``, but synchronous: a refusal by Neutron is the answer to the
-request, not a fault of a server that fails later.
+Ports are created, bound and released as in ``nova/network/neutron.py``, but synchronously: a
+refusal by Neutron is the answer to the request, not a fault of a server that fails later.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from neutron_lib import exceptions
 
+from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.http.rest import HttpError
 from hotplate.cloud.neutron import allocation
 from hotplate.cloud.neutron.attributes import KINDS
@@ -21,7 +24,14 @@ from hotplate.cloud.neutron.networking import Networking
 from hotplate.cloud.neutron.records import Values
 from hotplate.cloud.neutron.resources import DHCP
 from hotplate.cloud.neutron.subnets import network_of, pools_of
-from hotplate.cloud.nova.compute import PortAddress, ServerPort, ServerSpec
+from hotplate.cloud.nova.compute import (
+    Compute,
+    PortAddress,
+    RouterInterface,
+    RouterSpec,
+    ServerPort,
+    ServerSpec,
+)
 from hotplate.cloud.nova.interfaces import Interface, RequestedNetwork, Wanted
 
 OWNER = "compute:nova"
@@ -299,3 +309,55 @@ def _as_nova(entry: dict[str, Any]) -> Iterator[None]:
         if answer is None:
             raise
         raise HttpError(answer.status, str(answer)) from error
+
+
+class RouterUpdates:
+    """Reports the routers to a compute each time that they change.
+
+    Gateways and floating addresses, which lead outside, are stored by Neutron and carry no traffic.
+    """
+
+    def __init__(self, networking: Networking, compute: Compute) -> None:
+        self._networking = networking
+        self._compute = compute
+        self._lock = threading.Lock()
+        self._last: tuple[RouterSpec, ...] = ()
+
+    def update(self) -> None:
+        """Report the current routers, if they have changed."""
+        with self._lock:
+            routers = self._routers()
+            if routers != self._last:
+                self._last = routers
+                self._compute.route(routers)
+
+    def update_after_writes(self, app: WSGIApp) -> WSGIApp:
+        """Wrap Neutron's API so that each change updates the routers."""
+
+        def watched(environ: WSGIEnvironment, start_response: StartResponse) -> Any:
+            result = app(environ, start_response)
+            if environ["REQUEST_METHOD"] != "GET":
+                self.update()
+            return result
+
+        return watched
+
+    def _routers(self) -> tuple[RouterSpec, ...]:
+        with self._networking.transaction():
+            routers = self._networking.records.all("routers")
+            return tuple(self._spec(each) for each in routers if each["admin_state_up"])
+
+    def _spec(self, router: Values) -> RouterSpec:
+        ports = self._networking.routers.interfaces(router["id"])
+        interfaces = (
+            RouterInterface(port["network_id"], port["mac_address"].lower(), ip["ip_address"])
+            for port in ports
+            for ip in port["fixed_ips"]
+            if ":" not in ip["ip_address"]
+        )
+        routes = (
+            (each["destination"], each["nexthop"])
+            for each in router["routes"]
+            if ":" not in each["nexthop"]
+        )
+        return RouterSpec(router["id"], router["name"], tuple(interfaces), tuple(routes))
