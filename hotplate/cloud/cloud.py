@@ -25,8 +25,7 @@ from hotplate.cloud.http.addresses import (
     guest_base,
 )
 from hotplate.cloud.http.faults import Fault, Faults
-from hotplate.cloud.http.gateway import Front, WSGIApp
-from hotplate.cloud.http.proxy import Proxy
+from hotplate.cloud.http.gateway import Front, Proxy, WSGIApp
 from hotplate.cloud.http.quota import Quota
 from hotplate.cloud.http.serving import Serving, raise_descriptors
 from hotplate.cloud.keystone import heat_backend as keystone_backend

@@ -1,4 +1,4 @@
-"""The HTTP front of every service.
+"""The HTTP front of every service, and the proxy that leads to them.
 
 It writes each request to the event log without secrets, and applies planted faults.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable
-from urllib.parse import parse_qsl
+from collections.abc import Callable, Iterable, Mapping
+from urllib.parse import parse_qsl, urlsplit
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.http import limits
-from hotplate.cloud.http.addresses import Side
+from hotplate.cloud.http.addresses import GUEST_ADDRESS, PORTS, Side, guest_base
 from hotplate.cloud.http.faults import Fault, Faults
 from hotplate.cloud.http.quota import Quota
 from hotplate.errors import is_unforeseen
@@ -35,6 +35,8 @@ _HTML = (
 )
 #: Path segments that are secrets: no path of ours has one today, but a client may send a token so.
 _TOKEN_PATH = re.compile(r"(/auth/tokens/)[^/]+")
+MAX_HOST = 255
+"""Maximum length of a host's name in an error of the proxy."""
 #: Exceptions of a handler that could not parse a request.
 _NONSENSE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
 
@@ -99,16 +101,8 @@ class Front:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if self._quota is not None and not self._quota.request():
-            body = b"Too many requests.\n"
-            start_response(
-                "429 Too Many Requests",
-                [
-                    ("Content-Type", "text/plain"),
-                    ("Content-Length", str(len(body))),
-                    ("Retry-After", "10"),
-                ],
-            )
-            return [body]
+            later = ("Retry-After", "10")
+            return [_plain(start_response, "429 Too Many Requests", "Too many requests.", later)]
         begun = time.monotonic()
         environ[SIDE] = self._side
         environ[SERVER] = self._server_id
@@ -212,6 +206,62 @@ class Front:
         self._events.add(facts, source=self.service, server=self._server_id)
 
 
+class Proxy(Front):
+    """An HTTP proxy from the host to the addresses that Heat hands out.
+
+    Those are the guests', 169.254.169.254; a client on the host with this as its ``http_proxy``
+    reaches the same services at them, with the ``Host`` header for which a signature was made.  It
+    reaches nothing else.
+
+    :param fronts: those of the host's listeners, by service.
+    :param host: their addresses, which are reached through the proxy as well, because a client
+        finds them in the catalogue.
+    :param lift_limits: accept bodies that the real services refuse.
+    """
+
+    def __init__(
+        self,
+        fronts: Mapping[str, Front],
+        host: Mapping[str, str],
+        *,
+        events: EventLog,
+        faults: Faults,
+        lift_limits: bool = False,
+    ) -> None:
+        super().__init__(
+            "proxy", _refused, side=Side.HOST, server_id="", events=events, faults=faults
+        )
+        self._lift_limits = lift_limits
+        self._fronts = {urlsplit(host[name]).netloc: front for name, front in fronts.items()}
+        for name in set(PORTS.values()) & set(fronts):
+            self._fronts[urlsplit(guest_base(name)).netloc] = fronts[name]
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        front = self._fronts.get(environ.get("HTTP_HOST", ""))
+        if front is None or environ["REQUEST_METHOD"] == "CONNECT":
+            return super().__call__(environ, start_response)
+        largest = limits.MAX_BODY_LIFTED if self._lift_limits else limits.MAX_BODY[front.service]
+        if int(environ.get("CONTENT_LENGTH") or 0) > largest:
+            text = "The body is too large."
+            return [_plain(start_response, "413 Content Too Large", text)]
+        return front(environ, start_response)
+
+
+def _refused(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    host = environ.get("HTTP_HOST", "")
+    if environ["REQUEST_METHOD"] == "CONNECT":
+        text = "This proxy makes no tunnels: its services speak HTTP without TLS."
+    elif host in (GUEST_ADDRESS, f"{GUEST_ADDRESS}:80"):
+        text = "The metadata service answers guests alone: it knows a server by its link."
+    else:
+        services = ", ".join(str(port) for port, name in PORTS.items() if name != "metadata")
+        text = (
+            f"This proxy leads to the services at {GUEST_ADDRESS} (ports {services}), not to "
+            f'"{host[:MAX_HOST]}"; unset http_proxy for that.'
+        )
+    return [_plain(start_response, "403 Forbidden", text)]
+
+
 class StartedResponse:
     """A WSGI ``start_response`` that records the status and headers of an application."""
 
@@ -239,9 +289,11 @@ def _size(environ: WSGIEnvironment) -> int:
     return body + len(environ.get("PATH_INFO", "")) + sum(headers)
 
 
-def _plain(keep: StartResponse, status: str, text: str) -> bytes:
-    keep(status, [("Content-Type", "text/plain; charset=UTF-8")])
-    return text.encode() + b"\n"
+def _plain(keep: StartResponse, status: str, text: str, *more: tuple[str, str]) -> bytes:
+    body = text.encode("utf-8", "replace") + b"\n"
+    headers = [("Content-Type", "text/plain; charset=UTF-8"), ("Content-Length", str(len(body)))]
+    keep(status, [*headers, *more])
+    return body
 
 
 def _no_write(_data: bytes) -> None:
