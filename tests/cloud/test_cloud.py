@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import RecordingCompute, Stacks
-from test_software_config import TEMPLATE, booted, inputs_of, poll_for_deployment
+from test_software_config import TEMPLATE, booted, poll_for_deployment
 from wire_guest import describe, guest
 
 from hotplate.cloud.cloud import Cloud
@@ -127,7 +128,7 @@ def test_new_task_has_seen_earlier_news() -> None:
     assert ended.wait(20)
 
 
-def test_state_survives_a_restart(tmp_path: Path) -> None:
+def test_state_survives_a_restart_and_a_copy(tmp_path: Path) -> None:
     compute = RecordingCompute()
     with new_cloud(tmp_path, compute) as cloud:
         stacks = Stacks(cloud)
@@ -142,11 +143,15 @@ def test_state_survives_a_restart(tmp_path: Path) -> None:
         token = cloud.identity.token(
             cloud.identity.grant(cloud.identity.user(cloud.credentials.user_id))  # type: ignore[arg-type]
         )
+        cloud.copy_databases(tmp_path / "copy")
     with new_cloud(tmp_path, compute) as cloud:
         assert Stacks(cloud).outputs(kept)["word"] == word
         assert cloud.identity.read_token(token).user.name == "hotplate"
         with guest(cloud, server_id) as vm:
             assert describe(vm, cfn).status_code == 200
+        Stacks(cloud).client.stacks.delete(kept)
+    with new_cloud(tmp_path / "copy") as cloud:
+        assert Stacks(cloud).client.stacks.get(kept).stack_status == "CREATE_COMPLETE"
 
 
 def test_database_lock_is_waited_for(tmp_path: Path) -> None:
@@ -179,23 +184,18 @@ def test_database_lock_is_waited_for(tmp_path: Path) -> None:
     assert locks > 10
 
 
-def test_clouds_of_two_directories_are_isolated(tmp_path: Path) -> None:
+def test_second_cloud_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
     with new_cloud(tmp_path / "a") as cloud:
-        Stacks(cloud).create(VALUE, name="only-in-a")
-    with new_cloud(tmp_path / "b") as cloud:
-        assert list(cloud.heat().stacks.list()) == []
-
-
-def test_second_cloud_in_a_process_is_refused(tmp_path: Path) -> None:
-    with new_cloud(tmp_path / "first") as cloud:
         with (
             pytest.raises(UsageError, match="only one cloud"),
-            new_cloud(tmp_path / "second"),
+            new_cloud(tmp_path / "b"),
         ):
             pass
         # The running one is not disturbed.
         stacks = Stacks(cloud)
         stacks.wait(stacks.create(VALUE), "CREATE_COMPLETE")
+    with new_cloud(tmp_path / "b") as cloud:
+        assert list(cloud.heat().stacks.list()) == []
 
 
 def run_alone(script: str) -> str:
@@ -213,62 +213,8 @@ def run_alone(script: str) -> str:
     return done.stdout.strip()
 
 
-def test_cloud_starts_and_ends_without_garbage_collection() -> None:
-    """Collections would examine all of Heat's objects, which stay, hundreds of times."""
-    script = """
-import atexit, gc, sys, tempfile
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from conftest import RecordingCompute
-from hotplate.cloud.cloud import Cloud
-from hotplate.events.log import EventLog
-looks = []
-gc.callbacks.append(lambda phase, info: looks.append(phase))
-# Before what the cloud registers, and so called after it.
-atexit.register(lambda: print("to look at in the end", len(gc.get_objects()) > 1000))
-with tempfile.TemporaryDirectory() as name:
-    with Cloud(directory=Path(name), compute=RecordingCompute(), events=EventLog()):
-        print("looked", len(looks) > 10)
-        print("goes on", gc.isenabled())
-        print("imported apart", gc.get_freeze_count() > 100_000)
-"""
-    assert run_alone(script).splitlines() == [
-        "looked False",
-        "goes on True",
-        "imported apart True",
-        "to look at in the end False",
-    ]
-
-
-def test_stop_leaves_no_thread() -> None:
-    """Heat would end the thread of the wait condition after 600 s."""
-    script = """
-import sys, threading, tempfile
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from conftest import RecordingCompute
-from hotplate.cloud.cloud import Cloud
-from hotplate.events.log import EventLog
-with tempfile.TemporaryDirectory() as name:
-    with Cloud(directory=Path(name), compute=RecordingCompute(), events=EventLog()) as cloud:
-        cloud.heat().stacks.create(stack_name="s", template={
-            "heat_template_version": "2018-08-31",
-            "resources": {"h": {"type": "OS::Heat::WaitConditionHandle"},
-                          "w": {"type": "OS::Heat::WaitCondition",
-                                "properties": {"handle": {"get_resource": "h"}, "timeout": 600}}}})
-left = [t.name for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
-print("left", left)
-"""
-    assert run_alone(script) == "left []"
-
-
-def test_thread_that_ran_a_cloud_ends() -> None:
-    """A thread that could not be joined blocked a pool of threads that run clouds one by one.
-
-    eventlet took it for the main thread: no part of a cloud imports eventlet any more.
-    """
-    script = """
-import sys, threading, tempfile
+ALONE = """
+import atexit, gc, json, sys, tempfile, threading
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from conftest import RecordingCompute
@@ -276,77 +222,68 @@ from hotplate.cloud.cloud import Cloud
 from hotplate.errors import UsageError
 from hotplate.events.log import EventLog
 
+facts = {"refusals": []}
+looks = []
+gc.callbacks.append(lambda phase, info: looks.append(phase))
+# Before what the cloud registers, and so called after it.
+atexit.register(lambda: print(json.dumps({**facts, "objects": len(gc.get_objects())})))
+
+def cloud(path):
+    return Cloud(directory=path, compute=RecordingCompute(), events=EventLog())
+
 def use():
-    with tempfile.TemporaryDirectory() as name, Cloud(
-        directory=Path(name), compute=RecordingCompute(), events=EventLog()
-    ) as cloud:
-        print(len(list(cloud.heat().stacks.list())), flush=True)
+    with tempfile.TemporaryDirectory() as name, cloud(Path(name)) as running:
+        facts.setdefault("looks", len(looks))
+        facts.setdefault("goes on", gc.isenabled())
+        facts.setdefault("frozen", gc.get_freeze_count())
         try:
-            with Cloud(directory=Path(name, "2"), compute=RecordingCompute(), events=EventLog()):
+            with cloud(Path(name, "2")):
                 pass
         except UsageError as error:
-            print(error, flush=True)
+            facts["refusals"].append(str(error))
+        running.heat().stacks.create(stack_name="s", template={
+            "heat_template_version": "2018-08-31",
+            "resources": {"h": {"type": "OS::Heat::WaitConditionHandle"},
+                          "w": {"type": "OS::Heat::WaitCondition",
+                                "properties": {"handle": {"get_resource": "h"}, "timeout": 600}}}})
 
 for _ in range(2):
     thread = threading.Thread(target=use)
     thread.start()
     thread.join()
-print("eventlet" in sys.modules)
+facts["left"] = [t.name for t in threading.enumerate()
+                 if t is not threading.main_thread() and not t.daemon]
+facts["eventlet"] = "eventlet" in sys.modules
 """
-    each = ["0", "only one cloud can run in a process"]
-    assert run_alone(script).splitlines() == [*each, *each, "False"]
 
 
-def test_copied_databases_start_another_cloud(tmp_path: Path) -> None:
-    with new_cloud(tmp_path / "first") as cloud:
-        stacks = Stacks(cloud)
-        stack_id = stacks.create(VALUE)
-        stacks.wait(stack_id, "CREATE_COMPLETE")
-        cloud.copy_databases(tmp_path / "second")
-        stacks.clean()
-    with new_cloud(tmp_path / "second") as cloud:
-        assert Stacks(cloud).client.stacks.get(stack_id).stack_status == "CREATE_COMPLETE"
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Any]:
+    """Run two clouds, one after the other, each in a thread of a new process."""
+    facts: dict[str, Any] = json.loads(run_alone(ALONE))
+    return facts
 
 
-def test_signature_expires_when_a_ttl_is_set(tmp_path: Path) -> None:
-    compute = RecordingCompute()
-    with new_cloud(tmp_path, compute, signature_ttl=900) as cloud:
-        stacks = Stacks(cloud)
-        stack_id = stacks.create(TEMPLATE)
-        with guest(cloud, booted(stacks, compute, stack_id)) as vm:
-            cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
-            url = inputs_of(poll_for_deployment(vm, cfn))["deploy_signal_id"]
-            with cloud.fault(endpoint="cfn", kind="skew", delay=901):
-                assert vm.request("POST", url, json={}).status_code == 403
-                # A poll has no time stamp of its own, so it never expires.
-                assert describe(vm, cfn).status_code == 200
-            assert vm.request("POST", url, json={}).status_code == 200
-            assert describe(vm, cfn, Timestamp="2001-01-01T00:00:00Z").status_code == 403
+def test_cloud_starts_and_ends_without_garbage_collection(alone: dict[str, Any]) -> None:
+    """Collections would examine all of Heat's objects, which stay, hundreds of times."""
+    assert alone["looks"] <= 10
+    assert alone["goes on"]
+    assert alone["frozen"] > 100_000
+    assert alone["objects"] <= 1000
 
 
-def test_environment_applies_to_every_stack(tmp_path: Path) -> None:
-    directory = tmp_path / "environment.d"
-    directory.mkdir()
-    inner = tmp_path / "inner.yaml"
-    inner.write_text(
-        "heat_template_version: 2018-08-31\n"
-        "resources:\n  r: {type: OS::Heat::RandomString}\n"
-        "outputs:\n  word: {value: global}\n"
-    )
-    (directory / "mine.yaml").write_text(
-        f'resource_registry:\n  "OS::NestedServer": "file://{inner}"\n'
-    )
-    with new_cloud(tmp_path / "cloud", environment_dir=directory) as cloud:
-        stacks = Stacks(cloud)
-        stack_id = stacks.create(
-            {
-                "heat_template_version": "2018-08-31",
-                "resources": {"one": {"type": "OS::NestedServer"}},
-                "outputs": {"word": {"value": {"get_attr": ["one", "word"]}}},
-            }
-        )
-        stacks.wait(stack_id, "CREATE_COMPLETE")
-        assert stacks.outputs(stack_id) == {"word": "global"}
+def test_stop_leaves_no_thread(alone: dict[str, Any]) -> None:
+    """Heat would end the thread of the wait condition after 600 s."""
+    assert alone["left"] == []
+
+
+def test_thread_that_ran_a_cloud_ends(alone: dict[str, Any]) -> None:
+    """A thread that could not be joined blocked a pool of threads that run clouds one by one.
+
+    eventlet took it for the main thread: no part of a cloud imports eventlet any more.
+    """
+    assert alone["refusals"] == ["only one cloud can run in a process"] * 2
+    assert not alone["eventlet"]
 
 
 def test_start_imports_no_unneeded_library():

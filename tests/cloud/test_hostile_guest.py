@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_software_config import booted, inputs_of
-from test_transports import collect_deployment, signal, template, token
+from test_software_config import booted, inputs_of, poll_for_deployment
+from test_transports import signal, template, token
 from websockets.sync.client import connect
 from wire_guest import Guest, guest
 
@@ -240,13 +240,13 @@ def test_random_bytes_are_refused_or_answered(
 
 
 def deployment(
-    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, how: str
+    cloud: Any, compute: Any, stacks: Any, how: str
 ) -> tuple[contextlib.ExitStack, Guest, dict[str, Any], str]:
     stack_id = stacks.create(template("POLL_SERVER_CFN", how))
     held = contextlib.ExitStack()
     vm = held.enter_context(guest(cloud, booted(stacks, compute, stack_id)))
-    section = vm.cfn_init_data()["os-collect-config"]["cfn"]
-    return held, vm, inputs_of(collect_deployment(vm, tmp_path, section, "cfn")), stack_id
+    cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
+    return held, vm, inputs_of(poll_for_deployment(vm, cfn)), stack_id
 
 
 def result(size: int) -> dict[str, Any]:
@@ -266,13 +266,12 @@ def test_result_too_large_for_a_real_cloud_is_refused(
     cloud: Any,
     compute: Any,
     stacks: Any,
-    tmp_path: Path,
     how: str,
     size: int,
     status: int,
     words: str,
 ) -> None:
-    held, vm, inputs, stack_id = deployment(cloud, compute, stacks, tmp_path, how)
+    held, vm, inputs, stack_id = deployment(cloud, compute, stacks, how)
     with held:
         refused = signal(vm, inputs, result(size))
         assert refused is not None
@@ -284,15 +283,15 @@ def test_result_too_large_for_a_real_cloud_is_refused(
         stacks.wait(stack_id, "CREATE_COMPLETE")
 
 
-def zaqar(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> Any:
-    held, vm, inputs, _ = deployment(cloud, compute, stacks, tmp_path, "ZAQAR_SIGNAL")
+def zaqar(cloud: Any, compute: Any, stacks: Any) -> Any:
+    held, vm, inputs, _ = deployment(cloud, compute, stacks, "ZAQAR_SIGNAL")
     made, urls = token(vm, inputs)
     messages = f"{urls['messaging']}/v2/queues/{inputs['deploy_queue_id']}/messages"
     return held, vm, {"X-Auth-Token": made}, messages
 
 
-def test_zaqar_limits_are_enforced(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> None:
-    held, vm, headers, url = zaqar(cloud, compute, stacks, tmp_path)
+def test_zaqar_limits_are_enforced(cloud: Any, compute: Any, stacks: Any) -> None:
+    held, vm, headers, url = zaqar(cloud, compute, stacks)
     with held:
         for ttl in ("abc", 59, 1209601, -1):
             document = {"messages": [{"ttl": ttl, "body": 1}]}
@@ -308,10 +307,10 @@ def test_zaqar_limits_are_enforced(cloud: Any, compute: Any, stacks: Any, tmp_pa
 
 
 def test_subscriber_that_does_not_read_blocks_nobody(
-    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cloud: Any, compute: Any, stacks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hotplate.cloud.zaqar.websocket.SEND_SECONDS", 1)
-    held, vm, headers, url = zaqar(cloud, compute, stacks, tmp_path)
+    held, vm, headers, url = zaqar(cloud, compute, stacks)
     name = url.split("/")[-2]
     with held, connect(f"ws://127.0.0.1:{vm.ports[9000]}/", max_queue=1) as connection:
         for action, body in (("authenticate", {}), ("subscription_create", {"queue_name": name})):
@@ -324,9 +323,9 @@ def test_subscriber_that_does_not_read_blocks_nobody(
 
 
 def test_post_without_room_is_answered_and_keeps_the_websocket(
-    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cloud: Any, compute: Any, stacks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, vm, headers, url = zaqar(cloud, compute, stacks, tmp_path)
+    held, vm, headers, url = zaqar(cloud, compute, stacks)
     project = Project.of(cloud, headers)
     monkeypatch.setattr(limits, "STORED", project.stored("zaqar") + 600)
     # A queue of its own, because Heat polls a deployment's queue and removes its messages.
@@ -359,7 +358,8 @@ class Project:
         return int(self._store.stored(service, owner))
 
 
-ROOM = 1 << 20
+ROOM = 256 << 10
+"""Bytes that a guest can store; a sixteenth of them makes it a flood."""
 
 
 class Writer:
@@ -380,7 +380,7 @@ class Writer:
 
     def queue(self, number: int) -> int:
         """Create a queue with metadata, without messages."""
-        return self.put(f"{self.queues}/q{number}", json={"x": "y" * 65_000})
+        return self.put(f"{self.queues}/q{number}", json={"x": "y" * 16_000})
 
     def type(self, number: int) -> int:
         """Put an empty object with a content type of Swift's maximum length."""
@@ -404,16 +404,16 @@ class Writer:
             ][-1]
 
     def answer(self, connection: Any, action: str, queue: str) -> int:
-        body = {"queue_name": queue, "metadata": {"x": "y" * 65_000}}
+        body = {"queue_name": queue, "metadata": {"x": "y" * 16_000}}
         connection.send(json.dumps({"action": action, "headers": self.headers, "body": body}))
         return int(json.loads(connection.recv(timeout=20))["headers"]["status"])
 
 
 @pytest.fixture
 def writer(
-    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cloud: Any, compute: Any, stacks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Writer]:
-    held, vm, headers, messages = zaqar(cloud, compute, stacks, tmp_path)
+    held, vm, headers, messages = zaqar(cloud, compute, stacks)
     monkeypatch.setattr(limits, "STORED", ROOM)
     with held:
         writer = Writer(cloud, vm, headers, messages)
@@ -434,11 +434,11 @@ def writer(
 def test_guest_that_writes_without_end_is_refused_and_is_a_flood(
     cloud: Any, writer: Writer, way: str, service: str
 ) -> None:
-    most = 2000
+    most = 500
     written = next(n for n in range(most) if getattr(writer, way)(n) == limits.FULL[service])
     assert written > 10
     # The last accepted one may have exceeded the limit.
-    assert ROOM < writer.project.stored(service) < ROOM + 70_000
+    assert ROOM < writer.project.stored(service) < ROOM + 17_000
     assert floods(cloud, writer.vm) == ["storage-flood"]
 
 

@@ -1,23 +1,35 @@
-"""Option that lifts the limits of a real cloud's requests."""
+"""Options of a cloud: limits that are lifted, signatures that expire, and an environment."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from test_hostile_guest import TOKENS, deployment, result
+from test_software_config import TEMPLATE, booted, inputs_of, poll_for_deployment
 from test_transports import signal
-from wire_guest import guest
+from wire_guest import describe, guest
 
 from hotplate.cloud.http import limits
 from hotplate.cloud.options import CloudOptions
 
 
 @pytest.fixture(scope="module")
-def cloud_options() -> CloudOptions:
-    return CloudOptions(lift_limits=True)
+def cloud_options(tmp_path_factory: pytest.TempPathFactory) -> CloudOptions:
+    directory = tmp_path_factory.mktemp("options")
+    inner = directory / "inner.yaml"
+    inner.write_text(
+        "heat_template_version: 2018-08-31\n"
+        "resources:\n  r: {type: OS::Heat::RandomString}\n"
+        "outputs:\n  word: {value: global}\n"
+    )
+    environments = directory / "environment.d"
+    environments.mkdir()
+    (environments / "mine.yaml").write_text(
+        f'resource_registry:\n  "OS::NestedServer": "file://{inner}"\n'
+    )
+    return CloudOptions(lift_limits=True, signature_ttl=900, environment_dir=environments)
 
 
 def test_token_post_too_large_for_a_real_cloud_is_read(cloud: Any) -> None:
@@ -36,11 +48,36 @@ def test_token_post_too_large_for_a_real_cloud_is_read(cloud: Any) -> None:
     ],
 )
 def test_result_too_large_for_a_real_cloud_is_accepted(
-    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, how: str, size: int
+    cloud: Any, compute: Any, stacks: Any, how: str, size: int
 ) -> None:
-    held, vm, inputs, stack_id = deployment(cloud, compute, stacks, tmp_path, how)
+    held, vm, inputs, stack_id = deployment(cloud, compute, stacks, how)
     with held:
         taken = signal(vm, inputs, result(size))
         assert taken is not None
         assert taken.ok, taken.text
         stacks.wait(stack_id, "CREATE_COMPLETE")
+
+
+def test_signature_expires_when_a_ttl_is_set(cloud: Any, compute: Any, stacks: Any) -> None:
+    stack_id = stacks.create(TEMPLATE)
+    with guest(cloud, booted(stacks, compute, stack_id)) as vm:
+        cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
+        url = inputs_of(poll_for_deployment(vm, cfn))["deploy_signal_id"]
+        with cloud.fault(endpoint="cfn", kind="skew", delay=901):
+            assert vm.request("POST", url, json={}).status_code == 403
+            # A poll has no time stamp of its own, so it never expires.
+            assert describe(vm, cfn).status_code == 200
+        assert vm.request("POST", url, json={}).status_code == 200
+        assert describe(vm, cfn, Timestamp="2001-01-01T00:00:00Z").status_code == 403
+
+
+def test_environment_applies_to_every_stack(stacks: Any) -> None:
+    stack_id = stacks.create(
+        {
+            "heat_template_version": "2018-08-31",
+            "resources": {"one": {"type": "OS::NestedServer"}},
+            "outputs": {"word": {"value": {"get_attr": ["one", "word"]}}},
+        }
+    )
+    stacks.wait(stack_id, "CREATE_COMPLETE")
+    assert stacks.outputs(stack_id) == {"word": "global"}

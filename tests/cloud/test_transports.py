@@ -1,7 +1,6 @@
 """The matrix of poll and signal transports.
 
-Polls use the unmodified agent's own collectors, signals the notifier in our images; each transport
-is also tested without them.
+Polls use the unmodified agent's own collectors, signals the notifier in our images.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 import requests
-from test_software_config import TEMPLATE, booted, inputs_of
+from test_software_config import TEMPLATE, booted, inputs_of, poll_for_deployment
 from wire_guest import Guest, collect, guest, notify
 
 POLLS = {
@@ -96,41 +95,52 @@ def template(poll: str, how: str) -> dict[str, Any]:
     return made
 
 
-def collect_deployment(
-    vm: Guest, state: Path, section: dict[str, Any], kind: str
-) -> dict[str, Any]:
-    """Poll as the agent does until there is a deployment."""
-    end = time.monotonic() + 30
+def collect_deployments(
+    vm: Guest, state: Path, section: dict[str, Any], kind: str, count: int = 1
+) -> list[dict[str, Any]]:
+    """Poll as the agent does until there are that many deployments."""
+    end = time.monotonic() + 60
     collected = None
     while time.monotonic() < end:
         collected = collect(vm, state, section, kind)
         deployments = collected.deployments(kind)
-        if deployments:
-            return deployments[0]
-    raise AssertionError(f"nothing was collected: {collected}")
+        if len(deployments) == count:
+            return deployments
+    raise AssertionError(f"not all were collected: {collected}")
 
 
-@pytest.mark.parametrize("how", SIGNALS)
+def all_signals(poll: str) -> dict[str, Any]:
+    """Return a template of one server with a deployment for each signal transport."""
+    made = template(poll, "")
+    deployment = made["resources"].pop("deployment")
+    made["outputs"] = {}
+    for how in SIGNALS:
+        made["resources"][how] = copy.deepcopy(deployment)
+        made["resources"][how]["properties"].update(signal_transport=how, name=how)
+        attributes = {"get_attr": [how, "result"]}, {"get_attr": [how, "deploy_stdout"]}
+        made["outputs"][how] = {"value": attributes}
+    return made
+
+
 @pytest.mark.parametrize("poll", POLLS)
-def test_poll_and_signal(
-    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, poll: str, how: str
+def test_poll_and_each_signal(
+    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, poll: str
 ) -> None:
     kind = POLLS[poll]
-    stack_id = stacks.create(template(poll, how))
+    stack_id = stacks.create(all_signals(poll))
     with guest(cloud, booted(stacks, compute, stack_id)) as vm:
         agent = vm.cfn_init_data()["os-collect-config"]
         assert agent["collectors"] == ["ec2", kind, "local"]
-        deployment = collect_deployment(vm, tmp_path / "occ", agent[kind], kind)
-        inputs = inputs_of(deployment)
-        assert inputs["deploy_signal_transport"] == how
-        reply = notify(vm, tmp_path / "notify", deployment, RESULT)
-        assert reply.returncode == 0, reply.stderr
+        collected = collect_deployments(vm, tmp_path / "occ", agent[kind], kind, len(SIGNALS))
+        by_signal = {inputs_of(each)["deploy_signal_transport"]: each for each in collected}
+        assert set(by_signal) == set(SIGNALS)
+        for how, deployment in by_signal.items():
+            reply = notify(vm, tmp_path / "notify", deployment, RESULT)
+            assert reply.returncode == 0, (how, reply.stderr)
         stacks.wait(stack_id, "CREATE_COMPLETE")
     outputs = stacks.outputs(stack_id)
-    if how == "NO_SIGNAL":
-        assert outputs["stdout"] is None
-    else:
-        assert outputs == {"result": "fine", "stdout": "out", "status_code": 0}
+    assert outputs.pop("NO_SIGNAL") == [None, None]
+    assert outputs == {how: ["fine", "out"] for how in SIGNALS[:-1]}
 
 
 def test_zaqar_over_a_websocket(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> None:
@@ -138,7 +148,7 @@ def test_zaqar_over_a_websocket(cloud: Any, compute: Any, stacks: Any, tmp_path:
     with guest(cloud, booted(stacks, compute, stack_id)) as vm:
         section = vm.cfn_init_data()["os-collect-config"]["zaqar"]
         section = {**section, "use_websockets": True}
-        deployment = collect_deployment(vm, tmp_path / "occ", section, "zaqar")
+        (deployment,) = collect_deployments(vm, tmp_path / "occ", section, "zaqar")
         assert deployment["group"] == "script"
         stacks.wait(stack_id, "CREATE_COMPLETE")
 
@@ -164,13 +174,10 @@ def test_wrong_credentials_collect_nothing(
 
 
 @pytest.mark.parametrize("how", SIGNALS[:-1])
-def test_failure_is_reported(
-    cloud: Any, compute: Any, stacks: Any, tmp_path: Path, how: str
-) -> None:
+def test_failure_is_reported(cloud: Any, compute: Any, stacks: Any, how: str) -> None:
     stack_id = stacks.create(template("POLL_SERVER_CFN", how))
     with guest(cloud, booted(stacks, compute, stack_id)) as vm:
-        agent = vm.cfn_init_data()["os-collect-config"]
-        deployment = collect_deployment(vm, tmp_path / "occ", agent["cfn"], "cfn")
+        deployment = poll_for_deployment(vm, vm.cfn_init_data()["os-collect-config"]["cfn"])
         signal(vm, inputs_of(deployment), {**RESULT, "deploy_status_code": 3})
         stack = stacks.wait(stack_id, "CREATE_FAILED")
         assert "non-zero status code: 3" in stack.stack_status_reason

@@ -83,7 +83,6 @@ ELSEWHERE = {
     "cloud/nova/server_records": "cloud/test_limits.py",
     "cloud/nova/servers": "cloud/test_limits.py",
     "cloud/nova/servers_api": "cloud/test_nova_api.py",
-    "cloud/options": "cloud/test_cloud.py",
     "cloud/services": "cloud/test_cloud.py",
     "cloud/swift_objects": "cloud/test_swift.py",
     "cloud/zaqar/queues": "cloud/test_clients.py",
