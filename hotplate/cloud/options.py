@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,8 @@ class CloudOptions:
         created.
     :param images: the host's images that Glance has initially.
     :param images_by_name: servers boot the one of them that they name, and other names are refused.
+    :param upload_refusal: returns the reason why no server can boot the uploaded image with an id,
+        "" when one can.
     """
 
     signature_ttl: int = 0
@@ -40,3 +43,4 @@ class CloudOptions:
     public_key: str = ""
     images: tuple[SessionImage, ...] = ()
     images_by_name: bool = False
+    upload_refusal: Callable[[str], str] = lambda _: ""

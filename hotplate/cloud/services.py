@@ -81,6 +81,8 @@ class Parts:
             session=options.images,
             owner=project,
             by_name=options.images_by_name,
+            upload_refusal=options.upload_refusal,
+            used=lambda: {each.spec.image for each in self.servers.all()},
         )
         self.networking = Networking(self.store, project=project)
         self.granted = TakenForGranted(self.networking, project=project)

@@ -1,13 +1,13 @@
-"""The images that a testbed's servers boot: one for all, or one by name for each."""
+"""The images that a testbed's servers boot: one for all, or one by name for each; and uploads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 from hotplate.cloud.glance.images import UNDER_TEST, SessionImage, no_such_image
-from hotplate.errors import UsageError
+from hotplate.errors import ImageError, UsageError, sentence_of
 from hotplate.image.inspect import Image
 from hotplate.text import clean_line
 
@@ -19,25 +19,31 @@ class BootImages:
 
     :param image: the image under test; its name is that of its file, without the suffix.
     :param others: more images by name.  Without them ``image`` stands for every name.
+    :ivar uploaded: returns the name and the file of an image that was uploaded to Glance, by its
+        id; None for other references.
     :raises UsageError: when a name is given twice, or the images are for several processors.
     """
 
     def __init__(self, image: Image, others: Mapping[str, Image] | None = None) -> None:
-        self.by_name = bool(others)
+        self._several = bool(others)
+        self._uploads: dict[str, str] = {}
+        self.uploaded: Callable[[str], tuple[str, Path] | None] = lambda _: None
         name = clean_line(image.path.stem)
         if name in (others or {}):
             raise UsageError(
                 f'the image name "{name}" is given twice: it is that of "{image.path}" too'
             )
         self._images = {name: image, **(others or {})}
-        for other, each in self._images.items():
-            if each.arch != image.arch:
-                raise UsageError(
-                    f'the images "{name}" ({image.arch}) and "{other}" ({each.arch}) are for two '
-                    "processors, and one cloud has one"
-                )
         self._default = name
-        self._stamps = {path: _stamp(path) for each in self._images.values() for path in _of(each)}
+        self._stamps: dict[Path, _Stamp] = {}
+        for other, each in self._images.items():
+            self._check_arch(other, each)
+            self._stamps |= {path: _stamp(path) for path in _of(each)}
+
+    @property
+    def by_name(self) -> bool:
+        """True when servers boot different images: those given by name, or uploaded ones."""
+        return self._several or bool(self._uploads)
 
     def shown(self) -> tuple[SessionImage, ...]:
         """Return them as Glance lists them from the start, the image under test first."""
@@ -52,7 +58,9 @@ class BootImages:
         :param reference: a name or an id.
         :raises UsageError: when there is none.
         """
-        if not self.by_name or reference in ("", UNDER_TEST):
+        if reference in self._uploads:
+            return self._uploads[reference]
+        if not self._several or reference in ("", UNDER_TEST):
             return self._default
         shown = self.shown()
         for each in shown:
@@ -64,12 +72,41 @@ class BootImages:
         """Return the image that a server names; see :meth:`name_of`.
 
         :raises UsageError: when there is none, or it has changed since it was opened.
+        :raises ImageError: when an uploaded file is not an image that can be booted.
         """
-        image = self._images[self.name_of(reference)]
+        self._open_upload(reference)
+        image = self._images[reference if reference in self._uploads else self.name_of(reference)]
         for path in _of(image):
             if _stamp(path) != self._stamps[path]:
                 raise _changed(path)
         return image
+
+    def refusal(self, reference: str) -> str:
+        """Return the reason why no server can boot an image, as a sentence; "" when one can."""
+        try:
+            self.of(reference)
+        except (ImageError, UsageError) as error:
+            return sentence_of(error)
+        return ""
+
+    def _open_upload(self, reference: str) -> None:
+        """Open an uploaded image once, with the checks of the images of the command line."""
+        if reference in self._uploads or (found := self.uploaded(reference)) is None:
+            return
+        name, path = clean_line(found[0]), found[1]
+        image = Image.open(path)
+        self._check_arch(name, image)
+        self._images[reference] = image
+        self._uploads[reference] = name
+        self._stamps |= {each: _stamp(each) for each in _of(image)}
+
+    def _check_arch(self, name: str, image: Image) -> None:
+        default = self._images[self._default]
+        if image.arch != default.arch:
+            raise UsageError(
+                f'the images "{self._default}" ({default.arch}) and "{name}" ({image.arch}) are '
+                "for two processors, and one cloud has one"
+            )
 
     def check(self) -> None:
         """Refuse to judge servers whose image file was written to while they ran.

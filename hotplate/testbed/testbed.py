@@ -81,7 +81,12 @@ class Testbed:
                 saves=self._saves,
             )
             images = self.compute.images
-            options = replace(self._options, images=images.shown(), images_by_name=images.by_name)
+            options = replace(
+                self._options,
+                images=images.shown(),
+                images_by_name=images.by_name,
+                upload_refusal=images.refusal,
+            )
             self.cloud = owned.enter_context(
                 Cloud(
                     directory=self.directory / "cloud",
@@ -90,6 +95,7 @@ class Testbed:
                     options=options,
                 )
             )
+            images.uploaded = self.cloud.images.uploaded
             # Servers end before the cloud that they use.
             owned.callback(self.compute.close)
             self._owned = owned.pop_all()

@@ -15,18 +15,30 @@ from typing import Any
 import openstack as sdk
 import pytest
 import requests
+import tiny_disk
 from glanceclient import client as glance_client
 from glanceclient import exc
+from novaclient import client as nova_client
+from novaclient.exceptions import BadRequest
 from test_clients import owner_session
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.glance.images import GlanceError, Images, SessionImage
 from hotplate.cloud.http import limits
 from hotplate.cloud.options import CloudOptions
+from hotplate.image.inspect import Image
+from hotplate.testbed.boot_images import BootImages
 
 NUMBERS = itertools.count(1)
 DATA = b"what a disk holds" * 1000
 PATCH = "application/openstack-images-v2.1-json-patch"
+
+
+@pytest.fixture(scope="module")
+def boot_images(tmp_path_factory: pytest.TempPathFactory) -> BootImages:
+    """Return the images of a compute that boots the session's."""
+    path = tmp_path_factory.mktemp("boot") / "web.raw"
+    return BootImages(Image.open(tiny_disk.make(path)))
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +49,9 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cloud_options(disk: Path) -> CloudOptions:
-    return CloudOptions(images=(SessionImage("web", disk, "qcow2", 1 << 30),))
+def cloud_options(disk: Path, boot_images: BootImages) -> CloudOptions:
+    session = SessionImage("web", disk, "qcow2", 1 << 30)
+    return CloudOptions(images=(session,), upload_refusal=boot_images.refusal)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +129,29 @@ def test_image_is_created_uploaded_read_and_deleted(cloud: Any, glance: Any, mad
     assert not kept.exists()
     with pytest.raises(exc.HTTPNotFound, match=f"No image found with ID {image.id}"):
         glance.images.get(image.id)
+
+
+def test_server_boots_an_uploaded_image(
+    cloud: Any, compute: Any, glance: Any, made: Any, boot_images: BootImages, tmp_path: Path
+) -> None:
+    boot_images.uploaded = cloud.images.uploaded
+    nova = nova_client.Client("2.91", session=owner_session(cloud))
+    image = made(name="mine")
+    with pytest.raises(BadRequest, match="is not active"):
+        nova.servers.create("early", image.id, "m1.small", nics="auto")
+    file = tiny_disk.make(tmp_path / "mine.raw")
+    with file.open("rb") as data:
+        glance.images.upload(image.id, data)
+    server = nova.servers.create("booted", image.id, "m1.small", nics="auto")
+    booted = boot_images.of(compute.specs[server.id].image)
+    assert booted.path.read_bytes() == file.read_bytes()
+    with pytest.raises(exc.HTTPConflict, match="in use by a server"):
+        glance.images.delete(image.id)
+    server.delete()
+    junk = made(name="junk")
+    glance.images.upload(junk.id, io.BytesIO(DATA))
+    with pytest.raises(BadRequest, match="is not an image"):
+        nova.servers.create("refused", junk.id, "m1.small", nics="auto")
 
 
 def test_image_properties_and_tags_are_changed(glance: Any, made: Any) -> None:

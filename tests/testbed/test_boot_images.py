@@ -1,4 +1,4 @@
-"""The image that a server boots: the only one, or one by name; and an image changed meanwhile."""
+"""The image that a server boots: the only one, one by name, an upload; and changed files."""
 
 from __future__ import annotations
 
@@ -63,3 +63,19 @@ def test_replaced_image_still_serves_running_servers(web: Image, tmp_path: Path)
     images.check()
     with pytest.raises(UsageError, match="was changed"):
         images.of("any")
+
+
+def test_uploaded_image_is_booted_by_its_id(web: Image, db: Image, tmp_path: Path) -> None:
+    junk = tmp_path / "junk"
+    junk.write_bytes(b"no disk" * 1000)
+    images = BootImages(web)
+    files = {"id-1": ("mine", db.path), "id-2": ("junk", junk)}
+    images.uploaded = files.get
+    assert (images.of("other"), images.by_name) == (web, False)
+    assert images.of("id-1") == db
+    assert (images.name_of("id-1"), images.name_of("other")) == ("mine", "web")
+    assert images.by_name
+    assert images.refusal("id-1") == ""
+    assert f'"{junk}" is not an image' in images.refusal("id-2")
+    db.path.write_bytes(b"")
+    assert "was changed" in images.refusal("id-1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -72,6 +72,8 @@ class Images:
     :param owner: the project that owns them.
     :param by_name: servers boot the session's image that they name, and other names are refused;
         otherwise every name is accepted.
+    :param upload_refusal: as :attr:`~hotplate.cloud.options.CloudOptions.upload_refusal`.
+    :param used: returns the ids of the images of all servers.
     """
 
     def __init__(
@@ -82,8 +84,12 @@ class Images:
         session: Iterable[SessionImage],
         owner: str,
         by_name: bool = False,
+        upload_refusal: Callable[[str], str] = lambda _: "",
+        used: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         self._by_name = by_name
+        self._upload_refusal = upload_refusal
+        self._used = used
         self._store = store
         self._directory = directory
         self._session = {image.id: image for image in session}
@@ -109,10 +115,21 @@ class Images:
         """
         if image_id in self._shown:
             return self._shown[image_id]
-        row = self._store.row("SELECT body FROM hotplate_image WHERE id = ?", image_id)
-        if row is None:
+        image = self._stored(image_id)
+        if image is None:
             raise GlanceError(404, f"No image found with ID {image_id}")
-        return json.loads(row["body"])  # type: ignore[no-any-return]
+        return image
+
+    def _stored(self, image_id: str) -> Values | None:
+        row = self._store.row("SELECT body FROM hotplate_image WHERE id = ?", image_id)
+        return json.loads(row["body"]) if row else None
+
+    def uploaded(self, image_id: str) -> tuple[str, Path] | None:
+        """Return the name and the file of an uploaded image; None for every other reference."""
+        image = self._stored(image_id)
+        if image is None or image["status"] != "active":
+            return None
+        return str(image["name"] or image_id), self._file(image_id)
 
     def path(self, image: Values) -> Path | None:
         """Return the file with an image's data; None when it has no data."""
@@ -125,6 +142,10 @@ class Images:
 
         :param reference: a name or an id.
         """
+        if (uploaded := self._stored(reference)) is not None:
+            # Nova's own words (ImageNotActive).
+            inactive = f"Image {reference} is not active."
+            return self._upload_refusal(reference) if uploaded["status"] == "active" else inactive
         session = self._session.values()
         good = {"", UNDER_TEST, *self._session, *(each.name for each in session)}
         if not self._by_name or reference in good:
@@ -166,10 +187,15 @@ class Images:
     def delete(self, image: Values) -> None:
         """Remove an image with its data.
 
-        :raises GlanceError: 403 for a protected image.
+        :raises GlanceError: 403 for a protected image, 409 for one that a server was booted from.
         """
         if image["protected"]:
             raise GlanceError(403, f"Image {image['id']} is protected and cannot be deleted.")
+        if image["id"] in self._used():
+            # The server's disk is an overlay of the file.
+            raise GlanceError(
+                409, f"Image {image['id']} could not be deleted because it is in use by a server."
+            )
         self._store.write("DELETE FROM hotplate_image WHERE id = ?", image["id"])
         self._file(image["id"]).unlink(missing_ok=True)
 
