@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from neutron_lib import exceptions
@@ -12,7 +13,7 @@ from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
 from hotplate.cloud.keystone.guard import Guard
 from hotplate.cloud.keystone.identity import Grant, Identity
-from hotplate.cloud.neutron.attributes import KINDS, ResourceKind, extensions
+from hotplate.cloud.neutron.attributes import KINDS, ResourceKind, body_object, extensions, inside
 from hotplate.cloud.neutron.errors import described, http_error, refusal
 from hotplate.cloud.neutron.listing import chosen, listed
 from hotplate.cloud.neutron.networking import Networking
@@ -23,8 +24,6 @@ TAG_LENGTH = 255
 """Neutron: ``MAX_TAGS_COUNT`` and ``MAX_TAG_LEN`` of its tagging extension."""
 BULK = 100
 """Maximum number of resources that one request may create."""
-
-Handler = Callable[[Request, Grant], Answer]
 
 
 class NeutronApi:
@@ -37,15 +36,27 @@ class NeutronApi:
         self._routes: Routes[Grant] = Routes()
         for kind in KINDS.values():
             self._add_kind(kind)
-        self._add_routers()
-        self._add_quotas()
-        for path, handler in (
-            ("/v2.0", self._root),
-            ("/v2.0/extensions", self._extensions),
-            ("/v2.0/extensions/{alias}", self._extension),
-            ("/v2.0/auto-allocated-topology/{project}", self._auto_allocated),
+        routers, quotas = networking.routers, networking.quotas
+        router, quota = "/v2.0/routers/{id}/", "/v2.0/quotas/{project}"
+        act, read = self._router_action, self._quota
+        for method, path, handler in (
+            ("PUT", router + "add_router_interface", partial(act, routers.add_interface)),
+            ("PUT", router + "remove_router_interface", partial(act, routers.remove_interface)),
+            ("PUT", router + "add_extraroutes", partial(act, routers.add_routes)),
+            ("PUT", router + "remove_extraroutes", partial(act, routers.remove_routes)),
+            ("GET", "/v2.0/quotas", self._quotas),
+            ("GET", quota, partial(read, quotas.of)),
+            ("GET", quota + "/default", partial(read, lambda _: quotas.default())),
+            ("GET", quota + "/details", partial(read, quotas.details)),
+            ("GET", quota + "/details.json", partial(read, quotas.details)),
+            ("PUT", quota, self._change_quota),
+            ("DELETE", quota, self._reset_quota),
+            ("GET", "/v2.0", self._root),
+            ("GET", "/v2.0/extensions", self._extensions),
+            ("GET", "/v2.0/extensions/{alias}", self._extension),
+            ("GET", "/v2.0/auto-allocated-topology/{project}", self._auto_allocated),
         ):
-            self._routes.add("GET", path, handler)
+            self._routes.add(method, path, handler)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         return respond(environ, start_response, self._answer, describe=_describe)
@@ -74,23 +85,17 @@ class NeutronApi:
         collection = f"/v2.0/{kind.path}"
         one = collection + "/{id}"
 
-        def add(
-            method: str, path: str, handler: Callable[[ResourceKind, Request, Grant], Answer]
-        ) -> None:
-            self._routes.add(method, path, lambda request, caller: handler(kind, request, caller))
-
-        add("GET", collection, self._list)
-        add("POST", collection, self._create)
-        add("GET", one, self._show)
-        add("PUT", one, self._change)
-        add("DELETE", one, self._delete)
-        add("GET", one + "/tags", self._tags)
-        add("PUT", one + "/tags", self._set_tags)
-        add("POST", one + "/tags", self._add_tags)
-        add("DELETE", one + "/tags", self._remove_tags)
-        add("GET", one + "/tags/{tag}", self._has_tag)
-        add("PUT", one + "/tags/{tag}", self._add_tag)
-        add("DELETE", one + "/tags/{tag}", self._remove_tag)
+        for methods, path, handler in (
+            ("GET", collection, self._list),
+            ("POST", collection, self._create),
+            ("GET", one, self._show),
+            ("PUT", one, self._change),
+            ("DELETE", one, self._delete),
+            ("GET PUT POST DELETE", one + "/tags", self._tags),
+            ("GET PUT DELETE", one + "/tags/{tag}", self._tag),
+        ):
+            for method in methods.split():
+                self._routes.add(method, path, partial(handler, kind))
 
     def _list(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
         if kind.name == "security_groups":
@@ -104,7 +109,7 @@ class NeutronApi:
         body = request.json()
         if kind.name in body:
             return self._create_many(kind, body[kind.name], caller)
-        made = self._networking.create(kind.name, _inside(body, kind.single), caller.project)
+        made = self._networking.create(kind.name, inside(body, kind.single), caller.project)
         return Answer(201, {kind.single: made})
 
     def _create_many(self, kind: ResourceKind, bodies: object, caller: Grant) -> Answer:
@@ -112,7 +117,8 @@ class NeutronApi:
             raise exc.HTTPBadRequest(f"{kind.name} must be a list of 1 to {BULK} resources")
         with self._networking.transaction():
             made = [
-                self._networking.create(kind.name, _object(body), caller.project) for body in bodies
+                self._networking.create(kind.name, body_object(body), caller.project)
+                for body in bodies
             ]
         return Answer(201, {kind.name: made})
 
@@ -123,7 +129,7 @@ class NeutronApi:
 
     def _change(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
         record = self._mine(kind, request, caller)
-        body = _inside(request.json(), kind.single)
+        body = inside(request.json(), kind.single)
         return Answer(body={kind.single: self._networking.change(kind.name, record["id"], body)})
 
     def _delete(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
@@ -141,112 +147,68 @@ class NeutronApi:
     # -- tags --------------------
 
     def _tags(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
-        return Answer(body={"tags": self._mine(kind, request, caller)["tags"]})
+        """Show, replace, extend or clear the tags of a resource."""
+        tags = self._mine(kind, request, caller)["tags"]
+        if request.method == "GET":
+            return Answer(body={"tags": tags})
+        if request.method == "DELETE":
+            self._keep_tags(kind, request, [])
+            return Answer(204)
+        given = request.json().get("tags")
+        added = tags if request.method == "POST" else []
+        return Answer(body={"tags": self._keep_tags(kind, request, given, added)})
 
-    def _has_tag(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
-        if request.part("tag") not in self._mine(kind, request, caller)["tags"]:
-            raise _no_tag(request.part("tag"))
+    def _tag(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
+        """Look up, add or remove one tag of a resource."""
+        tags, tag = self._mine(kind, request, caller)["tags"], request.part("tag")
+        if request.method == "PUT":
+            self._keep_tags(kind, request, [tag], tags)
+            return Answer(201)
+        if tag not in tags:
+            raise refusal(404, "TagNotFound", f"Tag {tag} could not be found.")
+        if request.method == "DELETE":
+            self._keep_tags(kind, request, [each for each in tags if each != tag])
         return Answer(204)
 
-    def _set_tags(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
-        tags = _tag_list(request.json().get("tags"))
-        return self._keep_tags(kind, self._mine(kind, request, caller), tags)
-
-    def _add_tags(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
-        record = self._mine(kind, request, caller)
-        tags = _tag_list(request.json().get("tags"))
-        return self._keep_tags(kind, record, [*record["tags"], *tags])
-
-    def _add_tag(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
-        record = self._mine(kind, request, caller)
-        tags = [*record["tags"], *_tag_list([request.part("tag")])]
-        self._keep_tags(kind, record, tags)
-        return Answer(201)
-
-    def _remove_tags(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
-        self._keep_tags(kind, self._mine(kind, request, caller), [])
-        return Answer(204)
-
-    def _remove_tag(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
-        record, tag = self._mine(kind, request, caller), request.part("tag")
-        if tag not in record["tags"]:
-            raise _no_tag(tag)
-        self._keep_tags(kind, record, [each for each in record["tags"] if each != tag])
-        return Answer(204)
-
-    def _keep_tags(self, kind: ResourceKind, record: Values, tags: list[str]) -> Answer:
-        tags = sorted(set(tags))
+    def _keep_tags(
+        self, kind: ResourceKind, request: Request, given: object, others: Sequence[str] = ()
+    ) -> list[str]:
+        """Set the tags of a resource: those of a request, after a check, and others."""
+        if not isinstance(given, list) or not all(
+            isinstance(tag, str) and 0 < len(tag) <= TAG_LENGTH for tag in given
+        ):
+            raise exc.HTTPBadRequest(
+                f"Invalid input for tags. Reason: it is no list of texts of 1 to {TAG_LENGTH}."
+            )
+        tags = sorted({*given, *others})
         if len(tags) > TAGS:
             raise exc.HTTPBadRequest(f"A resource has {TAGS} tags at most")
-        resources = self._networking.kinds[kind.name]
         with self._networking.transaction():
-            kept = resources.get(record["id"])
+            kept = self._networking.kinds[kind.name].get(request.part("id"))
             self._networking.records.change(kind.name, kept, {"tags": tags})
-        return Answer(body={"tags": tags})
+        return tags
 
     # -- routers --------------------
 
-    def _add_routers(self) -> None:
-        routers = self._networking.routers
-        one = "/v2.0/routers/{id}/"
-        for name, act in (
-            ("add_router_interface", routers.add_interface),
-            ("remove_router_interface", routers.remove_interface),
-        ):
-            self._routes.add("PUT", one + name, self._router_action(act))
-        for name, change in (
-            ("add_extraroutes", routers.add_routes),
-            ("remove_extraroutes", routers.remove_routes),
-        ):
-            self._routes.add("PUT", one + name, self._routes_action(change))
-
-    def _router_action(self, act: Callable[[Values, Values], Values]) -> Handler:
-        def handle(request: Request, caller: Grant) -> Answer:
-            self._mine(KINDS["routers"], request, caller)
-            body = request.json()
-            with self._networking.transaction():
-                router = self._networking.routers.get(request.part("id"))
-                return Answer(body=act(router, body))
-
-        return handle
-
-    def _routes_action(self, change: Callable[[Values, list[Values]], Values]) -> Handler:
-        def handle(request: Request, caller: Grant) -> Answer:
-            self._mine(KINDS["routers"], request, caller)
-            routes = _inside(request.json(), "router").get("routes")
-            routes = KINDS["routers"].changes({"routes": routes})["routes"] or []
-            with self._networking.transaction():
-                routers = self._networking.routers
-                router = routers.view(change(routers.get(request.part("id")), routes))
-            return Answer(body={"router": router})
-
-        return handle
+    def _router_action(
+        self, act: Callable[[Values, Values], Values], request: Request, caller: Grant
+    ) -> Answer:
+        self._mine(KINDS["routers"], request, caller)
+        body = request.json()
+        with self._networking.transaction():
+            return Answer(body=act(self._networking.routers.get(request.part("id")), body))
 
     # -- quotas --------------------
 
-    def _add_quotas(self) -> None:
-        quotas = self._networking.quotas
-        one = "/v2.0/quotas/{project}"
-        add = self._routes.add
-        add("GET", "/v2.0/quotas", lambda *_: Answer(body={"quotas": quotas.all()}))
-        for path, read in (
-            ("", quotas.of),
-            ("/default", lambda _: quotas.default()),
-            ("/details", quotas.details),
-            ("/details.json", quotas.details),
-        ):
-            add("GET", one + path, self._quota(read))
-        add("PUT", one, self._change_quota)
-        add("DELETE", one, self._reset_quota)
+    def _quotas(self, request: Request, caller: Grant) -> Answer:
+        del request, caller
+        return Answer(body={"quotas": self._networking.quotas.all()})
 
-    def _quota(self, read: Callable[[str], object]) -> Handler:
-        def handle(request: Request, caller: Grant) -> Answer:
-            return Answer(body={"quota": read(_project(request, caller))})
-
-        return handle
+    def _quota(self, read: Callable[[str], object], request: Request, caller: Grant) -> Answer:
+        return Answer(body={"quota": read(_project(request, caller))})
 
     def _change_quota(self, request: Request, caller: Grant) -> Answer:
-        limits = _inside(request.json(), "quota")
+        limits = inside(request.json(), "quota")
         with self._networking.transaction():
             changed = self._networking.quotas.change(_project(request, caller), limits)
         return Answer(body={"quota": changed})
@@ -322,29 +284,3 @@ def _project(request: Request, caller: Grant) -> str:
     if project != caller.project and "admin" not in caller.roles:
         raise refusal(403, "PolicyNotAuthorized", "The project is not yours.")
     return project
-
-
-def _object(body: object) -> Values:
-    if not isinstance(body, dict):
-        raise exc.HTTPBadRequest("Resource body required")
-    return body
-
-
-def _inside(body: Values, single: str) -> Values:
-    if single not in body:
-        raise exc.HTTPBadRequest(f"Unable to find '{single}' in request body")
-    return _object(body[single])
-
-
-def _tag_list(tags: object) -> list[str]:
-    if not isinstance(tags, list) or not all(
-        isinstance(tag, str) and 0 < len(tag) <= TAG_LENGTH for tag in tags
-    ):
-        raise exc.HTTPBadRequest(
-            f"Invalid input for tags. Reason: it is no list of texts of 1 to {TAG_LENGTH}."
-        )
-    return tags
-
-
-def _no_tag(tag: str) -> HttpError:
-    return refusal(404, "TagNotFound", f"Tag {tag} could not be found.")

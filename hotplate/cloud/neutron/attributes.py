@@ -10,44 +10,15 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import ModuleType
 
 from neutron_lib import constants, exceptions
 from neutron_lib.api import attributes, converters
-from neutron_lib.api.definitions import (
-    allowedaddresspairs,
-    auto_allocated_topology,
-    external_net,
-    extra_dhcp_opt,
-    extraroute,
-    extraroute_atomic,
-    filter_validation,
-    fip_port_details,
-    l3,
-    l3_ext_gw_mode,
-    network,
-    network_mtu,
-    network_mtu_writable,
-    pagination,
-    port,
-    port_security,
-    portbindings,
-    project_id,
-    provider_net,
-    quota_check_limit,
-    sorting,
-    stateful_security_group,
-    subnet,
-    subnetpool,
-)
 from neutron_lib.exceptions import allowedaddresspairs as allowedaddresspairs_exceptions
 from webob import exc
 
-from hotplate.cloud.neutron.errors import (
-    SecurityGroupInvalidPortValue,
-    SecurityGroupRuleInvalidEtherType,
-    SecurityGroupRuleInvalidProtocol,
-)
+from hotplate.cloud.neutron.errors import security_group_error
 from hotplate.cloud.neutron.records import Values
 
 NAME_LENGTH = 255
@@ -99,8 +70,10 @@ def protocol(value: object) -> str | None:
     text = str(value).lower()
     if text in constants.IP_PROTOCOL_MAP or (text.isascii() and text.isdigit() and int(text) < 256):
         return text
-    raise SecurityGroupRuleInvalidProtocol(
-        protocol=value, values=", ".join(sorted(constants.IP_PROTOCOL_MAP))
+    raise security_group_error(
+        "SecurityGroupRuleInvalidProtocol",
+        protocol=value,
+        values=", ".join(sorted(constants.IP_PROTOCOL_MAP)),
     )
 
 
@@ -110,7 +83,7 @@ def port_number(value: object) -> int | None:
         return None
     text = str(value)
     if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) <= 65535):
-        raise SecurityGroupInvalidPortValue(port=value)
+        raise security_group_error("SecurityGroupInvalidPortValue", port=value)
     return int(text)
 
 
@@ -119,7 +92,9 @@ def ethertype(value: object) -> str:
     for name in ("IPv4", "IPv6"):
         if str(value).lower() == name.lower():
             return name
-    raise SecurityGroupRuleInvalidEtherType(ethertype=value, values="['IPv4', 'IPv6']")
+    raise security_group_error(
+        "SecurityGroupRuleInvalidEtherType", ethertype=value, values="['IPv4', 'IPv6']"
+    )
 
 
 def address_pairs(value: object) -> list[dict[str, str]]:
@@ -226,34 +201,17 @@ _OWN: dict[str, AttributeMap] = {
     "security_group_rules": _RULE,
 }
 
-_DEFINITIONS: tuple[ModuleType, ...] = (
-    network,
-    subnet,
-    subnetpool,
-    port,
-    external_net,
-    network_mtu,
-    network_mtu_writable,
-    provider_net,
-    port_security,
-    portbindings,
-    allowedaddresspairs,
-    extra_dhcp_opt,
-    l3,
-    l3_ext_gw_mode,
-    extraroute,
-    fip_port_details,
+_CORE = ("network", "subnet", "subnetpool", "port")
+_WITH_ATTRIBUTES = (
+    *("external_net", "network_mtu", "network_mtu_writable", "provider_net", "port_security"),
+    *("portbindings", "allowedaddresspairs", "extra_dhcp_opt", "l3", "l3_ext_gw_mode"),
+    *("extraroute", "fip_port_details"),
 )
-_SHIMS: tuple[ModuleType, ...] = (
-    auto_allocated_topology,
-    extraroute_atomic,
-    filter_validation,
-    pagination,
-    project_id,
-    quota_check_limit,
-    sorting,
-    stateful_security_group,
+_WITHOUT_ATTRIBUTES = (
+    *("auto_allocated_topology", "extraroute_atomic", "filter_validation", "pagination"),
+    *("project_id", "quota_check_limit", "sorting", "stateful_security_group"),
 )
+"""Modules of neutron-lib's ``api.definitions``: Neutron's core, and the supported extensions."""
 _NEUTRONS_OWN = {
     "security-group": "security-group",
     "quotas": "Quota management support",
@@ -273,13 +231,17 @@ def extensions() -> list[Values]:
     """Return the supported extensions, as ``GET /v2.0/extensions`` lists them."""
     defined = [
         (each.ALIAS, each.NAME, each.DESCRIPTION, each.UPDATED_TIMESTAMP)
-        for each in (*_DEFINITIONS[4:], *_SHIMS)
+        for each in map(_definition, (*_WITH_ATTRIBUTES, *_WITHOUT_ATTRIBUTES))
     ]
     defined += [(alias, name, name, "") for alias, name in _NEUTRONS_OWN.items()]
     return [
         {"alias": alias, "name": name, "description": text, "updated": at, "links": []}
         for alias, name, text, at in defined
     ]
+
+
+def _definition(module: str) -> ModuleType:
+    return import_module(f"neutron_lib.api.definitions.{module}")
 
 
 @dataclass(frozen=True)
@@ -373,8 +335,8 @@ _SINGLE = {
 
 def _kind(name: str) -> ResourceKind:
     whole: AttributeMap = {}
-    for definition in _DEFINITIONS:
-        whole |= definition.RESOURCE_ATTRIBUTE_MAP.get(name, {})
+    for module in (*_CORE, *_WITH_ATTRIBUTES):
+        whole |= _definition(module).RESOURCE_ATTRIBUTE_MAP.get(name, {})
     single, quota = _SINGLE[name]
     return ResourceKind(
         name, single, quota, attributes.AttributeInfo({**whole, **_OWN[name], **_STANDARD})
@@ -383,3 +345,23 @@ def _kind(name: str) -> ResourceKind:
 
 KINDS = {name: _kind(name) for name in _SINGLE}
 """All kinds, by name."""
+
+
+def inside(body: Values, single: str) -> Values:
+    """Return the resource in the body of a request.
+
+    :raises webob.exc.HTTPBadRequest: when there is none.
+    """
+    if single not in body:
+        raise exc.HTTPBadRequest(f"Unable to find '{single}' in request body")
+    return body_object(body[single])
+
+
+def body_object(body: object) -> Values:
+    """Return a part of a request that has to be an object.
+
+    :raises webob.exc.HTTPBadRequest: when it is none.
+    """
+    if not isinstance(body, dict):
+        raise exc.HTTPBadRequest("Resource body required")
+    return body

@@ -1,7 +1,7 @@
-"""Neutron's refusals: the error classes that neutron-lib lacks, and all errors as HTTP responses.
+"""Neutron's refusals: the errors that neutron-lib lacks, and all errors as HTTP responses.
 
-The name of a class is the ``type`` of the error, by which clients identify it; the names and
-the messages are those of Neutron's ``extensions/securitygroup.py`` and ``ipam/exceptions.py``.
+The name of an error is its ``type``, by which clients identify it; the names and the messages are
+those of Neutron's ``extensions/securitygroup.py`` and ``ipam/exceptions.py``.
 """
 
 from __future__ import annotations
@@ -13,121 +13,79 @@ from webob import exc
 from hotplate.cloud.http.rest import HttpError
 
 
-class SecurityGroupNotFound(exceptions.NotFound):
-    """The group does not exist."""
-
-    message = "Security group %(id)s does not exist"
-
-
-class SecurityGroupRuleNotFound(exceptions.NotFound):
-    """The rule does not exist."""
-
-    message = "Security group rule %(id)s does not exist"
-
-
-class SecurityGroupInUse(exceptions.InUse):
-    """A port or a rule uses the group."""
-
-    message = "Security Group %(id)s in use."
-
-
-class SecurityGroupCannotRemoveDefault(exceptions.InUse):
-    """The default group cannot be removed."""
-
-    message = "Insufficient rights for removing default security group."
-
-
-class SecurityGroupCannotUpdateDefault(exceptions.InUse):
-    """The default group cannot be renamed."""
-
-    message = "Updating default security group not allowed."
-
-
-class SecurityGroupRuleExists(exceptions.InUse):
-    """The group already has that rule."""
-
-    message = "Security group rule already exists. Rule id is %(rule_id)s."
-
-
-class SecurityGroupInvalidPortRange(exceptions.InvalidInput):
-    """The range ends before it begins."""
-
-    message = "For TCP/UDP protocols, port_range_min must be <= port_range_max"
-
-
-class SecurityGroupInvalidPortValue(exceptions.InvalidInput):
-    """The value is not a port."""
-
-    message = "Invalid value for port %(port)s"
-
-
-class SecurityGroupInvalidIcmpValue(exceptions.InvalidInput):
-    """The value is not an ICMP type or code."""
-
-    message = "Invalid value for ICMP %(field)s (%(attr)s) %(value)s. It must be 0 to 255."
-
-
-class SecurityGroupMissingIcmpType(exceptions.InvalidInput):
-    """An ICMP code is given without a type."""
-
-    message = (
-        "ICMP code (port-range-max) %(value)s is provided"
-        " but ICMP type (port-range-min) is missing."
-    )
-
-
-class SecurityGroupMultipleRemoteEntites(exceptions.InvalidInput):
-    """A rule names more than one remote side; the misspelling is Neutron's."""
-
-    message = (
-        "Only one of remote_ip_prefix or remote_group_id or "
-        "remote_address_group_id may be provided."
-    )
-
-
-class SecurityGroupProtocolRequiredWithPorts(exceptions.InvalidInput):
-    """Ports are given without a protocol."""
-
-    message = "Must also specify protocol if port range is given."
-
-
-class SecurityGroupInvalidProtocolForPort(exceptions.InvalidInput):
-    """The protocol has no ports."""
-
-    message = (
-        "Ports cannot be specified for protocol %(protocol)s. "
-        "Ports are only supported for %(valid_port_protocols)s."
-    )
-
-
-class SecurityGroupRuleInvalidProtocol(exceptions.InvalidInput):
-    """The protocol does not exist."""
-
-    message = (
-        "Security group rule protocol %(protocol)s not supported. Only protocol values %(values)s "
-        "and integer representations [0 to 255] are supported."
-    )
-
-
-class SecurityGroupRuleInvalidEtherType(exceptions.InvalidInput):
-    """The ethertype is neither IPv4 nor IPv6."""
-
-    message = (
-        "Security group rule for ethertype '%(ethertype)s' not supported. "
-        "Allowed values are %(values)s."
-    )
-
-
-class SecurityGroupRuleParameterConflict(exceptions.InvalidInput):
-    """The prefix is of the other IP version."""
-
-    message = "Conflicting value ethertype %(ethertype)s for CIDR %(cidr)s"
-
-
 class IpAddressAlreadyAllocated(exceptions.Conflict):
     """Another port has the address."""
 
     message = "IP address %(ip)s already allocated in subnet %(subnet_id)s"
+
+
+_SECURITY_GROUP_ERRORS: dict[type[exceptions.NeutronException], dict[str, str]] = {
+    exceptions.NotFound: {
+        "SecurityGroupNotFound": "Security group %(id)s does not exist",
+        "SecurityGroupRuleNotFound": "Security group rule %(id)s does not exist",
+    },
+    exceptions.InUse: {
+        "SecurityGroupInUse": "Security Group %(id)s in use.",
+        "SecurityGroupCannotRemoveDefault": (
+            "Insufficient rights for removing default security group."
+        ),
+        "SecurityGroupCannotUpdateDefault": "Updating default security group not allowed.",
+        "SecurityGroupRuleExists": "Security group rule already exists. Rule id is %(rule_id)s.",
+    },
+    exceptions.InvalidInput: {
+        "SecurityGroupInvalidPortRange": (
+            "For TCP/UDP protocols, port_range_min must be <= port_range_max"
+        ),
+        "SecurityGroupInvalidPortValue": "Invalid value for port %(port)s",
+        "SecurityGroupInvalidIcmpValue": (
+            "Invalid value for ICMP %(field)s (%(attr)s) %(value)s. It must be 0 to 255."
+        ),
+        "SecurityGroupMissingIcmpType": (
+            "ICMP code (port-range-max) %(value)s is provided but ICMP type (port-range-min) is "
+            "missing."
+        ),
+        # The misspelling is Neutron's.
+        "SecurityGroupMultipleRemoteEntites": (
+            "Only one of remote_ip_prefix or remote_group_id or remote_address_group_id may be "
+            "provided."
+        ),
+        "SecurityGroupProtocolRequiredWithPorts": (
+            "Must also specify protocol if port range is given."
+        ),
+        "SecurityGroupInvalidProtocolForPort": (
+            "Ports cannot be specified for protocol %(protocol)s. Ports are only supported for "
+            "%(valid_port_protocols)s."
+        ),
+        "SecurityGroupRuleInvalidProtocol": (
+            "Security group rule protocol %(protocol)s not supported. Only protocol values "
+            "%(values)s and integer representations [0 to 255] are supported."
+        ),
+        "SecurityGroupRuleInvalidEtherType": (
+            "Security group rule for ethertype '%(ethertype)s' not supported. Allowed values are "
+            "%(values)s."
+        ),
+        "SecurityGroupRuleParameterConflict": (
+            "Conflicting value ethertype %(ethertype)s for CIDR %(cidr)s"
+        ),
+    },
+}
+"""Base class -> name -> message."""
+
+_CLASSES = {
+    name: type(name, (base,), {"message": message})
+    for base, messages in _SECURITY_GROUP_ERRORS.items()
+    for name, message in messages.items()
+}
+
+
+def security_group_error(name: str, **values: object) -> Exception:
+    """Return an error about security groups.
+
+    :param name: as in Neutron.
+    :param values: those that its message contains.
+    """
+    error: Exception = _CLASSES[name](**values)
+    return error
 
 
 def http_error(error: Exception) -> HttpError | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neutron_lib import exceptions
 from neutron_lib.exceptions import l3 as l3_exceptions
 
-from hotplate.cloud.neutron.ports import Ports
+from hotplate.cloud.neutron.ports import UNMAPPED, Ports
 from hotplate.cloud.neutron.records import Records, Values
 from hotplate.cloud.neutron.resources import FLOATING_IP, GRANTED, Resources, bad
 from hotplate.cloud.neutron.routers import Routers
@@ -26,15 +26,12 @@ class FloatingIPs(Resources):
     """The floating addresses of one cloud; none is reachable."""
 
     NAME = "floatingips"
+    MISSING = (l3_exceptions.FloatingIPNotFound, "floatingip_id")
 
     def __init__(self, records: Records, ports: Ports, routers: Routers) -> None:
         super().__init__(records)
         self._ports = ports
         self._routers = routers
-
-    def missing(self, record_id: str) -> Exception:
-        """Return the error for a floating address that does not exist."""
-        return l3_exceptions.FloatingIPNotFound(floatingip_id=record_id)
 
     def create(self, values: Values) -> Values:
         """Allocate an address of an external network, and map it to a port if one is named.
@@ -81,23 +78,15 @@ class FloatingIPs(Resources):
         return super().view({**record, "port_details": shown})
 
     def _external(self, network_id: str) -> Values:
-        network = self.records.get("networks", network_id)
-        if network is None:
-            raise exceptions.NetworkNotFound(net_id=network_id)
+        network = self.network(network_id)
         if not network["router:external"]:
             raise bad("floatingip", f"Network {network_id} is not a valid external network")
         return network
 
     @staticmethod
     def _asked(values: Values) -> Values:
-        wanted = {
-            name: value
-            for name, value in (
-                ("ip_address", values.get("floating_ip_address")),
-                ("subnet_id", values.get("subnet_id")),
-            )
-            if value
-        }
+        names = {"floating_ip_address": "ip_address", "subnet_id": "subnet_id"}
+        wanted = {name: values[given] for given, name in names.items() if values.get(given)}
         return {"fixed_ips": [wanted]} if wanted else {}
 
     def _association(self, wanted: Values) -> Values:
@@ -106,13 +95,11 @@ class FloatingIPs(Resources):
         if not port_id:
             if fixed:
                 raise bad("floatingip", "fixed_ip_address cannot be specified without a port_id")
-            free = {"port_id": None, "fixed_ip_address": None, "router_id": None}
-            return {**free, "status": "DOWN"}
+            return UNMAPPED
         port = self._ports.get(port_id)
         ip = _inner_address(port, fixed)
-        for other in self.all():
-            same = (other["port_id"], other["fixed_ip_address"]) == (port_id, ip["ip_address"])
-            if same and other["id"] != wanted.get("id"):
+        for other in self.where(port_id=port_id, fixed_ip_address=ip["ip_address"]):
+            if other["id"] != wanted.get("id"):
                 raise l3_exceptions.FloatingIPPortAlreadyAssociated(
                     floating_ip_address=wanted["floating_ip_address"],
                     fip_id=other["id"],

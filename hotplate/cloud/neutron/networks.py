@@ -15,10 +15,7 @@ class Networks(Resources):
     """The networks of one cloud."""
 
     NAME = "networks"
-
-    def missing(self, record_id: str) -> Exception:
-        """Return the error for a network that does not exist."""
-        return exceptions.NetworkNotFound(net_id=record_id)
+    MISSING = (exceptions.NetworkNotFound, "net_id")
 
     def create(self, values: Values) -> Values:
         """Create a network, which is active at once."""
@@ -30,10 +27,8 @@ class Networks(Resources):
         :raises external_net.ExternalNetworkInUse: when it is in use and shall become internal.
         """
         internal = changes.get("router:external") is False and record["router:external"]
-        if internal and any(
-            port["device_owner"] in (ROUTER_GATEWAY, FLOATING_IP)
-            for port in self._ports(record["id"])
-        ):
+        ports = self.records.where("ports", network_id=record["id"])
+        if internal and {each["device_owner"] for each in ports} & {ROUTER_GATEWAY, FLOATING_IP}:
             raise external_net.ExternalNetworkInUse(net_id=record["id"])
         if "mtu" in changes:
             changes = {**changes, "mtu": _mtu(changes["mtu"])}
@@ -44,7 +39,7 @@ class Networks(Resources):
 
         :raises neutron_lib.exceptions.NetworkInUse: when ports are on it.
         """
-        ports = self._ports(record["id"])
+        ports = self.records.where("ports", network_id=record["id"])
         used = [port["id"] for port in ports if port["device_owner"] != DHCP]
         if used:
             raise exceptions.NetworkInUse(
@@ -54,8 +49,8 @@ class Networks(Resources):
             )
         for port in ports:
             self.records.remove("ports", port["id"])
-        for subnet_id in self._subnets(record["id"]):
-            self.records.remove("subnets", subnet_id)
+        for subnet in self.records.where("subnets", network_id=record["id"]):
+            self.records.remove("subnets", subnet["id"])
         super().delete(record)
 
     def view(self, record: Values) -> Values:
@@ -64,16 +59,11 @@ class Networks(Resources):
             "availability_zones": ["nova"],
             "provider:network_type": "local",
             **record,
-            "subnets": self._subnets(record["id"]),
+            "subnets": [
+                each["id"] for each in self.records.where("subnets", network_id=record["id"])
+            ],
         }
         return super().view(shown)
-
-    def _subnets(self, network_id: str) -> list[str]:
-        subnets = self.records.all("subnets")
-        return [each["id"] for each in subnets if each["network_id"] == network_id]
-
-    def _ports(self, network_id: str) -> list[Values]:
-        return [port for port in self.records.all("ports") if port["network_id"] == network_id]
 
 
 def _mtu(asked: int | None) -> int:

@@ -22,23 +22,22 @@ from hotplate.cloud.neutron.subnets import Subnets, network_of, pools_of
 
 FIXED_IPS = 5
 """Neutron's ``[DEFAULT] max_fixed_ips_per_port`` before the option was removed."""
-OTHERS = 64
+MAX_ENTRIES = 64
 """Maximum number of allowed address pairs, DHCP options or groups of a port."""
+UNMAPPED = {"port_id": None, "fixed_ip_address": None, "router_id": None, "status": "DOWN"}
+"""The attributes of a floating address without a port."""
 
 
 class Ports(Resources):
     """The ports of one cloud."""
 
     NAME = "ports"
+    MISSING = (exceptions.PortNotFound, "port_id")
 
     def __init__(self, records: Records, subnets: Subnets, groups: SecurityGroups) -> None:
         super().__init__(records)
         self._subnets = subnets
         self._groups = groups
-
-    def missing(self, record_id: str) -> Exception:
-        """Return the error for a port that does not exist."""
-        return exceptions.PortNotFound(port_id=record_id)
 
     def create(self, values: Values) -> Values:
         """Create a port with the requested addresses, or one of each IP version of its network.
@@ -46,9 +45,7 @@ class Ports(Resources):
         :raises neutron_lib.exceptions.NeutronException: for an address outside the network or in
             use, and when no address is free.
         """
-        network = self.records.get("networks", values["network_id"])
-        if network is None:
-            raise exceptions.NetworkNotFound(net_id=values["network_id"])
+        network = self.network(values["network_id"])
         mac = self._mac(network["id"], values.get("mac_address"))
         own = values["device_owner"].startswith("network:")
         secured = not own and network["port_security_enabled"]
@@ -101,10 +98,8 @@ class Ports(Resources):
             raise exceptions.ServicePortInUse(
                 port_id=record["id"], reason=f"has device owner {owner}"
             )
-        for floating in self.records.all("floatingips"):
-            if floating["port_id"] == record["id"]:
-                free = {"port_id": None, "fixed_ip_address": None, "router_id": None}
-                self.records.change("floatingips", floating, {**free, "status": "DOWN"})
+        for floating in self.records.where("floatingips", port_id=record["id"]):
+            self.records.change("floatingips", floating, UNMAPPED)
         self.remove(record)
 
     def remove(self, record: Values) -> None:
@@ -113,8 +108,8 @@ class Ports(Resources):
 
     def view(self, record: Values) -> Values:
         """Return a port with the attributes that follow from its user."""
-        used = bool(record["binding:host_id"]) or record["device_owner"].startswith("network:")
         bound = bool(record["binding:host_id"])
+        used = bound or record["device_owner"].startswith("network:")
         shown = {
             **record,
             "status": "ACTIVE" if used else "DOWN",
@@ -134,12 +129,8 @@ class Ports(Resources):
 
     # -- addresses --------------------
 
-    def of(self, network_id: str) -> list[Values]:
-        """Return the ports on a network."""
-        return [port for port in self.all() if port["network_id"] == network_id]
-
     def _mac(self, network_id: str, wanted: str | None) -> str:
-        taken = {port["mac_address"] for port in self.of(network_id)}
+        taken = {port["mac_address"] for port in self.where(network_id=network_id)}
         if not wanted:
             return allocation.new_mac(taken)
         if wanted in taken:
@@ -149,7 +140,7 @@ class Ports(Resources):
     def _addresses(
         self, network_id: str, wanted: list[Values] | None, mac: str
     ) -> list[dict[str, str]]:
-        subnets = self._subnets.of(network_id)
+        subnets = self._subnets.where(network_id=network_id)
         if wanted is None:
             return self._any_addresses(network_id, subnets, mac)
         if len(wanted) > FIXED_IPS:
@@ -202,8 +193,8 @@ class Ports(Resources):
         for group_id in record["security_groups"]:
             self._groups.get(group_id)
         for name in ("security_groups", "allowed_address_pairs", "extra_dhcp_opts"):
-            if len(record[name]) > OTHERS:
-                raise invalid(f"{name} has more than {OTHERS} entries")
+            if len(record[name]) > MAX_ENTRIES:
+                raise invalid(f"{name} has more than {MAX_ENTRIES} entries")
         if not record["port_security_enabled"] and (
             record["security_groups"] or record["allowed_address_pairs"]
         ):

@@ -24,16 +24,20 @@ class Records:
         """Store all changes of the ``with`` block, or none, isolated from other threads."""
         return self._store.transaction()
 
-    def setting(self, name: str, default: str) -> str:
-        """Return the setting ``name``; store ``default`` first when it is not set."""
-        return self._store.setting(name, default)
-
     def all(self, kind: str) -> list[Values]:
         """Return all documents of a kind."""
         rows = self._store.rows(
             "SELECT body FROM hotplate_neutron WHERE kind = ? ORDER BY number", kind
         )
         return [json.loads(row["body"]) for row in rows]
+
+    def where(self, kind: str, **equal: object) -> list[Values]:
+        """Return the documents of a kind with these values."""
+        return [
+            each
+            for each in self.all(kind)
+            if all(each.get(name) == value for name, value in equal.items())
+        ]
 
     def get(self, kind: str, record_id: str) -> Values | None:
         """Return the document with that id, or None."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 from neutron_lib import exceptions
@@ -19,13 +19,15 @@ GRANTED = "granted"
 """Set in the record of a resource that was created because a template assumes it."""
 
 
-class Resources(ABC):
+class Resources:
     """The resources of one kind.  A kind overrides the methods in which it differs.
 
     Callers hold a transaction of the records during these methods.
     """
 
     NAME: ClassVar[str]
+    MISSING: ClassVar[tuple[Callable[..., Exception], str]]
+    """The error for an id that does not exist, and the field of its message for the id."""
 
     def __init__(self, records: Records) -> None:
         self.records = records
@@ -49,9 +51,24 @@ class Resources(ABC):
             raise self.missing(record_id)
         return record
 
-    @abstractmethod
     def missing(self, record_id: str) -> Exception:
         """Return the error for an id that does not exist."""
+        error, field = self.MISSING
+        return error(**{field: record_id})
+
+    def where(self, **equal: object) -> list[Values]:
+        """Return the resources with these values, oldest first."""
+        return self.records.where(self.NAME, **equal)
+
+    def network(self, network_id: str) -> Values:
+        """Return the network of a request.
+
+        :raises neutron_lib.exceptions.NetworkNotFound: when it does not exist.
+        """
+        network = self.records.get("networks", network_id)
+        if network is None:
+            raise exceptions.NetworkNotFound(net_id=network_id)
+        return network
 
     def create(self, values: Values) -> Values:
         """Create a resource from checked values (:meth:`ResourceKind.new`)."""

@@ -8,7 +8,7 @@ from neutron_lib import exceptions
 from neutron_lib.exceptions import extraroute
 from neutron_lib.exceptions import l3 as l3_exceptions
 
-from hotplate.cloud.neutron.attributes import KINDS
+from hotplate.cloud.neutron.attributes import KINDS, inside
 from hotplate.cloud.neutron.ports import Ports
 from hotplate.cloud.neutron.records import Records, Values
 from hotplate.cloud.neutron.resources import ROUTER_GATEWAY, ROUTER_INTERFACE, Resources, bad
@@ -22,15 +22,12 @@ class Routers(Resources):
     """The routers of one cloud."""
 
     NAME = "routers"
+    MISSING = (l3_exceptions.RouterNotFound, "router_id")
 
     def __init__(self, records: Records, subnets: Subnets, ports: Ports) -> None:
         super().__init__(records)
         self._subnets = subnets
         self._ports = ports
-
-    def missing(self, record_id: str) -> Exception:
-        """Return the error for a router that does not exist."""
-        return l3_exceptions.RouterNotFound(router_id=record_id)
 
     def create(self, values: Values) -> Values:
         """Create a router, with a gateway if requested."""
@@ -74,22 +71,18 @@ class Routers(Resources):
     def _changed(self, record: Values, wanted: Values | None) -> Values | None:
         present = record["external_gateway_info"]
         leaves = present and (not wanted or present["network_id"] != wanted["network_id"])
-        floating = self.records.all("floatingips") if leaves else []
-        if any(each["router_id"] == record["id"] for each in floating):
+        if leaves and self.records.where("floatingips", router_id=record["id"]):
             raise l3_exceptions.RouterExternalGatewayInUseByFloatingIp(
                 router_id=record["id"], net_id=present["network_id"]
             )
         if present and wanted and _same_gateway(present, wanted):
             return {**present, "enable_snat": wanted.get("enable_snat", True)}
-        for port in self._ports.all():
-            if port["device_id"] == record["id"] and port["device_owner"] == ROUTER_GATEWAY:
-                self._ports.remove(port)
+        for port in self._ports.where(device_id=record["id"], device_owner=ROUTER_GATEWAY):
+            self._ports.remove(port)
         return self._gateway(record, wanted) if wanted else None
 
     def _gateway(self, router: Values, wanted: Values) -> Values:
-        network = self.records.get("networks", wanted["network_id"])
-        if network is None:
-            raise exceptions.NetworkNotFound(net_id=wanted["network_id"])
+        network = self.network(wanted["network_id"])
         if not network["router:external"]:
             raise bad("router", f"Network {network['id']} is not an external network")
         asked = wanted.get("external_fixed_ips")
@@ -112,11 +105,7 @@ class Routers(Resources):
 
     def interfaces(self, router_id: str) -> list[Values]:
         """Return the ports of a router on inner networks."""
-        return [
-            port
-            for port in self._ports.all()
-            if port["device_id"] == router_id and port["device_owner"] == ROUTER_INTERFACE
-        ]
+        return self._ports.where(device_id=router_id, device_owner=ROUTER_INTERFACE)
 
     def add_interface(self, router: Values, body: Values) -> Values:
         """Give a router an interface on a subnet, or on an existing port.
@@ -160,9 +149,8 @@ class Routers(Resources):
     def _check_unused(self, router: Values, subnet_id: str) -> None:
         subnet = self._subnets.get(subnet_id)
         cidr = network_of(subnet)
-        for floating in self.records.all("floatingips"):
-            fixed = floating["fixed_ip_address"]
-            if floating["router_id"] == router["id"] and ipaddress.ip_address(fixed) in cidr:
+        for floating in self.records.where("floatingips", router_id=router["id"]):
+            if ipaddress.ip_address(floating["fixed_ip_address"]) in cidr:
                 raise l3_exceptions.RouterInterfaceInUseByFloatingIP(
                     router_id=router["id"], subnet_id=subnet_id
                 )
@@ -227,21 +215,24 @@ class Routers(Resources):
 
     # -- routes --------------------
 
-    def add_routes(self, router: Values, routes: list[Values]) -> Values:
-        """Add routes to the existing ones."""
-        new = [route for route in routes if route not in router["routes"]]
-        return self.change(router, {"routes": router["routes"] + new})
+    def add_routes(self, router: Values, body: Values) -> Values:
+        """Add routes to the existing ones; return the response."""
+        new = [route for route in _routes(body) if route not in router["routes"]]
+        return self._shown(self.change(router, {"routes": router["routes"] + new}))
 
-    def remove_routes(self, router: Values, routes: list[Values]) -> Values:
-        """Remove routes; a missing one is no error."""
-        kept = [route for route in router["routes"] if route not in routes]
-        return self.change(router, {"routes": kept})
+    def remove_routes(self, router: Values, body: Values) -> Values:
+        """Remove routes, of which a missing one is no error; return the response."""
+        unwanted = _routes(body)
+        kept = [route for route in router["routes"] if route not in unwanted]
+        return self._shown(self.change(router, {"routes": kept}))
+
+    def _shown(self, router: Values) -> Values:
+        return {"router": self.view(router)}
 
     def _check_routes(self, router: Values, routes: list[Values]) -> None:
         networks = [
             network_of(self._subnets.get(ip["subnet_id"]))
-            for port in self._ports.all()
-            if port["device_id"] == router["id"]
+            for port in self._ports.where(device_id=router["id"])
             for ip in port["fixed_ips"]
         ]
         for route in routes:
@@ -250,6 +241,12 @@ class Routers(Resources):
                 raise extraroute.InvalidRoutes(
                     routes=routes, reason="the nexthop is not connected with router"
                 )
+
+
+def _routes(body: Values) -> list[Values]:
+    """Return the routes of a request, after a check."""
+    given = inside(body, "router").get("routes")
+    return KINDS["routers"].changes({"routes": given})["routes"] or []
 
 
 def _one_of(body: Values) -> tuple[str, str]:

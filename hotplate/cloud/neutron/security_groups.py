@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import partial
 
-from hotplate.cloud.neutron import errors
 from hotplate.cloud.neutron.attributes import KINDS
+from hotplate.cloud.neutron.errors import security_group_error
 from hotplate.cloud.neutron.records import Records, Values
 from hotplate.cloud.neutron.resources import Resources
 
@@ -18,10 +19,7 @@ class SecurityGroupRules(Resources):
     """The rules of all groups."""
 
     NAME = "security_group_rules"
-
-    def missing(self, record_id: str) -> Exception:
-        """Return the error for a rule that does not exist."""
-        return errors.SecurityGroupRuleNotFound(id=record_id)
+    MISSING = (partial(security_group_error, "SecurityGroupRuleNotFound"), "id")
 
     def create(self, values: Values) -> Values:
         """Add a rule to its group.
@@ -31,17 +29,16 @@ class SecurityGroupRules(Resources):
         """
         for group_id in (values["security_group_id"], values["remote_group_id"]):
             if group_id and self.records.get("security_groups", group_id) is None:
-                raise errors.SecurityGroupNotFound(id=group_id)
+                raise security_group_error("SecurityGroupNotFound", id=group_id)
         _check_remote(values)
         _check_ports(values)
-        for rule in self.of(values["security_group_id"]):
-            if all(rule[name] == values[name] for name in _SAME):
-                raise errors.SecurityGroupRuleExists(rule_id=rule["id"])
+        for rule in self.where(**{name: values[name] for name in _SAME}):
+            raise security_group_error("SecurityGroupRuleExists", rule_id=rule["id"])
         return super().create(values)
 
     def of(self, group_id: str) -> list[Values]:
         """Return the rules of a group."""
-        return [rule for rule in self.all() if rule["security_group_id"] == group_id]
+        return self.where(security_group_id=group_id)
 
     def view(self, record: Values) -> Values:
         """Return a rule with the attributes that follow from it."""
@@ -58,14 +55,11 @@ class SecurityGroups(Resources):
     """The groups; the default group of a project is created on first access."""
 
     NAME = "security_groups"
+    MISSING = (partial(security_group_error, "SecurityGroupNotFound"), "id")
 
     def __init__(self, records: Records, rules: SecurityGroupRules) -> None:
         super().__init__(records)
         self._rules = rules
-
-    def missing(self, record_id: str) -> Exception:
-        """Return the error for a group that does not exist."""
-        return errors.SecurityGroupNotFound(id=record_id)
 
     def create(self, values: Values) -> Values:
         """Create a group that allows all egress, as Neutron's template of rules does."""
@@ -76,9 +70,8 @@ class SecurityGroups(Resources):
 
     def default(self, project: str) -> Values:
         """Return the default group of a project; create it when it is missing."""
-        for group in self.all():
-            if group["project_id"] == project and group["name"] == DEFAULT:
-                return group
+        for group in self.where(project_id=project, name=DEFAULT):
+            return group
         values = {"name": DEFAULT, "description": "Default security group"}
         group = self.create(self.kind.new(values, project))
         for version in ("IPv4", "IPv6"):
@@ -90,10 +83,10 @@ class SecurityGroups(Resources):
     def change(self, record: Values, changes: Values) -> Values:
         """Change a group.
 
-        :raises errors.SecurityGroupCannotUpdateDefault: when the default group would be renamed.
+        :raises neutron_lib.exceptions.InUse: when the default group would be renamed.
         """
         if record["name"] == DEFAULT and changes.get("name", DEFAULT) != DEFAULT:
-            raise errors.SecurityGroupCannotUpdateDefault
+            raise security_group_error("SecurityGroupCannotUpdateDefault")
         return super().change(record, changes)
 
     def delete(self, record: Values) -> None:
@@ -102,10 +95,10 @@ class SecurityGroups(Resources):
         :raises neutron_lib.exceptions.InUse: for the default group, and for one that a port uses.
         """
         if record["name"] == DEFAULT:
-            raise errors.SecurityGroupCannotRemoveDefault
+            raise security_group_error("SecurityGroupCannotRemoveDefault")
         group_id = record["id"]
         if any(group_id in port["security_groups"] for port in self.records.all("ports")):
-            raise errors.SecurityGroupInUse(id=group_id)
+            raise security_group_error("SecurityGroupInUse", id=group_id)
         for rule in self._rules.all():
             if group_id in (rule["security_group_id"], rule["remote_group_id"]):
                 self._rules.delete(rule)
@@ -122,6 +115,7 @@ class SecurityGroups(Resources):
 
 
 _SAME = (
+    "security_group_id",
     "direction",
     "ethertype",
     "protocol",
@@ -136,9 +130,11 @@ _SAME = (
 def _check_remote(values: Values) -> None:
     cidr = values["remote_ip_prefix"]
     if cidr and values["remote_group_id"]:
-        raise errors.SecurityGroupMultipleRemoteEntites
+        raise security_group_error("SecurityGroupMultipleRemoteEntites")
     if cidr and f"IPv{ipaddress.ip_network(cidr).version}" != values["ethertype"]:
-        raise errors.SecurityGroupRuleParameterConflict(ethertype=values["ethertype"], cidr=cidr)
+        raise security_group_error(
+            "SecurityGroupRuleParameterConflict", ethertype=values["ethertype"], cidr=cidr
+        )
 
 
 def _check_ports(values: Values) -> None:
@@ -148,15 +144,17 @@ def _check_ports(values: Values) -> None:
     if low is None and high is None:
         return
     if protocol is None:
-        raise errors.SecurityGroupProtocolRequiredWithPorts
+        raise security_group_error("SecurityGroupProtocolRequiredWithPorts")
     if protocol in ICMP:
         _check_icmp(low, high)
     elif protocol not in WITH_PORTS:
-        raise errors.SecurityGroupInvalidProtocolForPort(
-            protocol=protocol, valid_port_protocols=", ".join(WITH_PORTS[:5])
+        raise security_group_error(
+            "SecurityGroupInvalidProtocolForPort",
+            protocol=protocol,
+            valid_port_protocols=", ".join(WITH_PORTS[:5]),
         )
     elif low is None or high is None or low > high:
-        raise errors.SecurityGroupInvalidPortRange
+        raise security_group_error("SecurityGroupInvalidPortRange")
 
 
 def _check_icmp(kind: int | None, code: int | None) -> None:
@@ -165,6 +163,8 @@ def _check_icmp(kind: int | None, code: int | None) -> None:
         ("port_range_max", "code", code),
     ):
         if value is not None and value > 255:
-            raise errors.SecurityGroupInvalidIcmpValue(field=field, attr=attribute, value=value)
+            raise security_group_error(
+                "SecurityGroupInvalidIcmpValue", field=field, attr=attribute, value=value
+            )
     if kind is None:
-        raise errors.SecurityGroupMissingIcmpType(value=code)
+        raise security_group_error("SecurityGroupMissingIcmpType", value=code)

@@ -22,10 +22,7 @@ class SubnetPools(Resources):
     """The subnet pools of one cloud."""
 
     NAME = "subnetpools"
-
-    def missing(self, record_id: str) -> Exception:
-        """Return the error for a pool that does not exist."""
-        return exceptions.SubnetPoolNotFound(subnetpool_id=record_id)
+    MISSING = (exceptions.SubnetPoolNotFound, "subnetpool_id")
 
     def create(self, values: Values) -> Values:
         """Create a pool.
@@ -88,12 +85,8 @@ class SubnetPools(Resources):
         return free
 
     def _used(self, pool_id: str) -> list[Network]:
-        subnets = self.records.all("subnets")
-        return [
-            ipaddress.ip_network(each["cidr"])
-            for each in subnets
-            if each.get("subnetpool_id") == pool_id
-        ]
+        subnets = self.records.where("subnets", subnetpool_id=pool_id)
+        return [ipaddress.ip_network(each["cidr"]) for each in subnets]
 
 
 def _within(inner: Network, outer: Network) -> bool:

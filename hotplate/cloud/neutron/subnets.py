@@ -28,14 +28,11 @@ class Subnets(Resources):
     """The subnets of one cloud."""
 
     NAME = "subnets"
+    MISSING = (exceptions.SubnetNotFound, "subnet_id")
 
     def __init__(self, records: Records, pools: SubnetPools) -> None:
         super().__init__(records)
         self._pools = pools
-
-    def missing(self, record_id: str) -> Exception:
-        """Return the error for a subnet that does not exist."""
-        return exceptions.SubnetNotFound(subnet_id=record_id)
 
     def create(self, values: Values) -> Values:
         """Create a subnet of a network.
@@ -43,9 +40,7 @@ class Subnets(Resources):
         :raises neutron_lib.exceptions.NeutronException: when values contradict each other, or the
             addresses overlap with those of another subnet of the network.
         """
-        network = self.records.get("networks", values["network_id"])
-        if network is None:
-            raise exceptions.NetworkNotFound(net_id=values["network_id"])
+        network = self.network(values["network_id"])
         cidr = self._cidr(values)
         self._check_overlap(cidr, network["id"])
         gateway = _gateway(cidr, values)
@@ -110,10 +105,6 @@ class Subnets(Resources):
 
     # -- its addresses --------------------
 
-    def of(self, network_id: str) -> list[Values]:
-        """Return the subnets of a network."""
-        return [subnet for subnet in self.all() if subnet["network_id"] == network_id]
-
     def taken(self, subnet_id: str) -> set[Address]:
         """Return the addresses of a subnet that are in use by ports."""
         return {
@@ -131,7 +122,7 @@ class Subnets(Resources):
         ]
 
     def _check_overlap(self, cidr: Network, network_id: str) -> None:
-        for other in self.of(network_id):
+        for other in self.where(network_id=network_id):
             present = network_of(other)
             if present.version == cidr.version and present.overlaps(cidr):
                 raise invalid(
