@@ -1,13 +1,11 @@
 """All patches to Heat, and nothing else.
 
-They change behaviour for which Heat has no option and no plug-in point.  Each entry names the
-attribute, the reason, and the form that it must have; :func:`misfits` reports the differences of a
-new Heat, and a test calls it.
+They change behaviour for which Heat has no option and no plug-in point.  A test checks that the
+patched attributes of the installed Heat have the expected form.
 """
 
 from __future__ import annotations
 
-import inspect
 import threading
 import time
 from collections.abc import Callable
@@ -15,9 +13,6 @@ from contextlib import ExitStack, suppress
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
-
-#: The versions of openstack-heat these patches are known to fit.
-FITS = (27, 28)
 
 
 class Waker:
@@ -82,56 +77,6 @@ MESSAGE_SECONDS = 1.0
 """Maximum wait for a message of Heat's, in case one comes that :func:`apply` does not notice."""
 
 
-def misfits() -> list[str]:
-    """Return the requirements of the patches that the installed Heat does not meet."""
-    from importlib.metadata import version
-
-    from heat.engine import scheduler, service, service_software_config, stack
-    from heat.engine.resources import signal_responder
-    from heat.rpc import client
-    from oslo_messaging._drivers import impl_fake
-
-    problems = []
-    major = int(version("openstack-heat").split(".")[0])
-    if not FITS[0] <= major < FITS[1]:
-        problems.append(f"openstack-heat is {major}, these patches were tried with {FITS[0]}")
-    expected: dict[str, tuple[Any, list[str]]] = {
-        "TaskRunner._sleep": (scheduler.TaskRunner._sleep, ["self", "wait_time"]),
-        "ThreadWithCallback.run": (service.ThreadWithCallback.run, ["self"]),
-        "EngineClient.call": (
-            client.EngineClient.call,
-            ["self", "ctxt", "msg", "version", "timeout"],
-        ),
-        "Stack.dispatch_event": (stack.Stack.dispatch_event, ["self", "ev"]),
-        "SoftwareConfigService._push_metadata_software_deployments": (
-            service_software_config.SoftwareConfigService._push_metadata_software_deployments,
-            ["self", "cnxt", "server_id", "stack_user_project_id"],
-        ),
-        "SoftwareConfigService.metadata_software_deployments": (
-            service_software_config.SoftwareConfigService.metadata_software_deployments,
-            ["self", "cnxt", "server_id"],
-        ),
-        "SignalResponder._get_ec2_signed_url": (
-            signal_responder.SignalResponder._get_ec2_signed_url,
-            ["self", "signal_type", "never_expire"],
-        ),
-        "FakeListener.stop": (impl_fake.FakeListener.stop, ["self"]),
-    }
-    for name, (function, parameters) in expected.items():
-        if list(inspect.signature(function).parameters) != parameters:
-            problems.append(f"{name} no longer takes {parameters}")
-    source = inspect.getsource(scheduler.TaskRunner._sleep)
-    if "time.sleep(wait_time)" not in source:
-        problems.append("TaskRunner._sleep no longer sleeps by time.sleep(wait_time)")
-    source = inspect.getsource(impl_fake)
-    if source.count("time.sleep(") != 1 or not hasattr(impl_fake.FakeExchange, "deliver_message"):
-        problems.append("the bus in memory no longer sleeps, or delivers, in one place")
-    source = inspect.getsource(service_software_config.SoftwareConfigService)
-    if source.count("requests.put(") != 1 or source.count("requests.") != 2:
-        problems.append("SoftwareConfigService uses requests for more than one PUT")
-    return problems
-
-
 def apply(
     *,
     progress: TaskWaker,
@@ -155,6 +100,10 @@ def apply(
     from oslo_messaging import MessagingTimeout
 
     undo = ExitStack()
+
+    def patch(owner: object, name: str, replacement: object) -> None:
+        undo.enter_context(mock.patch.object(owner, name, replacement))
+
     _wake_listeners(undo)
 
     # Heat's tasks sleep a second between polls; news wakes them early.
@@ -162,7 +111,7 @@ def apply(
         if scheduler.ENABLE_SLEEP and wait_time is not None:
             progress.wait(wait_time)
 
-    undo.enter_context(mock.patch.object(scheduler.TaskRunner, "_sleep", sleep))
+    patch(scheduler.TaskRunner, "_sleep", sleep)
 
     # ... and end when the engine is stopped, without a traceback from the interpreter.
     run = service.ThreadWithCallback.run
@@ -172,7 +121,7 @@ def apply(
         with suppress(SystemExit):
             run(self)
 
-    undo.enter_context(mock.patch.object(service.ThreadWithCallback, "run", run_quietly))
+    patch(service.ThreadWithCallback, "run", run_quietly)
 
     # Event sinks are no alternative: they belong to a stack's own environment, which is the user's.
     dispatch = stack.Stack.dispatch_event
@@ -181,7 +130,7 @@ def apply(
         on_event(self, ev)
         dispatch(self, ev)
 
-    undo.enter_context(mock.patch.object(stack.Stack, "dispatch_event", dispatch_event))
+    patch(stack.Stack, "dispatch_event", dispatch_event)
 
     # Heat answers 500, or reports a failed resource, whatever the reason of the engine's silence.
     ask = client.EngineClient.call
@@ -193,7 +142,7 @@ def apply(
             on_failure(error)
             raise
 
-    undo.enter_context(mock.patch.object(client.EngineClient, "call", call))
+    patch(client.EngineClient, "call", call)
 
     # Heat stores no event when it serves deployments to a server.
     service_class = service_software_config.SoftwareConfigService
@@ -204,9 +153,7 @@ def apply(
             on_deployments(server_id, self.metadata_software_deployments(cnxt, server_id))
         push(self, cnxt, server_id, project_id)
 
-    undo.enter_context(
-        mock.patch.object(service_class, "_push_metadata_software_deployments", push_metadata)
-    )
+    patch(service_class, "_push_metadata_software_deployments", push_metadata)
 
     # Two threads that are the first to ask for a URL, one creating the stack and one showing it,
     # each create a key pair; the stored id may then be one's and the secret the other's.
@@ -217,22 +164,16 @@ def apply(
         with one_at_a_time:
             return signed_url(self, *args, **kwargs)
 
-    undo.enter_context(
-        mock.patch.object(
-            signal_responder.SignalResponder, "_get_ec2_signed_url", get_ec2_signed_url
-        )
-    )
+    patch(signal_responder.SignalResponder, "_get_ec2_signed_url", get_ec2_signed_url)
 
     # Heat PUTs metadata to the TempURL, which it made for the guest's side of the network.
     def put(url: str, *args: Any, **kwargs: Any) -> Any:
         return requests.put(guest_to_host(url), *args, **kwargs)  # noqa: S113 - Heat gives one
 
-    undo.enter_context(
-        mock.patch.object(
-            service_software_config,
-            "requests",
-            SimpleNamespace(put=put, RequestException=requests.RequestException),
-        )
+    patch(
+        service_software_config,
+        "requests",
+        SimpleNamespace(put=put, RequestException=requests.RequestException),
     )
     return undo
 
