@@ -14,23 +14,28 @@ import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import urlencode
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.gateway import WSGIApp
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 
 _NAME = re.compile("[a-zA-Z0-9_-]{1,64}")
-_QUEUE = re.compile(
-    rf"^/v2/queues/(?P<queue>{_NAME.pattern})"
-    r"(?:/(?P<below>messages|share|stats|purge)(?:/(?P<message>[^/]+))?)?$"
-)
 DEFAULT_TTL = "_default_message_ttl"
 """Key of a queue's metadata for the TTL of messages that have none of their own."""
 _LATER = "%Y-%m-%dT%H:%M:%S"
+_VERSION = {
+    "id": "2",
+    "status": "CURRENT",
+    "updated": "2014-9-24T04:06:47Z",
+    "media-types": [{"base": "application/json", "type": ""}],
+    "links": [{"rel": "self", "href": "/v2/"}],
+}
 
 
 class QueueError(Exception):
@@ -250,200 +255,160 @@ class ZaqarApi:
         self._queues = queues
         self._identity = identity
         self._secret = secret.encode()
+        self._routes: Routes[str] = Routes()
+        one, messages = "/v2/queues/{queue}", "/v2/queues/{queue}/messages"
+        for method, path, handler in (
+            ("GET", "/v2/queues", self._list),
+            ("PUT", one, self._create),
+            ("GET", one, self._show),
+            ("DELETE", one, self._delete),
+            ("POST", one + "/share", self._share),
+            ("GET", one + "/stats", self._stats),
+            ("POST", one + "/purge", self._purge),
+            ("POST", messages, self._post),
+            ("GET", messages, self._messages),
+            ("DELETE", messages, self._remove_messages),
+            ("GET", messages + "/{message}", self._message),
+            ("DELETE", messages + "/{message}", self._remove_message),
+        ):
+            self._routes.add(method, path, handler)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+        return respond(environ, start_response, self._answer, describe=_description)
+
+    def _answer(self, request: Request) -> Answer:
+        if request.path == "":
+            return Answer(300, {"versions": [_VERSION]})
+        if request.path in ("/v2", "/v2/ping", "/v2/health"):
+            return Answer(body={})
+        project = self._project(request)
         try:
-            status, body = self._answer(environ)
-        except _ZaqarHttpError as error:
-            status = error.status
-            body = {"title": error.title, "description": str(error)}
+            return self._routes.answer(request, project)
         except QueueError as error:
-            status = "400 Bad Request"
-            body = {"title": "Invalid API request", "description": str(error)}
+            raise HttpError(400, str(error), kind="Invalid API request") from error
         except QuotaError:
-            status = "503 Service Unavailable"
-            body = {"title": "Service temporarily unavailable", "description": "No room is left."}
-        payload = b"" if body is None else json.dumps(body).encode()
-        start_response(
-            status,
-            [("Content-Type", "application/json"), ("Content-Length", str(len(payload)))],
-        )
-        return [payload]
+            raise HttpError(
+                503, "No room is left.", kind="Service temporarily unavailable"
+            ) from None
 
-    def _answer(self, environ: WSGIEnvironment) -> tuple[str, object]:
-        method = environ["REQUEST_METHOD"]
-        path = environ.get("PATH_INFO", "").rstrip("/")
-        if path == "":
-            return "300 Multiple Choices", {
-                "versions": [
-                    {
-                        "id": "2",
-                        "status": "CURRENT",
-                        "updated": "2014-9-24T04:06:47Z",
-                        "media-types": [{"base": "application/json", "type": ""}],
-                        "links": [{"rel": "self", "href": "/v2/"}],
-                    }
-                ]
-            }
-        if path in ("/v2", "/v2/ping", "/v2/health"):
-            return "200 OK", {}
-        project = self._project(environ, method, path)
-        if path == "/v2/queues" and method == "GET":
-            return "200 OK", self._list(environ, project)
-        match = _QUEUE.match(path)
-        if match is None:
-            raise _ZaqarHttpError("404 Not Found", "Not found", path)
-        queue, below = match["queue"], match["below"]
-        if below == "messages":
-            return self._messages(environ, method, project, queue, match["message"])
-        if below == "share" and method == "POST":
-            return "200 OK", self._share(project, queue, _read_json(environ))
-        if below == "stats" and method == "GET":
-            count = self._queues.count(project, queue)
-            return "200 OK", {"messages": {"claimed": 0, "free": count, "total": count}}
-        if below == "purge" and method == "POST":
-            self._queues.purge(project, queue)
-            return "204 No Content", None
-        if below is None:
-            return self._queue(environ, method, project, queue)
-        raise _ZaqarHttpError("405 Method Not Allowed", "Method not allowed", method)
+    # -- queues --------------------
 
-    def _list(self, environ: WSGIEnvironment, project: str) -> dict[str, object]:
+    def _list(self, request: Request, project: str) -> Answer:
         """Return a page of queues; the last page is empty, as Zaqar's clients expect."""
-        query = parse_qs(environ.get("QUERY_STRING", ""))
-        limit, marker = _number(query.get("limit", ["10"])[0]), query.get("marker", [""])[0]
+        limit, marker = _number(request.one("limit", "10")), request.one("marker")
         names = self._queues.names(project)
         chosen = [name for name in names if name > marker][:limit]
         queues: list[dict[str, object]] = [
             {"name": name, "href": f"/v2/queues/{name}"} for name in chosen
         ]
-        if _is_true(query, "detailed"):
+        if _is_true(request, "detailed"):
             for each in queues:
                 each["metadata"] = self._queues.metadata(project, str(each["name"])) or {}
-        count = {"count": len(names)} if _is_true(query, "with_count") else {}
-        last = chosen[-1] if chosen else ""
-        return {"queues": queues, "links": _next("/v2/queues", query, limit, last), **count}
+        count = {"count": len(names)} if _is_true(request, "with_count") else {}
+        links = _next(request, limit, chosen[-1] if chosen else "")
+        return Answer(body={"queues": queues, "links": links, **count})
 
-    def _queue(
-        self, environ: WSGIEnvironment, method: str, project: str, queue: str
-    ) -> tuple[str, object]:
-        if method == "PUT":
-            made = self._queues.create(project, queue, _read_json(environ) or {})
-            return ("201 Created" if made else "204 No Content"), None
-        if method == "DELETE":
-            self._queues.delete(project, queue)
-            return "204 No Content", None
-        if method == "GET":
-            metadata = self._queues.metadata(project, queue)
-            if metadata is None:
-                # A queue is created on first use, so reading a missing one is no error.
-                metadata = {}
-            return "200 OK", {
-                "_max_messages_post_size": limits.ZAQAR_POST,
-                DEFAULT_TTL: 3600,
-                **metadata,
-            }
-        raise _ZaqarHttpError("405 Method Not Allowed", "Method not allowed", method)
+    def _create(self, request: Request, project: str) -> Answer:
+        made = self._queues.create(project, request.part("queue"), _json(request))
+        return Answer(201 if made else 204)
 
-    def _messages(
-        self,
-        environ: WSGIEnvironment,
-        method: str,
-        project: str,
-        queue: str,
-        message_id: str | None,
-    ) -> tuple[str, object]:
-        query = parse_qs(environ.get("QUERY_STRING", ""))
-        if method == "POST":
-            largest = self._queues.largest_post
-            if int(environ.get("CONTENT_LENGTH") or 0) > largest:
-                raise QueueError(f"Message collection size is too large. Max size {largest}")
-            body = _read_json(environ)
-            messages = body.get("messages") if isinstance(body, dict) else None
-            ids = self._queues.post(project, queue, messages)
-            return "201 Created", {
-                "resources": [f"/v2/queues/{queue}/messages/{made}" for made in ids]
-            }
-        if method == "DELETE":
-            if message_id is not None:
-                self._queues.remove(project, queue, message_id)
-                return "204 No Content", None
-            if "pop" in query:
-                count = _number(query["pop"][0])
-                return "200 OK", {"messages": self._queues.pop(project, queue, count)}
-            for each in query.get("ids", [""])[0].split(","):
-                self._queues.remove(project, queue, each)
-            return "204 No Content", None
-        if method == "GET":
-            if message_id is None and "ids" in query:
-                wanted = query["ids"][0].split(",")[: limits.ZAQAR_PAGE]
-                chosen = [self._queues.message(project, queue, each) for each in wanted]
-                return "200 OK", {"messages": [each for each in chosen if each]}
-            if message_id is None:
-                limit = _number(query.get("limit", ["10"])[0])
-                marker = query.get("marker", [""])[0]
-                messages = self._queues.peek(project, queue, limit, marker=marker)
-                last = str(messages[-1]["id"]) if messages else ""
-                links = _next(f"/v2/queues/{queue}/messages", query, limit, last)
-                return "200 OK", {"messages": messages, "links": links}
-            if message := self._queues.message(project, queue, message_id):
-                return "200 OK", message
-            raise _ZaqarHttpError("404 Not Found", "Not found", message_id)
-        raise _ZaqarHttpError("405 Method Not Allowed", "Method not allowed", method)
+    def _show(self, request: Request, project: str) -> Answer:
+        # A queue is created on first use, so reading a missing one is no error.
+        metadata = self._queues.metadata(project, request.part("queue")) or {}
+        defaults = {"_max_messages_post_size": limits.ZAQAR_POST, DEFAULT_TTL: 3600}
+        return Answer(body={**defaults, **metadata})
+
+    def _delete(self, request: Request, project: str) -> Answer:
+        self._queues.delete(project, request.part("queue"))
+        return Answer(204)
+
+    def _stats(self, request: Request, project: str) -> Answer:
+        count = self._queues.count(project, request.part("queue"))
+        return Answer(body={"messages": {"claimed": 0, "free": count, "total": count}})
+
+    def _purge(self, request: Request, project: str) -> Answer:
+        self._queues.purge(project, request.part("queue"))
+        return Answer(204)
+
+    # -- messages --------------------
+
+    def _post(self, request: Request, project: str) -> Answer:
+        largest = self._queues.largest_post
+        if int(request.environ.get("CONTENT_LENGTH") or 0) > largest:
+            raise QueueError(f"Message collection size is too large. Max size {largest}")
+        ids = self._queues.post(project, request.part("queue"), _json(request).get("messages"))
+        return Answer(201, {"resources": [f"{request.path}/{made}" for made in ids]})
+
+    def _messages(self, request: Request, project: str) -> Answer:
+        queue = request.part("queue")
+        if "ids" in request.query:
+            wanted = request.one("ids").split(",")[: limits.ZAQAR_PAGE]
+            chosen = [self._queues.message(project, queue, each) for each in wanted]
+            return Answer(body={"messages": [each for each in chosen if each]})
+        limit, marker = _number(request.one("limit", "10")), request.one("marker")
+        messages = self._queues.peek(project, queue, limit, marker=marker)
+        links = _next(request, limit, str(messages[-1]["id"]) if messages else "")
+        return Answer(body={"messages": messages, "links": links})
+
+    def _message(self, request: Request, project: str) -> Answer:
+        message = self._queues.message(project, request.part("queue"), request.part("message"))
+        if message is None:
+            raise HttpError(404, request.part("message"))
+        return Answer(body=message)
+
+    def _remove_messages(self, request: Request, project: str) -> Answer:
+        queue = request.part("queue")
+        if "pop" in request.query:
+            popped = self._queues.pop(project, queue, _number(request.one("pop")))
+            return Answer(body={"messages": popped})
+        for each in request.one("ids").split(","):
+            self._queues.remove(project, queue, each)
+        return Answer(204)
+
+    def _remove_message(self, request: Request, project: str) -> Answer:
+        self._queues.remove(project, request.part("queue"), request.part("message"))
+        return Answer(204)
 
     # -- authorisation --------------------
 
-    def _project(self, environ: WSGIEnvironment, method: str, path: str) -> str:
-        if "HTTP_URL_SIGNATURE" in environ:
-            return self._signed_project(environ, method, path)
+    def _project(self, request: Request) -> str:
+        if request.header("URL-Signature"):
+            return self._signed_project(request)
         try:
-            grant = self._identity.read_token(environ.get("HTTP_X_AUTH_TOKEN", ""))
+            return self._identity.read_token(request.header("X-Auth-Token")).project
         except IdentityError as error:
-            raise _ZaqarHttpError(
-                "401 Unauthorized", "Unauthorized", "The request requires authentication."
-            ) from error
-        return grant.project
+            raise HttpError(401, "The request requires authentication.") from error
 
-    def _share(self, project: str, queue: str, body: object) -> dict[str, object]:
-        body = body if isinstance(body, dict) else {}
-        paths = [f"/v2/queues/{queue}/{path}" for path in body.get("paths") or ["messages"]]
-        methods = sorted(body.get("methods") or ["GET"])
-        expires = body.get("expires") or (datetime.now(UTC) + timedelta(days=1)).strftime(_LATER)
-        return {
+    def _share(self, request: Request, project: str) -> Answer:
+        body, queue = _json(request), request.part("queue")
+        signed: dict[str, Any] = {
             "project": project,
-            "paths": paths,
-            "methods": methods,
-            "expires": expires,
-            "signature": self._signature(project, paths, expires, methods),
+            "paths": [f"/v2/queues/{queue}/{path}" for path in body.get("paths") or ["messages"]],
+            "methods": sorted(body.get("methods") or ["GET"]),
+            "expires": body.get("expires")
+            or (datetime.now(UTC) + timedelta(days=1)).strftime(_LATER),
         }
+        return Answer(body={**signed, "signature": self._signature(**signed)})
 
     def _signature(self, project: str, paths: list[str], expires: str, methods: list[str]) -> str:
         text = "\n".join([*sorted(paths), *sorted(methods), expires, project])
         return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
 
-    def _signed_project(self, environ: WSGIEnvironment, method: str, path: str) -> str:
-        project: str = environ.get("HTTP_X_PROJECT_ID", "")
-        paths = environ.get("HTTP_URL_PATHS", "").split(",")
-        methods = environ.get("HTTP_URL_METHODS", "").split(",")
-        expires: str = environ.get("HTTP_URL_EXPIRES", "")
+    def _signed_project(self, request: Request) -> str:
+        project, expires = request.header("X-Project-ID"), request.header("URL-Expires")
+        paths = request.header("URL-Paths").split(",")
+        methods = request.header("URL-Methods").split(",")
         made = self._signature(project, paths, expires, methods)
-        refused = _ZaqarHttpError("404 Not Found", "Not found", "The URL signature is not valid.")
-        if not hmac.compare_digest(made.encode(), environ["HTTP_URL_SIGNATURE"].encode()):
+        refused = HttpError(404, "The URL signature is not valid.")
+        if not hmac.compare_digest(made.encode(), request.header("URL-Signature").encode()):
             raise refused
         try:
             end = datetime.strptime(expires[:19], _LATER).replace(tzinfo=UTC)
         except ValueError:
             raise refused from None
-        if end < datetime.now(UTC) or method not in methods or path not in paths:
+        if end < datetime.now(UTC) or request.method not in methods or request.path not in paths:
             raise refused
         return project
-
-
-class _ZaqarHttpError(Exception):
-    def __init__(self, status: str, title: str, description: str) -> None:
-        super().__init__(description)
-        self.status = status
-        self.title = title
 
 
 def app(queues: Queues, identity: Identity, *, secret: str) -> WSGIApp:
@@ -464,17 +429,17 @@ def _message(row: Any, queue: str) -> dict[str, Any]:
     }
 
 
-def _is_true(query: dict[str, list[str]], name: str) -> bool:
-    return query.get(name, [""])[0].lower() in ("true", "1", "yes")
+def _is_true(request: Request, name: str) -> bool:
+    return request.one(name).lower() in ("true", "1", "yes")
 
 
-def _next(path: str, query: dict[str, list[str]], limit: int, marker: str) -> list[dict[str, str]]:
+def _next(request: Request, limit: int, marker: str) -> list[dict[str, str]]:
     """Return the link to the page after ``marker``; none after an empty page."""
     if not marker:
         return []
-    words = {name: values[0] for name, values in query.items()}
+    words = {name: values[0] for name, values in request.query.items()}
     following = urlencode({**words, "limit": limit, "marker": marker})
-    return [{"rel": "next", "href": f"{path}?{following}"}]
+    return [{"rel": "next", "href": f"{request.path}?{following}"}]
 
 
 def _number(text: str) -> int:
@@ -497,13 +462,11 @@ def _ttl(value: object) -> int:
     return value
 
 
-def _read_json(environ: WSGIEnvironment) -> Any:
-    raw = environ["wsgi.input"].read()
-    if not raw:
-        return None
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        raise _ZaqarHttpError(
-            "400 Bad Request", "Invalid API request", "Request body could not be parsed."
-        ) from None
+def _json(request: Request) -> dict[str, Any]:
+    """Return the body of a request, which may be missing."""
+    return request.json() if int(request.environ.get("CONTENT_LENGTH") or 0) else {}
+
+
+def _description(error: HttpError) -> dict[str, str]:
+    """Return an error in Zaqar's form."""
+    return {"title": error.kind or HTTPStatus(error.status).phrase, "description": str(error)}
