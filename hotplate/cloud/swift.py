@@ -12,19 +12,24 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import formatdate
-from typing import Any
-from urllib.parse import parse_qs, unquote
+from typing import Any, TypeAlias
+from urllib.parse import unquote
 from wsgiref.types import StartResponse, WSGIEnvironment
+
+from webob import Request, Response, exc
 
 from hotplate.cloud import swift_objects
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.keystone.identity import Identity, IdentityError
-from hotplate.cloud.swift_objects import MANIFEST, StoredObject, SwiftError, bad_request
+from hotplate.cloud.swift_objects import MANIFEST, StoredObject, answer, refused
+
+Place: TypeAlias = tuple[str, str, str]
+"""An object's account, container and name."""
 
 #: Length of the hexadecimal signature -> its hash function.
 _DIGESTS = {40: "sha1", 64: "sha256", 128: "sha512"}
@@ -32,19 +37,17 @@ _DIGESTS = {40: "sha1", 64: "sha256", 128: "sha512"}
 _ALSO = {"HEAD": ("GET", "PUT", "POST", "DELETE")}
 
 _UNAUTHORIZED = (
-    "401 Unauthorized",
-    b"<html><h1>Unauthorized</h1><p>This server could not verify that you are authorized to "
-    b"access the document you requested.</p></html>",
+    "<html><h1>Unauthorized</h1><p>This server could not verify that you are authorized to "
+    "access the document you requested.</p></html>"
+)
+_NOT_FOUND = "<html><h1>Not Found</h1><p>The resource could not be found.</p></html>"
+_UNPROCESSABLE = (
+    "<html><h1>Unprocessable Entity</h1><p>Unable to process the contained instructions</p></html>"
 )
 _CONTAINER_HEADERS = frozenset({"x-container-read", "x-versions-location"})
 """Headers of a container that are stored beside its metadata."""
-_NOT_BY_TEMP_URL = ("HTTP_X_OBJECT_MANIFEST", "HTTP_X_COPY_FROM")
+_NOT_BY_TEMP_URL = ("x-object-manifest", "x-copy-from")
 """Headers with which the URL of one object would reach others (``tempurl`` of Swift)."""
-_BAD_TEMPURL = ("401 Unauthorized", b"401 Unauthorized: Temp URL invalid\n")
-_NOT_FOUND = (
-    "404 Not Found",
-    b"<html><h1>Not Found</h1><p>The resource could not be found.</p></html>",
-)
 
 
 class SwiftApi:
@@ -63,74 +66,57 @@ class SwiftApi:
         self._identity = identity
         self._skew = skew
 
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-        transaction = f"tx{uuid.uuid4().hex[:21]}-{int(time.time()):010x}"
-
-        def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
-            more = [(each, transaction) for each in ("X-Trans-Id", "X-Openstack-Request-Id")]
-            return start_response(status, [*headers, *more], *rest)
-
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         try:
-            return self._respond(environ, start)
-        except SwiftError as error:
-            return _answer(start, error.status, str(error).encode(), error.headers)
+            response = self._answer(Request(environ))
+        except exc.HTTPException as error:
+            response = error
+        transaction = f"tx{uuid.uuid4().hex[:21]}-{int(time.time()):010x}"
+        response.headers["X-Trans-Id"] = transaction
+        response.headers["X-Openstack-Request-Id"] = transaction
+        body: Iterable[bytes] = response(environ, start_response)
+        return body
 
-    def _respond(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-        path = environ.get("PATH_INFO", "").encode("latin-1").decode("utf-8", "replace")
+    def _answer(self, request: Request) -> Response:
+        path = request.environ.get("PATH_INFO", "").encode("latin-1").decode("utf-8", "replace")
         parts = path.split("/", 4)
         if len(parts) < 3 or parts[1] != "v1" or not parts[2].startswith("AUTH_"):
-            return _answer(start_response, *_NOT_FOUND)
-        account = parts[2]
-        container = parts[3] if len(parts) > 3 else ""
-        name = parts[4] if len(parts) > 4 else ""
-        refusal = self._refusal(environ, path, account, container, is_object=len(parts) == 5)
-        if refusal is not None:
-            return _answer(start_response, *refusal)
-        writes = environ["REQUEST_METHOD"] in ("PUT", "POST") and not self._lift_limits
-        if writes and (why := too_large(environ, container, name)):
-            return _answer(start_response, "400 Bad Request", why.encode())
-        swift_objects.check_supported(environ, _query(environ))
+            raise refused(404, _NOT_FOUND)
+        account, container, name = (*parts[2:], "", "")[:3]
+        self._check_access(request, path, account, container, is_object=len(parts) == 5)
+        writes = request.method in ("PUT", "POST") and not self._lift_limits
+        if writes and (why := too_large(request.environ, container, name)):
+            raise refused(400, why)
+        swift_objects.check_supported(request)
         if name:
-            return self._object(environ, start_response, (account, container, name))
+            return self._object(request, (account, container, name))
         if container:
-            return self._container(environ, start_response, (account, container))
-        return self._account(environ, start_response, account)
+            return self._container(request, account, container)
+        return self._account(request, account)
 
     # -- authorisation --------------------
 
-    def _refusal(
-        self,
-        environ: WSGIEnvironment,
-        path: str,
-        account: str,
-        container: str,
-        *,
-        is_object: bool,
-    ) -> tuple[str, bytes] | None:
-        query = _query(environ)
-        if _is_temp_url(query):
+    def _check_access(
+        self, request: Request, path: str, account: str, container: str, *, is_object: bool
+    ) -> None:
+        if swift_objects.is_temp_url(request):
             keys = self._temp_url_keys(account, container)
-            if not (
-                is_object and self._temp_url_is_good(environ["REQUEST_METHOD"], path, keys, query)
-            ):
-                return _BAD_TEMPURL
-            for each in _NOT_BY_TEMP_URL:
-                if each in environ:
-                    name = each.removeprefix("HTTP_").replace("_", "-").lower()
-                    text = f"The header '{name}' is not allowed in this tempurl"
-                    return ("400 Bad Request", text.encode())
-            return None
+            if not (is_object and self._temp_url_is_good(request, path, keys)):
+                raise refused(401, "401 Unauthorized: Temp URL invalid\n")
+            for header in _NOT_BY_TEMP_URL:
+                if header in request.headers:
+                    raise refused(400, f"The header '{header}' is not allowed in this tempurl")
+            return
         try:
-            grant = self._identity.read_token(environ.get("HTTP_X_AUTH_TOKEN", ""))
+            grant = self._identity.read_token(request.headers.get("X-Auth-Token", ""))
         except IdentityError:
             acl = self._headers(account, container).get("x-container-read", "") if container else ""
             needed = ".r:*" if is_object else ".rlistings"
-            if environ["REQUEST_METHOD"] in ("GET", "HEAD") and needed in acl.split(","):
-                return None
-            return _UNAUTHORIZED
+            if request.method in ("GET", "HEAD") and needed in acl.split(","):
+                return
+            raise refused(401, _UNAUTHORIZED) from None
         if account != f"AUTH_{grant.project}":
-            return ("403 Forbidden", b"<html><h1>Forbidden</h1></html>")
-        return None
+            raise refused(403, "<html><h1>Forbidden</h1></html>")
 
     def _temp_url_keys(self, account: str, container: str) -> list[str]:
         """Return the keys that may sign a TempURL: the account's and the container's."""
@@ -142,11 +128,9 @@ class SwiftApi:
             if (key := headers.get(f"x-{level}-meta-temp-url-key{number}"))
         ]
 
-    def _temp_url_is_good(
-        self, method: str, path: str, keys: list[str], query: dict[str, list[str]]
-    ) -> bool:
-        given = _signature(query.get("temp_url_sig", [""])[0])
-        expires = query.get("temp_url_expires", [""])[0]
+    def _temp_url_is_good(self, request: Request, path: str, keys: list[str]) -> bool:
+        given = _signature(request.GET.get("temp_url_sig", ""))
+        expires = request.GET.get("temp_url_expires", "")
         digest = _DIGESTS.get(len(given))
         # Longer times do not fit into Swift's own integers.
         if digest is None or not re.fullmatch("[0-9]{1,18}", expires):
@@ -154,7 +138,7 @@ class SwiftApi:
         if int(expires) <= time.time() + self._skew():
             return False
         for key in keys:
-            for allowed in (method, *_ALSO.get(method, ())):
+            for allowed in (request.method, *_ALSO.get(request.method, ())):
                 text = f"{allowed}\n{expires}\n{path}".encode()
                 made = hmac.new(key.encode(), text, digest).hexdigest()
                 if hmac.compare_digest(made.encode(), given.encode()):
@@ -171,13 +155,17 @@ class SwiftApi:
         )
         return dict(json.loads(row["headers"])) if row else {}
 
-    def _keep_headers(self, environ: WSGIEnvironment, account: str, container: str = "") -> None:
+    def _has_container(self, account: str, container: str) -> bool:
+        sql = "SELECT name FROM hotplate_container WHERE account = ? AND name = ?"
+        return self._store.row(sql, account, container) is not None
+
+    def _keep_headers(self, request: Request, account: str, container: str = "") -> None:
         """Store metadata; an empty value or ``X-Remove-`` deletes an entry."""
         self._check_room(account)
         level = "container" if container else "account"
         with self._store.transaction():
             kept = {"x-timestamp": f"{time.time():.5f}", **self._headers(account, container)}
-            for header, value in swift_objects.headers_of(environ).items():
+            for header, value in swift_objects.headers_of(request).items():
                 name = header.replace("x-remove-", "x-", 1)
                 own = container and name in _CONTAINER_HEADERS
                 if not own and not name.startswith(f"x-{level}-meta-"):
@@ -188,7 +176,7 @@ class SwiftApi:
                     kept.pop(name, None)
             # As Swift does (validate_metadata in swift/common/db.py), over all that was ever sent.
             if not self._lift_limits and (why := _too_much_metadata(kept)):
-                raise bad_request(why)
+                raise refused(400, why)
             self._store.write(
                 "INSERT OR REPLACE INTO hotplate_container VALUES (?, ?, ?)",
                 account,
@@ -196,15 +184,12 @@ class SwiftApi:
                 json.dumps(kept),
             )
 
-    def _account(
-        self, environ: WSGIEnvironment, start_response: StartResponse, account: str
-    ) -> list[bytes]:
-        method = environ["REQUEST_METHOD"]
-        if method == "POST":
-            self._keep_headers(environ, account)
-            return _answer(start_response, "204 No Content", b"")
-        if method not in ("GET", "HEAD"):
-            return _answer(start_response, "405 Method Not Allowed", b"")
+    def _account(self, request: Request, account: str) -> Response:
+        if request.method == "POST":
+            self._keep_headers(request, account)
+            return answer(204)
+        if request.method not in ("GET", "HEAD"):
+            return answer(405)
         entries = [
             {
                 "name": row["name"],
@@ -222,45 +207,26 @@ class SwiftApi:
                 account,
             )
         ]
-        shown = {"x-timestamp": f"{time.time():.5f}", **self._headers(account)}
-        headers = [
-            *((name.title(), value) for name, value in shown.items()),
-            ("X-Account-Container-Count", str(len(entries))),
-            ("X-Account-Object-Count", str(sum(each["count"] for each in entries))),
-            ("X-Account-Bytes-Used", str(sum(each["bytes"] for each in entries))),
-        ]
-        return _listing(environ, start_response, entries, headers)
+        headers = {
+            "x-timestamp": f"{time.time():.5f}",
+            **self._headers(account),
+            "x-account-container-count": str(len(entries)),
+            "x-account-object-count": str(sum(each["count"] for each in entries)),
+            "x-account-bytes-used": str(sum(each["bytes"] for each in entries)),
+        }
+        return _listing(request, entries, headers)
 
-    def _container(
-        self, environ: WSGIEnvironment, start_response: StartResponse, place: tuple[str, str]
-    ) -> list[bytes]:
-        method = environ["REQUEST_METHOD"]
-        existing = self._store.row(
-            "SELECT name FROM hotplate_container WHERE account = ? AND name = ?", *place
-        )
-        if method == "PUT":
-            self._keep_headers(environ, *place)
-            return _answer(start_response, "202 Accepted" if existing else "201 Created", b"")
-        if existing is None:
-            return _answer(start_response, *_NOT_FOUND)
-        self._drop_expired(*place)
-        rows = self._store.rows(
-            "SELECT name, length(data) AS size, type, etag, modified FROM hotplate_object"
-            " WHERE account = ? AND container = ? ORDER BY name",
-            *place,
-        )
-        if method == "DELETE":
-            if rows:
-                return _answer(start_response, "409 Conflict", b"")
-            self._store.write(
-                "DELETE FROM hotplate_container WHERE account = ? AND name = ?", *place
-            )
-            return _answer(start_response, "204 No Content", b"")
-        if method == "POST":
-            self._keep_headers(environ, *place)
-            return _answer(start_response, "204 No Content", b"")
-        if method not in ("GET", "HEAD"):
-            return _answer(start_response, "405 Method Not Allowed", b"")
+    def _container(self, request: Request, account: str, container: str) -> Response:
+        exists = self._has_container(account, container)
+        if request.method == "PUT":
+            self._keep_headers(request, account, container)
+            return answer(202 if exists else 201)
+        if not exists:
+            raise refused(404, _NOT_FOUND)
+        if request.method == "POST":
+            self._keep_headers(request, account, container)
+            return answer(204)
+        self._drop_expired(account, container)
         entries = [
             {
                 "name": row["name"],
@@ -269,59 +235,74 @@ class SwiftApi:
                 "content_type": row["type"],
                 "last_modified": _listed_time(row["modified"]),
             }
-            for row in rows
+            for row in self._store.rows(
+                "SELECT name, length(data) AS size, type, etag, modified FROM hotplate_object"
+                " WHERE account = ? AND container = ? ORDER BY name",
+                account,
+                container,
+            )
         ]
-        headers = [
-            *((name.title(), value) for name, value in self._headers(*place).items()),
-            ("X-Container-Object-Count", str(len(rows))),
-            ("X-Container-Bytes-Used", str(sum(row["size"] for row in rows))),
-        ]
-        return _listing(environ, start_response, entries, headers)
+        if request.method == "DELETE":
+            if entries:
+                return answer(409)
+            self._store.write(
+                "DELETE FROM hotplate_container WHERE account = ? AND name = ?", account, container
+            )
+            return answer(204)
+        if request.method not in ("GET", "HEAD"):
+            return answer(405)
+        headers = {
+            **self._headers(account, container),
+            "x-container-object-count": str(len(entries)),
+            "x-container-bytes-used": str(sum(each["bytes"] for each in entries)),
+        }
+        return _listing(request, entries, headers)
 
     # -- objects --------------------
 
-    def _object(
-        self, environ: WSGIEnvironment, start_response: StartResponse, place: tuple[str, str, str]
-    ) -> list[bytes]:
-        method = environ["REQUEST_METHOD"]
-        if method == "COPY":
-            place = self._copied(environ, place)
-            method = "PUT"
-        if method == "PUT":
-            return self._put(environ, start_response, place)
+    def _object(self, request: Request, place: Place) -> Response:
+        if request.method == "COPY":
+            account, container, name = place
+            to, new = _container_and_name(
+                "Destination", unquote(request.headers.get("Destination", ""))
+            )
+            return self._put(request, (account, to, new), copied=(container, name))
+        if request.method == "PUT":
+            source = request.headers.get("X-Copy-From")
+            copied = None if source is None else _container_and_name("X-Copy-From", unquote(source))
+            return self._put(request, place, copied=copied)
         stored = self._look_up(place)
-        if stored is None:
-            return _answer(start_response, *_NOT_FOUND)
-        if method == "DELETE":
+        if request.method == "DELETE":
             self._delete(place)
-            return _answer(start_response, "204 No Content", b"")
-        if method == "POST":
-            return self._post(environ, start_response, place)
-        if method not in ("GET", "HEAD"):
-            return _answer(start_response, "405 Method Not Allowed", b"")
-        return self._get(environ, start_response, place, stored)
+            return answer(204)
+        if request.method == "POST":
+            return self._post(request, place)
+        if request.method not in ("GET", "HEAD"):
+            return answer(405)
+        return self._get(request, place, stored)
 
-    def _look_up(self, place: tuple[str, str, str]) -> StoredObject | None:
-        """Return an object, or None; remove it first when it has expired."""
+    def _look_up(self, place: Place) -> StoredObject:
+        """Return an object; remove it first when it has expired.
+
+        :raises exc.HTTPException: 404, when there is none.
+        """
         row = self._store.row(
             "SELECT data, type, etag, modified, headers FROM hotplate_object"
             " WHERE account = ? AND container = ? AND name = ?",
             *place,
         )
         if row is None:
-            return None
-        stored = _of_row(row)
-        if stored.has_expired:
+            raise refused(404, _NOT_FOUND)
+        headers = json.loads(row["headers"])
+        if swift_objects.has_expired(headers):
             self._drop(place)
-            return None
-        return stored
+            raise refused(404, _NOT_FOUND)
+        return StoredObject(bytes(row["data"]), row["type"], row["etag"], row["modified"], headers)
 
-    def _content(
-        self, place: tuple[str, str, str], stored: StoredObject, query: dict[str, list[str]]
-    ) -> tuple[bytes, str]:
+    def _content(self, request: Request, place: Place, stored: StoredObject) -> tuple[bytes, str]:
         """Return an object's content and its tag; a manifest's content is that of its segments."""
         manifest = stored.headers.get(MANIFEST, "")
-        if not manifest or "get" in query.get("multipart-manifest", ()):
+        if not manifest or request.GET.get("multipart-manifest") == "get":
             return stored.data, stored.etag
         account, own_container, own_name = place
         container, _, prefix = swift_objects.segments(manifest)
@@ -331,12 +312,11 @@ class SwiftApi:
             " AND substr(name, 1, ?) = ? AND (container, name) != (?, ?) ORDER BY name"
         )
         values = (account, container, len(prefix), prefix, own_container, own_name)
-        size = sum(
-            row["size"] for row in self._store.rows("SELECT length(data) AS size" + those, *values)
-        )
+        sizes = self._store.rows("SELECT length(data) AS size" + those, *values)
+        size = sum(row["size"] for row in sizes)
         if size > swift_objects.SEGMENTS:
-            raise SwiftError(
-                "413 Request Entity Too Large",
+            raise refused(
+                413,
                 f"The segments have {size} bytes together; {swift_objects.SEGMENTS} are answered "
                 "at most.",
             )
@@ -345,81 +325,41 @@ class SwiftApi:
         tag = hashlib.md5(tags, usedforsecurity=False).hexdigest()
         return b"".join(bytes(row["data"]) for row in parts), f'"{tag}"'
 
-    def _get(
-        self,
-        environ: WSGIEnvironment,
-        start_response: StartResponse,
-        place: tuple[str, str, str],
-        stored: StoredObject,
-    ) -> list[bytes]:
-        query = _query(environ)
-        data, etag = self._content(place, stored, query)
-        headers = [("Content-Type", stored.type), ("Etag", etag), *stored.shown()]
-        if _is_temp_url(query):
-            headers = swift_objects.by_temp_url(headers, query, place[2])
-        if failed := swift_objects.failed_condition(environ, stored, etag):
-            start_response(failed, [*headers, ("Content-Length", "0")])
-            return [b""]
-        part = swift_objects.byte_range(environ, len(data), etag.strip('"'))
-        status = "200 OK"
-        if part is not None:
-            start, end = part
-            status = "206 Partial Content"
-            headers.append(("Content-Range", f"bytes {start}-{end - 1}/{len(data)}"))
-            data = data[start:end]
-        start_response(status, [*headers, ("Content-Length", str(len(data)))])
-        return [data]
+    def _get(self, request: Request, place: Place, stored: StoredObject) -> Response:
+        data, etag = self._content(request, place, stored)
+        if "," in request.headers.get("Range", ""):
+            # WebOb would answer the first of several ranges; HTTP allows to ignore them.
+            del request.headers["Range"]
+        # WebOb answers a range, and the conditions of a cache.
+        response = Response(body=data, conditional_response=True)
+        response.headers.update({"Content-Type": stored.type, "Etag": etag, **stored.shown()})
+        if swift_objects.is_temp_url(request):
+            swift_objects.show_by_temp_url(request, response, place[2])
+        unmodified = request.if_unmodified_since
+        if response.etag not in request.if_match or (
+            unmodified and response.last_modified > unmodified
+        ):
+            raise refused(412, "")
+        return response
 
-    def _post(
-        self, environ: WSGIEnvironment, start_response: StartResponse, place: tuple[str, str, str]
-    ) -> list[bytes]:
+    def _post(self, request: Request, place: Place) -> Response:
         """Replace an object's metadata."""
         self._check_room(place[0])
         self._store.write(
             "UPDATE hotplate_object SET headers = ?, type = coalesce(?, type), modified = ?"
             " WHERE account = ? AND container = ? AND name = ?",
-            json.dumps(swift_objects.kept_headers(environ)),
-            environ.get("CONTENT_TYPE") or None,
+            json.dumps(swift_objects.kept_headers(request)),
+            request.headers.get("Content-Type") or None,
             time.time(),
             *place,
         )
-        return _answer(start_response, "202 Accepted", b"")
+        return answer(202)
 
-    @staticmethod
-    def _copied(environ: WSGIEnvironment, place: tuple[str, str, str]) -> tuple[str, str, str]:
-        """Turn a COPY into a PUT; return the destination."""
-        account, container, name = place
-        wanted = environ.get("HTTP_DESTINATION", "")
-        to, _, new = unquote(wanted).lstrip("/").partition("/")
-        if not to or not new:
-            raise SwiftError(
-                "412 Precondition Failed",
-                "Destination header must be of the form <container name>/<object name>",
-            )
-        environ["HTTP_X_COPY_FROM"] = f"{container}/{name}"
-        return account, to, new
-
-    def _source(self, environ: WSGIEnvironment, place: tuple[str, str, str]) -> StoredObject | None:
-        """Return the object that a PUT copies, with its segments joined; None when it copies none.
-
-        :raises SwiftError: 404, when it does not exist.
-        """
-        wanted = environ.get("HTTP_X_COPY_FROM")
-        if wanted is None:
-            return None
-        text = wanted if environ["REQUEST_METHOD"] == "COPY" else unquote(wanted)
-        container, _, name = text.lstrip("/").partition("/")
-        if not container or not name:
-            raise SwiftError(
-                "412 Precondition Failed",
-                "X-Copy-From header must be of the form <container name>/<object name>",
-            )
-        source = (place[0], container, name)
+    def _source(self, request: Request, source: Place) -> StoredObject:
+        """Return the object that a request copies, with its segments joined."""
         stored = self._look_up(source)
-        if stored is None:
-            raise SwiftError(_NOT_FOUND[0], _NOT_FOUND[1].decode())
-        data, _ = self._content(source, stored, _query(environ))
-        whole = "get" not in _query(environ).get("multipart-manifest", ())
+        data, _ = self._content(request, source, stored)
+        whole = request.GET.get("multipart-manifest") != "get"
         headers = {
             header: value
             for header, value in stored.headers.items()
@@ -428,30 +368,26 @@ class SwiftApi:
         return StoredObject(data, stored.type, "", stored.modified, headers)
 
     def _put(
-        self, environ: WSGIEnvironment, start_response: StartResponse, place: tuple[str, str, str]
-    ) -> list[bytes]:
+        self, request: Request, place: Place, *, copied: tuple[str, str] | None = None
+    ) -> Response:
+        """Store an object, uploaded or copied from the container and name ``copied``."""
         account, container, _name = place
-        headers = self._headers(account, container)
-        if not self._store.row(
-            "SELECT name FROM hotplate_container WHERE account = ? AND name = ?",
-            account,
-            container,
-        ):
-            return _answer(start_response, *_NOT_FOUND)
+        if not self._has_container(account, container):
+            raise refused(404, _NOT_FOUND)
         self._check_room(account)
-        source = self._source(environ, place)
-        data = _body(environ) if source is None else source.data
-        etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
-        kept = swift_objects.kept_headers(environ)
-        kind = environ.get("CONTENT_TYPE", "")
-        if source is not None:
-            fresh = environ.get("HTTP_X_FRESH_METADATA", "").lower() in swift_objects.TRUE
+        kept, kind = swift_objects.kept_headers(request), request.headers.get("Content-Type", "")
+        if copied is None:
+            data: bytes = request.body
+        else:
+            source = self._source(request, (account, *copied))
+            data, kind = source.data, kind or source.type
+            fresh = request.headers.get("X-Fresh-Metadata", "").lower() in swift_objects.TRUE
             kept = {**({} if fresh else source.headers), **kept}
-            kind = kind or source.type
-        self._check_put(environ, place, etag)
+        etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        self._check_put(request, place, etag)
+        headers = self._headers(account, container)
         self._check_quota(headers, place, len(data))
-        versions = unquote(headers.get("x-versions-location", ""))
-        if versions:
+        if versions := unquote(headers.get("x-versions-location", "")):
             self._keep_version(place, versions)
         now = time.time()
         self._store.write(
@@ -465,51 +401,44 @@ class SwiftApi:
             now,
             json.dumps(kept),
         )
-        start_response(
-            "201 Created",
-            [
-                ("Content-Type", "text/html; charset=UTF-8"),
-                ("Content-Length", "0"),
-                ("Etag", etag),
-                ("Last-Modified", formatdate(int(now) + 1, usegmt=True)),
-            ],
+        return answer(
+            201, headers={"Etag": etag, "Last-Modified": formatdate(int(now) + 1, usegmt=True)}
         )
-        return [b""]
 
-    def _check_put(self, environ: WSGIEnvironment, place: tuple[str, str, str], etag: str) -> None:
+    def _check_put(self, request: Request, place: Place, etag: str) -> None:
         """Refuse an upload whose conditions do not hold.
 
-        :raises SwiftError: 422 for another checksum, 412 when the object exists and must not.
+        :raises exc.HTTPException: 422 for another checksum, 412 when the object exists and must
+            not.
         """
-        given = environ.get("HTTP_ETAG", "").strip('"').lower()
-        if given not in ("", etag):
-            raise SwiftError(
-                "422 Unprocessable Entity",
-                "<html><h1>Unprocessable Entity</h1><p>Unable to process the contained "
-                "instructions</p></html>",
-            )
-        unless = environ.get("HTTP_IF_NONE_MATCH")
-        if unless is not None and unless.strip() != "*":
-            raise bad_request("If-None-Match only supports *")
-        if unless is not None and self._look_up(place) is not None:
-            raise SwiftError("412 Precondition Failed", "")
+        if request.headers.get("Etag", "").strip('"').lower() not in ("", etag):
+            raise refused(422, _UNPROCESSABLE)
+        unless = request.headers.get("If-None-Match")
+        if unless is None:
+            return
+        if unless.strip() != "*":
+            raise refused(400, "If-None-Match only supports *")
+        try:
+            self._look_up(place)
+        except exc.HTTPNotFound:
+            return
+        raise refused(412, "")
 
-    def _check_quota(self, headers: dict[str, str], place: tuple[str, str, str], size: int) -> None:
+    def _check_quota(self, headers: dict[str, str], place: Place, size: int) -> None:
         """Refuse an object that exceeds the quota of its container (``container_quotas`` of Swift).
 
-        :raises SwiftError: 413.
+        :raises exc.HTTPException: 413.
         """
         row = self._store.row(
             "SELECT count(*) AS count, sum(length(data)) AS size FROM hotplate_object"
             " WHERE account = ? AND container = ? AND name != ?",
             *place,
         )
-        used = {"count": row["count"], "bytes": row["size"] or 0} if row else {}
-        more = {"count": 1, "bytes": size}
-        for name, present in used.items():
+        assert row is not None
+        for name, used in (("count", row["count"] + 1), ("bytes", (row["size"] or 0) + size)):
             most = headers.get(f"x-container-meta-quota-{name}", "")
-            if most.isascii() and most.isdigit() and present + more[name] > int(most[:18]):
-                raise SwiftError("413 Request Entity Too Large", "Upload exceeds quota.")
+            if most.isascii() and most.isdigit() and used > int(most[:18]):
+                raise refused(413, "Upload exceeds quota.")
 
     def _drop_expired(self, account: str, container: str) -> None:
         """Remove the expired objects of a container."""
@@ -523,37 +452,34 @@ class SwiftApi:
             if swift_objects.has_expired(json.loads(row["headers"])):
                 self._drop((account, container, row["name"]))
 
-    def _drop(self, place: tuple[str, str, str]) -> None:
+    def _drop(self, place: Place) -> None:
         self._store.write(
             "DELETE FROM hotplate_object WHERE account = ? AND container = ? AND name = ?", *place
         )
 
-    def _check_room(self, account: str) -> None:
-        if self._store.stored("swift", account) > limits.STORED:
-            raise SwiftError("413 Request Entity Too Large", "Upload exceeds quota.")
-
-    def _keep_version(self, place: tuple[str, str, str], versions: str) -> None:
-        """Move the present object to the container of older versions (``X-Versions-Location``)."""
-        account, container, name = place
-        # The length as three hexadecimal digits, the name, a slash and a sortable time.
-        kept = f"{len(name):03x}{name}/{time.time():016.5f}"
+    def _move(self, place: Place, container: str, name: str) -> None:
         self._store.write(
             "UPDATE hotplate_object SET container = ?, name = ?"
             " WHERE account = ? AND container = ? AND name = ?",
-            versions,
-            kept,
-            account,
             container,
             name,
+            *place,
         )
 
-    def _delete(self, place: tuple[str, str, str]) -> None:
+    def _check_room(self, account: str) -> None:
+        if self._store.stored("swift", account) > limits.STORED:
+            raise refused(413, "Upload exceeds quota.")
+
+    def _keep_version(self, place: Place, versions: str) -> None:
+        """Move the present object to the container of older versions (``X-Versions-Location``)."""
+        self._move(place, versions, f"{_version_prefix(place[2])}{time.time():016.5f}")
+
+    def _delete(self, place: Place) -> None:
+        """Delete an object; its newest older version takes its place."""
         account, container, name = place
         self._drop(place)
         versions = unquote(self._headers(account, container).get("x-versions-location", ""))
-        if not versions:
-            return
-        prefix = f"{len(name):03x}{name}/"
+        prefix = _version_prefix(name)
         newest = self._store.row(
             "SELECT name FROM hotplate_object WHERE account = ? AND container = ?"
             " AND substr(name, 1, ?) = ? ORDER BY name DESC",
@@ -563,15 +489,7 @@ class SwiftApi:
             prefix,
         )
         if newest is not None:
-            self._store.write(
-                "UPDATE hotplate_object SET container = ?, name = ?"
-                " WHERE account = ? AND container = ? AND name = ?",
-                container,
-                name,
-                account,
-                versions,
-                newest["name"],
-            )
+            self._move((account, versions, newest["name"]), container, name)
 
 
 def app(
@@ -632,23 +550,18 @@ def _signature(text: str) -> str:
         return ""
 
 
-def _body(environ: WSGIEnvironment) -> bytes:
-    data: bytes = environ["wsgi.input"].read()
-    return data
+def _container_and_name(header: str, text: str) -> tuple[str, str]:
+    """Return the container and the object that a header of a copy names."""
+    container, _, name = text.lstrip("/").partition("/")
+    if not container or not name:
+        form = "<container name>/<object name>"
+        raise refused(412, f"{header} header must be of the form {form}")
+    return container, name
 
 
-def _query(environ: WSGIEnvironment) -> dict[str, list[str]]:
-    return parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
-
-
-def _is_temp_url(query: dict[str, list[str]]) -> bool:
-    return "temp_url_sig" in query or "temp_url_expires" in query
-
-
-def _of_row(row: Any) -> StoredObject:
-    return StoredObject(
-        bytes(row["data"]), row["type"], row["etag"], row["modified"], json.loads(row["headers"])
-    )
+def _version_prefix(name: str) -> str:
+    """Return the beginning of the names of an object's older versions, before a sortable time."""
+    return f"{len(name):03x}{name}/"
 
 
 def _listed_time(seconds: float) -> str:
@@ -656,41 +569,16 @@ def _listed_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
-def _answer(
-    start_response: StartResponse,
-    status: str,
-    body: bytes,
-    headers: Sequence[tuple[str, str]] = (),
-) -> list[bytes]:
-    start_response(
-        status,
-        [
-            ("Content-Type", "text/html; charset=UTF-8"),
-            ("Content-Length", str(len(body))),
-            *headers,
-        ],
-    )
-    return [body]
-
-
 def _listing(
-    environ: WSGIEnvironment,
-    start_response: StartResponse,
-    entries: Sequence[dict[str, Any]],
-    headers: list[tuple[str, str]],
-) -> list[bytes]:
-    query = _query(environ)
-    as_json = swift_objects.listing_is_json(environ, query)
-    chosen = swift_objects.listed(entries, query)
-    if as_json:
-        body = json.dumps(chosen).encode()
+    request: Request, entries: Sequence[dict[str, Any]], headers: Mapping[str, str]
+) -> Response:
+    kind = swift_objects.listing_type(request)
+    chosen = swift_objects.listed(entries, request.GET)
+    if kind == "application/json":
+        body = json.dumps(chosen)
     else:
-        body = "".join(f"{swift_objects.name_of(each)}\n" for each in chosen).encode()
-    status = "200 OK" if body and environ["REQUEST_METHOD"] == "GET" else "204 No Content"
-    kind = "application/json" if as_json else "text/plain"
-    length = len(body) if environ["REQUEST_METHOD"] == "GET" else 0
-    start_response(
-        status,
-        [*headers, ("Content-Type", f"{kind}; charset=utf-8"), ("Content-Length", str(length))],
-    )
-    return [body]
+        body = "".join(f"{swift_objects.name_of(each)}\n" for each in chosen)
+    status = 200 if body and request.method == "GET" else 204
+    response = answer(status, body if status == 200 else "", headers)
+    response.headers["Content-Type"] = f"{kind}; charset=utf-8"
+    return response

@@ -1,7 +1,7 @@
-"""An object of Swift: its headers, ranges, conditions and listings.
+"""An object of Swift: its headers, its TempURLs and listings.
 
-The rules are those of ``swift/obj/server.py``, ``swift/common/constraints.py`` and of swob, Swift's
-own WebOb.
+The rules are those of ``swift/obj/server.py``, ``swift/common/constraints.py`` and of swob, a
+variant of the WebOb that is used here.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from email.utils import formatdate, parsedate_to_datetime
+from email.utils import formatdate
 from typing import Any
 from urllib.parse import quote, unquote
-from wsgiref.types import WSGIEnvironment
+
+from webob import Request, Response, exc
+from webob.acceptparse import create_accept_header
 
 META = "x-object-meta-"
 MANIFEST = "x-object-manifest"
@@ -60,43 +62,41 @@ READ_ACLS = frozenset({".r:*", ".rlistings"})
 """The accepted ACLs: there is one project, so access can only be given to everybody."""
 
 
-class SwiftError(Exception):
-    """The request is refused.
-
-    :param status: such as ``400 Bad Request``; ``str()`` is the body.
-    """
-
-    def __init__(self, status: str, body: str, headers: Sequence[tuple[str, str]] = ()) -> None:
-        super().__init__(body)
-        self.status = status
-        self.headers = tuple(headers)
+def answer(status: int, body: str = "", headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response with a page of HTML or nothing."""
+    response = Response(status=status, body=body.encode(), content_type="text/html")
+    response.headers.update({name.title(): value for name, value in (headers or {}).items()})
+    return response
 
 
-def bad_request(text: str) -> SwiftError:
-    """Return the error for an invalid request."""
-    return SwiftError("400 Bad Request", text)
+def refused(status: int, body: str) -> exc.HTTPException:
+    """Return the error for a request that Swift refuses."""
+    error: exc.HTTPException = exc.status_map[status](body=body.encode(), content_type="text/html")
+    return error
 
 
-def check_supported(environ: WSGIEnvironment, query: Mapping[str, list[str]]) -> None:
+def check_supported(request: Request) -> None:
     """Refuse headers and parameters that would have no effect.
 
-    :raises SwiftError: 400.
+    :raises exc.HTTPException: 400.
     """
-    asked = headers_of(environ)
+    asked, query = headers_of(request), request.GET
     for name in sorted(NOT_HERE_HEADERS & asked.keys()):
-        raise bad_request(f"This object store does not support the header {name.title()}.\n")
-    for name in sorted(NOT_HERE_QUERIES & query.keys()):
-        raise bad_request(f"This object store does not support the query {name}.\n")
-    if {"put", "delete"} & {*query.get("multipart-manifest", ())}:
-        raise bad_request(
+        raise refused(400, f"This object store does not support the header {name.title()}.\n")
+    for name in sorted(NOT_HERE_QUERIES & set(query)):
+        raise refused(400, f"This object store does not support the query {name}.\n")
+    if query.get("multipart-manifest") in ("put", "delete"):
+        raise refused(
+            400,
             "This object store does not support static large objects: upload a dynamic one, with "
-            "X-Object-Manifest.\n"
+            "X-Object-Manifest.\n",
         )
     acl = {each.strip() for each in asked.get("x-container-read", "").split(",")} - {""}
     if not acl <= READ_ACLS:
-        raise bad_request(
+        raise refused(
+            400,
             f"X-Container-Read may be {' and '.join(sorted(READ_ACLS))} here, not "
-            f"'{asked['x-container-read'][:100]}'.\n"
+            f"'{asked['x-container-read'][:100]}'.\n",
         )
 
 
@@ -114,24 +114,15 @@ class StoredObject:
     modified: float
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def has_expired(self) -> bool:
-        """True when its ``X-Delete-At`` has passed."""
-        return has_expired(self.headers)
-
-    @property
-    def last_modified(self) -> int:
-        """The time of its last change, rounded up as in Swift: the object is never newer."""
-        return int(self.modified) + 1
-
-    def shown(self) -> list[tuple[str, str]]:
+    def shown(self) -> dict[str, str]:
         """Return its headers, except those of its content."""
-        return [
-            *((name.title(), value) for name, value in self.headers.items()),
-            ("Last-Modified", formatdate(self.last_modified, usegmt=True)),
-            ("X-Timestamp", f"{self.modified:.5f}"),
-            ("Accept-Ranges", "bytes"),
-        ]
+        return {
+            **{name.title(): value for name, value in self.headers.items()},
+            # Rounded up as in Swift: the object is never newer.
+            "Last-Modified": formatdate(int(self.modified) + 1, usegmt=True),
+            "X-Timestamp": f"{self.modified:.5f}",
+            "Accept-Ranges": "bytes",
+        }
 
 
 def has_expired(headers: Mapping[str, str]) -> bool:
@@ -139,21 +130,17 @@ def has_expired(headers: Mapping[str, str]) -> bool:
     return DELETE_AT in headers and int(headers[DELETE_AT]) <= time.time()
 
 
-def headers_of(environ: WSGIEnvironment) -> dict[str, str]:
+def headers_of(request: Request) -> dict[str, str]:
     """Return the headers of a request, by name in lower case."""
-    return {
-        name.removeprefix("HTTP_").replace("_", "-").lower(): value
-        for name, value in environ.items()
-        if name.startswith("HTTP_")
-    }
+    return {name.lower(): value for name, value in request.headers.items()}
 
 
-def kept_headers(environ: WSGIEnvironment) -> dict[str, str]:
+def kept_headers(request: Request) -> dict[str, str]:
     """Return the headers of a PUT or POST that are stored with an object.
 
-    :raises SwiftError: 400, for an invalid time or manifest.
+    :raises exc.HTTPException: 400, for an invalid time or manifest.
     """
-    asked = headers_of(environ)
+    asked = headers_of(request)
     kept = {
         name: value
         for name, value in asked.items()
@@ -163,11 +150,11 @@ def kept_headers(environ: WSGIEnvironment) -> dict[str, str]:
     if after := asked.get("x-delete-after"):
         kept[DELETE_AT] = str(now + _seconds("X-Delete-After", after))
     if DELETE_AT in kept and _seconds("X-Delete-At", kept[DELETE_AT]) <= now:
-        raise bad_request(f"{'X-Delete-After' if after else 'X-Delete-At'} in past")
+        raise refused(400, f"{'X-Delete-After' if after else 'X-Delete-At'} in past")
     if MANIFEST in kept:
         container, _, prefix = segments(kept[MANIFEST])
         if not container or not prefix or set("?&") & set(kept[MANIFEST]):
-            raise bad_request("X-Object-Manifest must be in the format container/prefix")
+            raise refused(400, "X-Object-Manifest must be in the format container/prefix")
     return kept
 
 
@@ -178,92 +165,39 @@ def segments(manifest: str) -> tuple[str, str, str]:
 
 def _seconds(name: str, text: str) -> int:
     if not re.fullmatch("[0-9]{1,12}", text):
-        raise bad_request(f"Non-integer {name}")
+        raise refused(400, f"Non-integer {name}")
     return int(text)
 
 
-# -- responses --------------------
+# -- TempURLs --------------------
 
 
-def byte_range(environ: WSGIEnvironment, size: int, etag: str) -> tuple[int, int] | None:
-    """Return the start and end of the requested range; None for the whole object.
-
-    A request for several ranges gets the whole object, as HTTP allows.
-
-    :raises SwiftError: 416, when the range is outside the object.
-    """
-    if environ.get("HTTP_IF_RANGE", etag).strip('"') != etag:
-        return None
-    match = re.fullmatch("bytes=([0-9]{0,18})-([0-9]{0,18})", environ.get("HTTP_RANGE", ""))
-    if match is None or match[0] == "bytes=-":
-        return None
-    if not match[1]:
-        start, end = max(0, size - int(match[2])), size
-    else:
-        start, end = int(match[1]), min(size, int(match[2] or size) + 1)
-        if match[2] and int(match[2]) < start:
-            return None
-    if start >= size or start >= end:
-        raise SwiftError(
-            "416 Requested Range Not Satisfiable",
-            "<html><h1>Requested Range Not Satisfiable</h1><p>The Range requested is not "
-            "available.</p></html>",
-            [("Content-Range", f"bytes */{size}")],
-        )
-    return start, end
+def is_temp_url(request: Request) -> bool:
+    """Return True when a request has the signature of a TempURL."""
+    return "temp_url_sig" in request.GET or "temp_url_expires" in request.GET
 
 
-def failed_condition(environ: WSGIEnvironment, stored: StoredObject, etag: str) -> str:
-    """Return the error status of a GET or HEAD whose conditions do not hold, "" when they do."""
-
-    def names(header: str) -> bool:
-        tags = {each.strip().strip('"') for each in environ[header].split(",")}
-        return bool(tags & {"*", etag.strip('"')})
-
-    if "HTTP_IF_MATCH" in environ and not names("HTTP_IF_MATCH"):
-        return "412 Precondition Failed"
-    if "HTTP_IF_NONE_MATCH" in environ and names("HTTP_IF_NONE_MATCH"):
-        return "304 Not Modified"
-    unmodified = _moment(environ.get("HTTP_IF_UNMODIFIED_SINCE", ""))
-    if unmodified is not None and stored.last_modified > unmodified:
-        return "412 Precondition Failed"
-    modified = _moment(environ.get("HTTP_IF_MODIFIED_SINCE", ""))
-    if modified is not None and stored.last_modified <= modified:
-        return "304 Not Modified"
-    return ""
-
-
-def _moment(text: str) -> float | None:
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
-def by_temp_url(
-    headers: Sequence[tuple[str, str]], query: Mapping[str, list[str]], name: str
-) -> list[tuple[str, str]]:
-    """Return the headers of an object for a user of a TempURL (``tempurl`` of Swift).
+def show_by_temp_url(request: Request, response: Response, name: str) -> None:
+    """Set the headers of an object for a user of a TempURL (``tempurl`` of Swift).
 
     They omit non-public metadata, and make a browser save the object.
     """
-    private = [each for each in headers if not _is_private(each[0])]
-    present = [value for header, value in private if header == "Content-Disposition"]
-    kept = [each for each in private if each[0] not in ("Content-Disposition", "Expires")]
-    filename = query.get("filename", [""])[0]
+    headers, query = response.headers, request.GET
+    for header in [each for each in headers if _is_private(each)]:
+        del headers[header]
+    filename = query.get("filename", "")
     kind = "inline" if "inline" in query else "attachment"
     if kind == "inline" and not filename:
-        disposition = kind
-    elif present and not filename:
-        disposition = present[0]
-    else:
+        headers["Content-Disposition"] = kind
+    elif filename or "Content-Disposition" not in headers:
         filename = filename or name.rstrip("/").rpartition("/")[2]
         plain = quote(filename, safe=" /")
-        disposition = f"{kind}; filename=\"{plain}\"; filename*=UTF-8''{quote(filename)}"
-    expires = int(query["temp_url_expires"][0])
+        headers["Content-Disposition"] = (
+            f"{kind}; filename=\"{plain}\"; filename*=UTF-8''{quote(filename)}"
+        )
+    expires = int(query["temp_url_expires"])
     # The latest time that can be formatted as a date.
-    moment = formatdate(min(expires, 253402300799), usegmt=True)
-    return [*kept, ("Content-Disposition", disposition), ("Expires", moment)]
+    headers["Expires"] = formatdate(min(expires, 253402300799), usegmt=True)
 
 
 def _is_private(header: str) -> bool:
@@ -274,53 +208,37 @@ def _is_private(header: str) -> bool:
 # -- listings --------------------
 
 
-def listing_is_json(environ: WSGIEnvironment, query: Mapping[str, list[str]]) -> bool:
-    """Return True when a listing is JSON rather than text; the query overrides ``Accept``.
+def listing_type(request: Request) -> str:
+    """Return the type of a listing, JSON or text; the query overrides ``Accept``.
 
-    :raises SwiftError: 406 for XML and other unsupported types.
+    :raises exc.HTTPException: 406 for XML and other unsupported types.
     """
-    wanted = query.get("format", [""])[0].lower()
+    wanted = request.GET.get("format", "").lower()
     if wanted and wanted != "xml":
-        return wanted == "json"
-    asked = "application/xml" if wanted else environ.get("HTTP_ACCEPT") or "*/*"
-    for each in sorted(asked.split(","), key=_quality, reverse=True):
-        kind = each.partition(";")[0].strip().lower()
-        if kind in ("application/json", "application/*"):
-            return True
-        if kind in ("text/plain", "text/*", "*/*", "*"):
-            return False
-    raise SwiftError(
-        "406 Not Acceptable",
-        "<html><h1>Not Acceptable</h1><p>Listings are application/json or text/plain here.</p>"
-        "</html>",
-    )
+        return "application/json" if wanted == "json" else "text/plain"
+    accepted = create_accept_header("application/xml") if wanted else request.accept
+    offers = accepted.acceptable_offers(["text/plain", "application/json"])
+    if not offers:
+        raise refused(
+            406,
+            "<html><h1>Not Acceptable</h1><p>Listings are application/json or text/plain here.</p>"
+            "</html>",
+        )
+    return str(offers[0][0])
 
 
-def _quality(accepted: str) -> float:
-    match = re.search(r";\s*q=([0-9.]{1,5})\s*(;|$)", accepted)
-    try:
-        return float(match[1]) if match else 1.0
-    except ValueError:
-        return 0.0
-
-
-def listed(
-    entries: Sequence[dict[str, Any]], query: Mapping[str, list[str]]
-) -> list[dict[str, Any]]:
+def listed(entries: Sequence[dict[str, Any]], query: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the requested entries of a listing, each with a ``name`` or a ``subdir``.
 
-    :raises SwiftError: 412 for a limit above the maximum.
+    :raises exc.HTTPException: 412 for a limit above the maximum.
     """
-
-    def one(name: str) -> str:
-        return query.get(name, [""])[0]
-
-    limit = int(one("limit")) if re.fullmatch("[0-9]{1,18}", one("limit")) else LISTED
+    wanted = query.get("limit", "")
+    limit = int(wanted) if re.fullmatch("[0-9]{1,18}", wanted) else LISTED
     if limit > LISTED:
-        raise SwiftError("412 Precondition Failed", f"Maximum limit is {LISTED}")
-    chosen = _by_delimiter(entries, one("prefix"), one("delimiter"))
-    low, high = one("marker"), one("end_marker")
-    if one("reverse").lower() in TRUE:
+        raise refused(412, f"Maximum limit is {LISTED}")
+    chosen = _by_delimiter(entries, query.get("prefix", ""), query.get("delimiter", ""))
+    low, high = query.get("marker", ""), query.get("end_marker", "")
+    if query.get("reverse", "").lower() in TRUE:
         chosen.reverse()
         low, high = high, low
     kept = [each for each in chosen if name_of(each) > low and (not high or name_of(each) < high)]

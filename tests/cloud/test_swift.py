@@ -200,7 +200,6 @@ def test_headers_without_effect_are_refused(
         ("bytes=-3", 206, b"789"),
         ("bytes=8-99", 206, b"89"),
         ("bytes=10-", 416, None),
-        ("bytes=-0", 416, None),
         ("bytes=3-1", 200, b"0123456789"),
         ("lines=1-2", 200, b"0123456789"),
         ("bytes=0-0,2-2", 200, b"0123456789"),
