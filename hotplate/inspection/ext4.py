@@ -27,10 +27,10 @@ csum_seed, largedir.
 
 _INODE_EXTENTS, _INODE_ENCRYPTED = 0x80000, 0x800
 _EXTENT_MAGIC = 0xF30A
-_DEEPEST = 5
-MOST_NODES = 4096
+_MAX_DEPTH = 5
+MAX_NODES = 4096
 """Limit of the extent nodes of one file; 16 MiB of isolated blocks need fewer."""
-LARGEST_DIRECTORY = 16 << 20
+MAX_DIRECTORY = 16 << 20
 """Limit of the bytes of a directory."""
 
 
@@ -172,7 +172,7 @@ class Ext4:
         """
         if not directory.is_directory:
             return {}
-        data = self.read(directory, LARGEST_DIRECTORY)
+        data = self.read(directory, MAX_DIRECTORY)
         names = {}
         for at in range(0, len(data), self._block):
             for number, name in self._records(data[at : at + self._block]):
@@ -229,7 +229,7 @@ class Ext4:
             yield from self._mapped(inode.blocks, blocks)
             return
         end = 0
-        for run in self._extents(inode, inode.blocks, _DEEPEST, itertools.count()):
+        for run in self._extents(inode, inode.blocks, _MAX_DEPTH, itertools.count()):
             if run.logical < end:
                 raise self._unreadable(f"the extents of inode {inode.number} are damaged")
             end = run.logical + run.count
@@ -240,7 +240,7 @@ class Ext4:
     ) -> Iterator[_Extent]:
         magic, count, _, depth = struct.unpack_from("<HHHH", node)
         sound = magic == _EXTENT_MAGIC and depth <= deepest and 12 + 12 * count <= len(node)
-        if not sound or next(nodes) > MOST_NODES:
+        if not sound or next(nodes) > MAX_NODES:
             raise self._unreadable(f"the extents of inode {inode.number} are damaged")
         for at in range(12, 12 + 12 * count, 12):
             if depth:

@@ -20,11 +20,11 @@ VOLUME, DIRECTORY, LONG = 0x08, 0x10, 0x0F
 LOWER_STEM, LOWER_SUFFIX = 0x08, 0x10
 """Flags in the byte reserved by Microsoft: Windows and Linux mark lower case by them."""
 
-MOST_FILES = 10_000
-LARGEST_DIRECTORY = 1 << 20
+MAX_FILES = 10_000
+MAX_DIRECTORY = 1 << 20
 """Limit of the bytes of a directory."""
 
-DEEPEST = 16
+MAX_DEPTH = 16
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ class Fat:
         :raises ImageError: it is damaged.
         """
         waiting = [("", self._root_cluster, 0)]
-        left = MOST_FILES
+        left = MAX_FILES
         while waiting:
             folder, cluster, depth = waiting.pop()
             for name, attributes, first, size in self._entries(cluster):
                 left -= 1
-                if left < 0 or depth > DEEPEST:
+                if left < 0 or depth > MAX_DEPTH:
                     raise self._damaged("has too many files")
                 if attributes & DIRECTORY:
                     waiting.append((f"{folder}/{name}", first, depth + 1))
@@ -122,7 +122,7 @@ class Fat:
     def _entries(self, cluster: int) -> Iterator[tuple[str, int, int, int]]:
         """Yield name, attributes, first cluster and size of the entries of a directory."""
         if cluster:
-            data = self._chain(cluster, LARGEST_DIRECTORY)
+            data = self._chain(cluster, MAX_DIRECTORY)
         else:
             data = self._disk.read(self._root, self._root_bytes)
         long = ""

@@ -21,7 +21,7 @@ from hotplate.inspection.ext4 import Ext4
 from hotplate.inspection.fat import Fat, FatFile
 from hotplate.inspection.findings import ImageFault, fails, findings
 from hotplate.inspection.partitions import Partition, partitions
-from hotplate.inspection.tree import LARGEST_TEXT, Tree
+from hotplate.inspection.tree import MAX_TEXT, Tree
 
 IN_IMAGE = "/usr/share/heat-config/manifest.json"
 """The manifest that the element heat-config leaves in an image."""
@@ -198,7 +198,7 @@ def _elements(built: Mapping[str, Any], contents: Contents | None) -> tuple[str,
     names = built.get("elements")
     if names is None and contents is not None:
         with contextlib.suppress(ValueError, RecursionError):
-            document = json.loads(contents.tree.text(IN_IMAGE, LARGEST_TEXT))
+            document = json.loads(contents.tree.text(IN_IMAGE, MAX_TEXT))
             names = document.get("elements") if isinstance(document, dict) else None
     listed = names if isinstance(names, (list, dict)) else ()
     return tuple(each for each in listed if isinstance(each, str))

@@ -17,7 +17,7 @@ _REQUEST = 0x25609513
 _SIMPLE_REPLY = 0x67446698
 _CMD_READ = 0
 
-LONGEST = 1 << 20
+MAX_REQUEST = 1 << 20
 """Limit of the bytes of one request."""
 
 
@@ -44,7 +44,7 @@ class NbdClient:
     def read(self, offset: int, length: int) -> bytes:
         """Return bytes of the device.
 
-        :param length: at most :data:`LONGEST`.
+        :param length: at most :data:`MAX_REQUEST`.
         :raises OSError: they cannot be read; it has the error number of the server.
         :raises HostError: the server is gone.
         """

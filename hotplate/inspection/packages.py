@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from hotplate.inspection.tree import LARGEST_TEXT, MOST_FILES, Tree
+from hotplate.inspection.tree import MAX_FILES, MAX_TEXT, Tree
 
 STATUS = "/var/lib/dpkg/status"
 INFO = "/var/lib/dpkg/info"
@@ -61,7 +61,7 @@ class Packages:
     def debian(self) -> dict[str, Package]:
         """Return the packages of dpkg by name; of two architectures the native one."""
         packages: dict[str, Package] = {}
-        for paragraph in self._tree.text(STATUS, LARGEST_TEXT).split("\n\n"):
+        for paragraph in self._tree.text(STATUS, MAX_TEXT).split("\n\n"):
             fields = dict(_FIELD.findall(paragraph))
             if fields.get("Status", "").endswith(" installed") and fields.get("Package"):
                 package = _package(fields)
@@ -103,7 +103,7 @@ class Packages:
             name = path.rpartition("/")[2].removesuffix(".list").partition(":")[0]
             for line in self._tree.text(path, MAX_LIST).splitlines():
                 owners[self.merged(line)] = name
-            if len(owners) > MOST_FILES:
+            if len(owners) > MAX_FILES:
                 break
         return owners
 
@@ -136,7 +136,7 @@ class Packages:
         for package in self.python:
             if prefix and package.place.startswith(f"{prefix}/"):
                 folder = f"{package.name.replace('-', '_')}-{package.version}.dist-info"
-                record = self._tree.text(f"{package.place}/{folder}/RECORD", LARGEST_TEXT)
+                record = self._tree.text(f"{package.place}/{folder}/RECORD", MAX_TEXT)
                 if f"/bin/{program}," in record:
                     return f"{package.name} {package.version}"
         return ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hotplate.image.inspect import ESP, HEAD, SECTOR, read_table
 from hotplate.inspection.disk import Disk
 
-MOST = 128
+MAX_PARTITIONS = 128
 """Limit of the partitions; a GPT has room for as many."""
 
 BIOS_BOOT = bytes.fromhex("4861682149646f6e744e656564454649")
@@ -73,7 +73,7 @@ def _gpt(head: bytes) -> Iterator[tuple[int, int, int, str]]:
     for number, at in enumerate(range(2 * SECTOR, HEAD - 47, size), 1):
         kind = head[at : at + 16]
         first, last = struct.unpack_from("<QQ", head, at + 32)
-        if any(kind) and last >= first and number <= MOST:
+        if any(kind) and last >= first and number <= MAX_PARTITIONS:
             purpose = {ESP: "efi system", BIOS_BOOT: "bios boot"}.get(kind, "data")
             yield number, first * SECTOR, (last - first + 1) * SECTOR, purpose
 

@@ -12,7 +12,7 @@ from hotplate.inspection.contents import Contents
 from hotplate.inspection.ext4 import Inode
 from hotplate.inspection.inspection import Inspection
 
-LARGEST = 256 << 20
+MAX_EFI_FILE = 256 << 20
 """Limit of the bytes of a file in the EFI system partition."""
 
 NO_PACKAGE = "no package"
@@ -120,7 +120,7 @@ def _efi(inspection: Inspection) -> dict[str, str]:
     if efi is None:
         return facts
     for file in inspection.efi_files:
-        digest = hashlib.sha256(efi.read(file, LARGEST)).hexdigest()
+        digest = hashlib.sha256(efi.read(file, MAX_EFI_FILE)).hexdigest()
         facts[f"EFI {file.path}"] = f"{file.size} bytes, SHA-256 {digest[:16]}"
     return facts
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from hotplate.inspection.ext4 import ROOT_INODE, Ext4, Inode
 
-MOST_LINKS = 40
+MAX_LINKS = 40
 """Limit of the symbolic links in one path (path_resolution(7))."""
 
-LARGEST_TEXT = 16 << 20
+MAX_TEXT = 16 << 20
 """Limit of the bytes of one file."""
 
 TEXT = 256 << 10
@@ -17,8 +17,8 @@ TEXT = 256 << 10
 quadratically.
 """
 
-DEEPEST = 64
-MOST_FILES = 1_000_000
+MAX_DEPTH = 64
+MAX_FILES = 1_000_000
 """Limit of the files of an image."""
 
 
@@ -62,7 +62,7 @@ class Tree:
             inode = self.file_system.inode(number)
             if inode.is_link and (left or follow):
                 links += 1
-                if links > MOST_LINKS:
+                if links > MAX_LINKS:
                     return []
                 target = self.file_system.link(inode)
                 if target.startswith("/"):
@@ -114,7 +114,7 @@ class Tree:
         inode = self.find(path)
         return inode.size if inode and inode.is_file else 0
 
-    def read(self, path: str, limit: int = LARGEST_TEXT) -> bytes:
+    def read(self, path: str, limit: int = MAX_TEXT) -> bytes:
         """Return a file's first bytes, none when it is no file."""
         inode = self.find(path)
         return self.file_system.read(inode, limit) if inode and inode.is_file else b""
@@ -127,12 +127,12 @@ class Tree:
         """Yield everything below a directory with its path, without following links."""
         directory = self.find(top)
         waiting = [(top.rstrip("/"), directory, 0)] if directory else []
-        left = MOST_FILES
+        left = MAX_FILES
         seen = set()
         while waiting:
             folder, inode, depth = waiting.pop()
             # A damaged directory may contain itself.
-            if inode.number in seen or depth > DEEPEST:
+            if inode.number in seen or depth > MAX_DEPTH:
                 continue
             seen.add(inode.number)
             for name, number in sorted(self.file_system.entries(inode).items()):
