@@ -33,7 +33,7 @@ SECONDS = 60.0
 """Limit of one answer of ``qemu-nbd``."""
 
 ALL_SECONDS = 600.0
-"""Limit of the inspection of an image."""
+"""Limit of the inspection of an image, by default."""
 
 
 class Disk:
@@ -42,14 +42,22 @@ class Disk:
     :param read: returns bytes at an offset.
     :param size: bytes.
     :param name: the image's name, for error messages.
+    :param seconds: after which it cannot be read any more.
     """
 
-    def __init__(self, read: Callable[[int, int], bytes], size: int, name: str) -> None:
+    def __init__(
+        self,
+        read: Callable[[int, int], bytes],
+        size: int,
+        name: str,
+        *,
+        seconds: float = ALL_SECONDS,
+    ) -> None:
         self.size = size
         self.name = name
         self._read = read
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
-        self._deadline = Deadline(ALL_SECONDS, "the image to be read")
+        self._deadline = Deadline(seconds, "the image to be read")
 
     def read(self, offset: int, length: int) -> bytes:
         """Return bytes; fewer at the end of the disk.
@@ -58,8 +66,8 @@ class Disk:
         """
         if self._deadline.passed:
             raise ImageError(
-                f'"{self.name}" takes longer than {ALL_SECONDS:.0f} s to read: it has too many '
-                "files, or its file system leads in circles"
+                f'"{self.name}" takes longer than {self._deadline.seconds:.0f} s to read: it has '
+                "too many files, or its file system leads in circles"
             )
         end = min(offset + length, self.size)
         parts = []
@@ -90,10 +98,11 @@ class Disk:
 
 
 @contextlib.contextmanager
-def open_disk(file: ImageFile) -> Iterator[Disk]:
+def open_disk(file: ImageFile, *, seconds: float = ALL_SECONDS) -> Iterator[Disk]:
     """Open a disk for reading, for as long as the context lasts.
 
-    :param file: a qcow2 or raw image.
+    :param file: a qcow2 or raw image; a machine may write it meanwhile.
+    :param seconds: the limit of all reading.
     :raises HostError: ``qemu-nbd`` is missing, or cannot be started.
     """
     with contextlib.ExitStack() as stack:
@@ -102,11 +111,16 @@ def open_disk(file: ImageFile) -> Iterator[Disk]:
             stack.callback(os.close, descriptor)
         if file.format == "raw":
             (only,) = descriptors
-            yield Disk(lambda at, length: os.pread(only, length, at), file.size, str(file.path))
+            yield Disk(
+                lambda at, length: os.pread(only, length, at),
+                file.size,
+                str(file.path),
+                seconds=seconds,
+            )
             return
         formats = [link.format for link in file.chain]
         client = stack.enter_context(_served(str(file.path), descriptors, formats))
-        yield Disk(client.read, client.size, str(file.path))
+        yield Disk(client.read, client.size, str(file.path), seconds=seconds)
 
 
 @contextlib.contextmanager

@@ -128,6 +128,17 @@ class Ext4:
             f"apt-get install guestfish && guestfish --ro -a {self._disk.name} -i",
         )
 
+    def space(self) -> tuple[int, int, int, int, int]:
+        """Return inodes, free inodes, free blocks, blocks free for users, blocks.
+
+        A mounted file system counts the free ones in memory, and writes them when it is unmounted.
+        """
+        block = self._disk.read(self._start + 1024, 1024)
+        inodes, *low, free_inodes = struct.unpack_from("<5I", block)
+        high = struct.unpack_from("<3I", block, 0x150) if self._descriptor >= 64 else (0, 0, 0)
+        blocks, reserved, free = (each | more << 32 for each, more in zip(low, high, strict=True))
+        return inodes, free_inodes, free, max(0, free - reserved), blocks
+
     def inode(self, number: int) -> Inode:
         """Return an inode by its number.
 

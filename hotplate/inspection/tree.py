@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 
 from hotplate.inspection.ext4 import ROOT_INODE, Ext4, Inode
@@ -103,6 +104,15 @@ class Tree:
         """Return the target of a link, "" when the path is none."""
         inode = self.find(path, follow=False)
         return self.file_system.link(inode) if inode and inode.is_link else ""
+
+    def end_of_links(self, path: str) -> str:
+        """Return the path to which a chain of links leads, also when it does not exist."""
+        for _ in range(MAX_LINKS):
+            target = self.target(path)
+            if not target:
+                break
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+        return path
 
     def is_program(self, path: str) -> bool:
         """Return whether a path leads to an executable file."""

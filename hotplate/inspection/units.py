@@ -43,12 +43,12 @@ class Units:
         return next((path for path in paths if self._tree.exists(path)), "")
 
     def is_masked(self, unit: str) -> bool:
-        """Return whether a unit is masked."""
-        path = f"{OURS}/{unit}"
-        empty = self._tree.find(path)
-        return self._tree.target(path) == "/dev/null" or bool(
-            empty and empty.is_file and not empty.size
-        )
+        """Return whether a unit is masked: by a link to /dev/null, or by an empty file."""
+        paths = (f"{folder}/{unit}" for folder in self._folders)
+        for path in paths:
+            if inode := self._tree.find(path, follow=False):
+                return self._tree.target(path) == "/dev/null" or (inode.is_file and not inode.size)
+        return False
 
     def enabled(self) -> set[str]:
         """Return the units that a target or another unit starts by a link."""

@@ -1,335 +1,161 @@
 """Read the state of a guest from its disk, when the guest itself cannot be asked.
 
 A guest without network or cloud-init never starts the harness's shell, and that is when its
-masked, missing or misspelt parts matter most.  The disk is copied as it is, without stopping the
-guest, and ext4's own tool reads the copy, within limits, and where we are root as a user that
-owns nothing else: nothing is mounted, and no kernel reads data that a guest wrote.
+masked, missing or misspelt parts matter most.  The disk is read while the guest uses it, by the
+reader of ``hotplate inspect``: nothing is copied or mounted, and no kernel reads data that a guest
+wrote.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import contextlib
 import re
-import shutil
-import struct
-import subprocess
-import tempfile
-import threading
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
-from hotplate.children.reaper import choose_user
-from hotplate.image.inspect import EXT_MAGIC_AT, SECTOR, qemu_img
-from hotplate.image.overlay import ADDRESS_SPACE
-from hotplate.timing.deadline import Deadline
+import yaml
+
+from hotplate.errors import HotplateError, ImageError
+from hotplate.image.inspect import ImageFile
+from hotplate.inspection.disk import open_disk
+from hotplate.inspection.ext4 import Ext4
+from hotplate.inspection.packages import STATUS
+from hotplate.inspection.partitions import partitions
+from hotplate.inspection.tree import MAX_TEXT, Tree
+from hotplate.inspection.units import OURS, Units
 from hotplate.verdict import health
 
-MOST_BYTES = 6 << 30
-"""The most data on a disk for which a copy is made."""
-
 SECONDS = 60.0
-_FILE_BYTES = 8 << 20
-_NAMES = 200
-_LINKS = 20
-_UNIT_DIRECTORIES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
-_NULL = "/dev/null"
-
-
-class FileSystem:
-    """The files of one ext file system, read by debugfs.
-
-    :param disk: a raw file, open to be read; where we are root it is given to another user.
-    :param offset: bytes from its start to the file system.
-    :param deadline: after it every file reads as empty.
-    """
-
-    def __init__(self, program: str, disk: BinaryIO, offset: int, deadline: Deadline) -> None:
-        self._deadline = deadline
-        prlimit = shutil.which("prlimit")
-        bounds = [prlimit, f"--as={ADDRESS_SPACE}", f"--cpu={SECONDS:.0f}"] if prlimit else []
-        self._descriptor = disk.fileno()
-        # No other user gets through the directories above it.
-        name = f"/proc/self/fd/{self._descriptor}"
-        self._disk = f"{name}?offset={offset}" if offset else name
-        other: list[str] = []
-        if (user := choose_user()) >= 0:
-            # Not by "user" of subprocess, which would copy this process' page tables each time.
-            other = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
-            os.fchown(self._descriptor, user, user)
-        self._words = [*other, *bounds, program, "-c", "-R"]
-
-    def _ask(self, request: str) -> bytes:
-        """Return debugfs' answer, up to a limit: a guest may make any file large."""
-        if self._deadline.passed:
-            return b""
-        with subprocess.Popen(
-            [*self._words, request, self._disk],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[self._descriptor],
-        ) as child:
-            late = threading.Timer(self._deadline.left, child.kill)
-            late.start()
-            try:
-                assert child.stdout is not None
-                return child.stdout.read(_FILE_BYTES)
-            finally:
-                late.cancel()
-                child.kill()
-
-    def stat(self, path: str) -> tuple[str, int, str] | None:
-        """Return the type, the mode and the target of a link; None when the path does not exist."""
-        text = self._ask(f'stat "{path}"').decode(errors="replace")
-        match = re.search(r"Type: (\S+) +Mode: +(\d+)", text)
-        if not match:
-            return None
-        link = re.search(r'Fast link dest: "(.*)"', text)
-        target = link[1] if link else ""
-        if match[1] == "symlink" and not target:
-            target = self._ask(f'cat "{path}"').decode(errors="replace")
-        return match[1], int(match[2], 8), target
-
-    def real(self, path: str) -> str:
-        """Return the path behind a chain of links, also when it does not exist."""
-        for _ in range(_LINKS):
-            info = self.stat(path)
-            if info is None or info[0] != "symlink":
-                return path
-            path = str(_joined(PurePosixPath(path).parent, info[2]))
-        return path
-
-    def exists(self, path: str) -> bool:
-        """Return True when the path behind all links exists."""
-        return self.stat(self.real(path)) is not None
-
-    def read(self, path: str) -> str:
-        """Return the text of a file, "" when there is none."""
-        return self._ask(f'cat "{self.real(path)}"').decode(errors="replace")
-
-    def names(self, path: str) -> list[str]:
-        """Return the names in a directory, sorted; none when there is none."""
-        text = self._ask(f'ls -p "{self.real(path)}"').decode(errors="replace")
-        names = [line.split("/")[5] for line in text.splitlines() if line.count("/") >= 6]
-        return sorted(name for name in names if name not in (".", "..", ""))[:_NAMES]
-
-    def space(self) -> list[int]:
-        """Return inodes, free inodes, free blocks, blocks available to users, blocks."""
-        text = self._ask("stats -h").decode(errors="replace")
-        values = dict(re.findall(r"^(\w[\w ]*\w): +(\d+)$", text, re.MULTILINE))
-        names = ("Inode count", "Free inodes", "Free blocks", "Reserved block count", "Block count")
-        inodes, free_inodes, free, kept, blocks = (int(values.get(name, 1)) for name in names)
-        return [inodes, free_inodes, free, max(0, free - kept), blocks]
-
-
-def _joined(directory: PurePosixPath, target: str) -> PurePosixPath:
-    parts: list[str] = []
-    for part in (directory / target).parts[1:]:
-        if part == "..":
-            parts = parts[:-1]
-        elif part != ".":
-            parts.append(part)
-    return PurePosixPath("/", *parts)
+MAX_NAMES = 200
+"""Limit of the names that are read of a directory."""
 
 
 def look_at_disk(disk: Path) -> str:
     """Return the state on a machine's disk, in the sections of :mod:`hotplate.verdict.health`.
 
     :param disk: qcow2, which may be in use.
-    :return: "" when it cannot be read: no ext file system, no debugfs or, for root, no setpriv, no
-        space for a copy.
+    :return: "" when it cannot be read, such as one without an ext file system.
     """
-    program = shutil.which("debugfs", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin")
-    if program is None or (os.geteuid() == 0 and shutil.which("setpriv") is None):
-        return ""
-    if not _fits(disk):
-        return ""
-    with tempfile.TemporaryDirectory(prefix="hotplate-disk-", dir=disk.parent) as folder:
-        copy = Path(folder) / "disk.raw"
-        done = qemu_img("convert", "-U", "-f", "qcow2", "-O", "raw", str(disk), str(copy))
-        if done.returncode != 0:
-            return ""
-        with copy.open("rb") as stream:
-            for offset in _file_systems(stream):
-                files = FileSystem(program, stream, offset, Deadline(SECONDS, "a look at a disk"))
-                if files.exists("/etc") and files.exists("/usr"):
-                    return "\n".join(_report(files)) + "\n"
-    return ""
+    lines: list[str] = []
+    # The backing file is the image under test, in a directory of its user's.
+    with (
+        contextlib.suppress(HotplateError, OSError),
+        open_disk(ImageFile.open(disk, allow_backing=True), seconds=SECONDS) as opened,
+    ):
+        for partition in partitions(opened):
+            if partition.file_system == "ext4" and (tree := _system(Ext4(opened, partition.start))):
+                lines = [*_report(tree), ""]
+                break
+    return "\n".join(lines)
 
 
-def _fits(disk: Path) -> bool:
-    done = qemu_img("measure", "-U", "--output=json", "-f", "qcow2", "-O", "qcow2", str(disk))
-    if done.returncode != 0:
-        return False
-    needed = int(json.loads(done.stdout)["required"])
-    return needed < min(MOST_BYTES, shutil.disk_usage(disk.parent).free // 2)
-
-
-def _file_systems(disk: BinaryIO) -> Iterator[int]:
-    """Yield the offsets of the ext file systems on a disk, in bytes."""
-    for offset in (0, *_partitions(disk.read(64 * SECTOR))):
-        disk.seek(offset + EXT_MAGIC_AT)
-        if disk.read(2) == b"\x53\xef":
-            yield offset
-
-
-def _partitions(head: bytes) -> Iterator[int]:
-    if head[SECTOR : SECTOR + 8] == b"EFI PART":
-        size = struct.unpack("<I", head[SECTOR + 84 : SECTOR + 88])[0] or 128
-        for at in range(2 * SECTOR, len(head) - 127, max(size, 128)):
-            if any(head[at : at + 16]):
-                yield struct.unpack("<Q", head[at + 32 : at + 40])[0] * SECTOR
-    elif head[510:512] == b"\x55\xaa":
-        for at in range(446, 510, 16):
-            if start := struct.unpack("<I", head[at + 8 : at + 12])[0]:
-                yield start * SECTOR
+def _system(file_system: Ext4) -> Tree | None:
+    """Return the files of a root file system; None for another file system."""
+    tree = Tree(file_system)
+    return tree if tree.exists("/etc") and tree.exists("/usr") else None
 
 
 # -- the sections of the report --------------------------------------------------------------------
 
 
-def _report(files: FileSystem) -> Iterator[str]:
-    sections = {
-        "units": _units,
-        "programs": _programs,
-        "venv": _venv,
-        "hooks": lambda files: files.names(health.HOOKS),
-        "space": _space,
-        "mounts": _mounts,
-        "fstab": _fstab,
-        "default-target": _default_target,
-        "cloud-init": _cloud_init,
-        "datasource-list": _datasource_list,
-        "broken-yaml": _broken_yaml,
-        "networks": _networks,
-        "fixed-addresses": _fixed_addresses,
-        "collect-conf": _collect_conf,
-        "packages": _packages,
-    }
-    for name, lines in sections.items():
+def _report(tree: Tree) -> Iterator[str]:
+    for name, lines in SECTIONS.items():
         yield f"=== {name}"
-        yield from lines(files)
+        # A guest that writes meanwhile, or whose disk is damaged, shows less.
+        with contextlib.suppress(ImageError):
+            yield from lines(tree)
     yield "=== end"
 
 
-def _units(files: FileSystem) -> Iterator[str]:
-    system = _UNIT_DIRECTORIES[0]
-    wants = [name for name in files.names(system) if name.endswith((".wants", ".requires"))]
-    enabled = {unit for name in wants for unit in files.names(f"{system}/{name}")}
+def _names(tree: Tree, directory: str) -> list[str]:
+    return tree.names(directory)[:MAX_NAMES]
+
+
+def _units(tree: Tree) -> Iterator[str]:
+    units = Units(tree)
+    enabled = units.enabled()
     for unit in health.UNITS:
-        path = next(
-            (f"{each}/{unit}" for each in _UNIT_DIRECTORIES if files.stat(f"{each}/{unit}")), ""
-        )
-        state = "enabled" if unit in enabled else "disabled"
-        load = "loaded"
-        if not path:
-            load, state = "not-found", ""
-        elif files.real(path) == _NULL or not (text := files.read(path)).strip():
+        load, state = "loaded", "enabled" if unit in enabled else "disabled"
+        if units.is_masked(unit):
             load = state = "masked"
-        elif state == "disabled" and "[Install]" not in text:
+        elif not (path := units.file(unit)):
+            load, state = "not-found", ""
+        elif state == "disabled" and "[Install]" not in tree.text(path):
             state = "static"
         yield from (f"Id={unit}", f"LoadState={load}", f"UnitFileState={state}", "ActiveState=")
 
 
-def _programs(files: FileSystem) -> Iterator[str]:
-    paths = []
-    for directory in _UNIT_DIRECTORIES:
-        text = files.read(f"{directory}/{health.AGENT}")
-        if match := re.search(r"^ExecStart=[-@:+!]*(/\S+)", text, re.MULTILINE):
-            paths.append(match[1])
-            break
-    for directory in (
-        *(f"{health.REFRESH}/{name}" for name in files.names(health.REFRESH)),
-        health.HOOKS,
-    ):
-        paths += [f"{directory}/{name}" for name in files.names(directory)]
-    for path in ("/usr/bin/cloud-init", *paths):
-        yield from _program(files, path)
-    if files.exists(f"{health.REFRESH}/configure.d") and not files.exists(health.PHASE_SCRIPT):
+def _programs(tree: Tree) -> Iterator[str]:
+    unit = tree.text(Units(tree).file(health.AGENT))
+    paths = re.findall(r"^ExecStart=[-@:+!]*(/\S+)", unit, re.MULTILINE)[:1]
+    phases = [f"{health.REFRESH}/{name}" for name in _names(tree, health.REFRESH)]
+    for directory in (*phases, health.HOOKS):
+        paths += [f"{directory}/{name}" for name in _names(tree, directory)]
+    # An image need not have cloud-init.
+    if tree.is_link(path := "/usr/bin/cloud-init") or tree.exists(path):
+        paths.insert(0, path)
+    for path in paths:
+        yield from _program(tree, path)
+    if tree.exists(f"{health.REFRESH}/configure.d") and not tree.exists(health.PHASE_SCRIPT):
         yield f"gone {health.PHASE_SCRIPT}"
 
 
-def _program(files: FileSystem, path: str) -> Iterator[str]:
-    real = files.real(path)
-    info = files.stat(real)
-    if info is None:
-        # An image need not have cloud-init.
-        if path != "/usr/bin/cloud-init":
-            yield f"gone {path} {real}"
+def _program(tree: Tree, path: str) -> Iterator[str]:
+    inode = tree.find(path)
+    if inode is None:
+        yield f"gone {path} {tree.end_of_links(path)}"
         return
-    if not info[1] & 0o111:
+    if not inode.mode & 0o111:
         yield f"not-executable {path}"
-    first = files.read(real)[:200].partition("\n")[0]
-    if first.startswith("#!") and first.endswith("\r"):
+    first = tree.text(path, 200).partition("\n")[0]
+    if not first.startswith("#!"):
+        return
+    if first.endswith("\r"):
         yield f"carriage-return {path}"
         return
-    words = first.removeprefix("#!").split() if first.startswith("#!") else []
-    if words and not words[0].endswith("/env") and not files.exists(words[0]):
-        yield f"no-interpreter {path} {words[0]} {files.real(words[0])}"
+    words = first.removeprefix("#!").split()
+    if words and not words[0].endswith("/env") and not tree.exists(words[0]):
+        yield f"no-interpreter {path} {words[0]} {tree.end_of_links(words[0])}"
 
 
-def _venv(files: FileSystem) -> Iterator[str]:
-    for name in files.names("/opt"):
-        python = f"/opt/{name}/bin/python3"
-        libraries = files.names(f"/opt/{name}/lib")
-        version = re.search(r"/python(\d+\.\d+)$", files.real(python))
-        if version and files.exists(python) and libraries:
-            pythons = [each for each in libraries if each.startswith("python3")]
-            yield f"{python} {version[1]} {' '.join(pythons)}"
+def _space(tree: Tree) -> Iterator[str]:
+    yield f"/ {' '.join(map(str, tree.file_system.space()))}"
 
 
-def _space(files: FileSystem) -> Iterator[str]:
-    yield f"/ {' '.join(map(str, files.space()))}"
-
-
-def _fstab_rows(files: FileSystem) -> Iterator[list[str]]:
-    for line in files.read("/etc/fstab").splitlines():
+def _fstab(tree: Tree) -> Iterator[list[str]]:
+    for line in tree.text("/etc/fstab").splitlines():
         row = line.split()
         if len(row) >= 4 and not row[0].startswith("#"):
             yield row
 
 
-def _mounts(files: FileSystem) -> Iterator[str]:
-    yield from (" ".join(row) for row in _fstab_rows(files))
+def _default_target(tree: Tree) -> Iterator[str]:
+    if target := tree.target(f"{OURS}/default.target"):
+        yield target.rpartition("/")[2]
 
 
-def _fstab(files: FileSystem) -> Iterator[str]:
-    yield from (" ".join(row[:2]) for row in _fstab_rows(files))
-
-
-def _default_target(files: FileSystem) -> Iterator[str]:
-    if info := files.stat("/etc/systemd/system/default.target"):
-        yield PurePosixPath(info[2]).name
-
-
-def _cloud_init(files: FileSystem) -> Iterator[str]:
-    if files.exists(path := "/etc/cloud/cloud-init.disabled"):
+def _cloud_init(tree: Tree) -> Iterator[str]:
+    if tree.exists(path := "/etc/cloud/cloud-init.disabled"):
         yield path
 
 
-def _cloud_configs(files: FileSystem) -> Iterator[tuple[str, str]]:
-    directory = "/etc/cloud/cloud.cfg.d"
-    names = [f"{directory}/{name}" for name in files.names(directory) if name.endswith(".cfg")]
-    for path in ("/etc/cloud/cloud.cfg", *names):
-        yield path, files.read(path)
+def _cloud_configs(tree: Tree) -> Iterator[tuple[str, str]]:
+    for path in ("/etc/cloud/cloud.cfg", *tree.paths("/etc/cloud/cloud.cfg.d", ".cfg")[:MAX_NAMES]):
+        yield path, tree.text(path)
 
 
-def _datasource_list(files: FileSystem) -> Iterator[str]:
+def _datasource_list(tree: Tree) -> Iterator[str]:
     """Yield the list in effect: later files override earlier ones."""
     last = ""
-    for path, text in _cloud_configs(files):
+    for path, text in _cloud_configs(tree):
         if match := re.search(r"^datasource_list: *(.*)", text, re.MULTILINE):
             last = f"{path} {match[1]}"
     if last:
         yield last
 
 
-def _broken_yaml(files: FileSystem) -> Iterator[str]:
-    import yaml
-
-    for path, text in _cloud_configs(files):
+def _broken_yaml(tree: Tree) -> Iterator[str]:
+    for path, text in _cloud_configs(tree):
         try:
             yaml.safe_load(text)
         except yaml.YAMLError as error:
@@ -338,12 +164,10 @@ def _broken_yaml(files: FileSystem) -> Iterator[str]:
             yield f"{path} {where}{getattr(error, 'problem', None) or 'it cannot be read'}"
 
 
-def _networks(files: FileSystem) -> Iterator[str]:
-    directory = "/etc/systemd/network"
-    for name in files.names(directory):
-        if name.endswith(".network"):
-            matches = re.search(r"\[Match\]([^\[]*)", files.read(f"{directory}/{name}"))
-            yield f"{directory}/{name} {' '.join(matches[1].split()) if matches else '*'}"
+def _networks(tree: Tree) -> Iterator[str]:
+    for path in tree.paths("/etc/systemd/network", ".network")[:MAX_NAMES]:
+        matches = re.search(r"\[Match\]([^\[]*)", tree.text(path))
+        yield f"{path} {' '.join(matches[1].split()) if matches else '*'}"
 
 
 _FIXED = (
@@ -356,28 +180,44 @@ _FIXED = (
 """Each renderer's setting of an IPv4 address: directory, ending of its files, the line."""
 
 
-def _fixed_addresses(files: FileSystem) -> Iterator[str]:
+def _fixed_addresses(tree: Tree) -> Iterator[str]:
     for directory, ending, line in _FIXED:
-        for name in files.names(directory):
-            if not name.endswith(ending):
-                continue
-            for address in re.findall(line, files.read(f"{directory}/{name}"), re.MULTILINE):
+        for path in tree.paths(directory, ending)[:MAX_NAMES]:
+            for address in re.findall(line, tree.text(path), re.MULTILINE):
                 if not address.startswith("127."):
-                    yield f"{directory}/{name} {address}"
+                    yield f"{path} {address}"
 
 
-def _collect_conf(files: FileSystem) -> Iterator[str]:
-    text = files.read("/etc/os-collect-config.conf")
+def _collect_conf(tree: Tree) -> Iterator[str]:
+    text = tree.text("/etc/os-collect-config.conf")
     for match in re.finditer(r"^(\w*url) *= *\w+://(?:[^/@\s]*@)?([^/\s]*)", text, re.MULTILINE):
         yield f"{match[1]} {match[2]}"
 
 
-def _packages(files: FileSystem) -> Iterator[str]:
+def _packages(tree: Tree) -> Iterator[str]:
     name = ""
-    for line in files.read("/var/lib/dpkg/status").splitlines():
+    for line in tree.text(STATUS, MAX_TEXT).splitlines():
         if line.startswith("Package: "):
             name = line[9:]
         elif line.startswith("Status: ") and not re.search(
             r" ok (installed|config-files|not-installed)$", line
         ):
             yield f"{name} {line[8:]}"
+
+
+SECTIONS: dict[str, Callable[[Tree], Iterable[str]]] = {
+    "units": _units,
+    "programs": _programs,
+    "hooks": lambda tree: _names(tree, health.HOOKS),
+    "space": _space,
+    "mounts": lambda tree: map(" ".join, _fstab(tree)),
+    "fstab": lambda tree: (" ".join(row[:2]) for row in _fstab(tree)),
+    "default-target": _default_target,
+    "cloud-init": _cloud_init,
+    "datasource-list": _datasource_list,
+    "broken-yaml": _broken_yaml,
+    "networks": _networks,
+    "fixed-addresses": _fixed_addresses,
+    "collect-conf": _collect_conf,
+    "packages": _packages,
+}
