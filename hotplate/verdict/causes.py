@@ -167,13 +167,6 @@ CAUSES: tuple[Rule, ...] = (
         "let it name OpenStack or Ec2 too",
     ),
     Rule(
-        "python-changed",
-        None,
-        _TO_AGENT,
-        guest_files.other_python,
-        "rebuild the image, or recreate the virtual environment with that Python",
-    ),
-    Rule(
         "package-broken",
         None,
         _TO_AGENT,

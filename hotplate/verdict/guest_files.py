@@ -66,19 +66,6 @@ def not_executable(facts: Facts) -> str:
     return ""
 
 
-def other_python(facts: Facts) -> str:
-    """Compare a virtual environment's interpreter with the one that it was made with."""
-    for python, version, names in facts.health.rows("venv", 3):
-        libraries = [name.removeprefix("python") for name in names.split() if name[-1:].isdigit()]
-        if re.fullmatch(r"3\.\d+", version) and libraries and version not in libraries:
-            root = PurePosixPath(python).parent.parent
-            return (
-                f'"{root}" was made with Python {libraries[0]}, and "{python}" is now Python '
-                f"{version}, which finds none of its packages"
-            )
-    return ""
-
-
 def package_broken(facts: Facts) -> str:
     signs = (
         r"error while loading shared libraries|ImportError|ModuleNotFoundError|cannot open shared"

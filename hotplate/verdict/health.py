@@ -146,12 +146,6 @@ if [ -d {REFRESH}/configure.d ] && [ ! -e {PHASE_SCRIPT} ]; then echo "gone {PHA
 if [ -d /usr/libexec/os-apply-config ] && [ ! -e {TEMPLATE} ]; then echo "gone {TEMPLATE}"; fi
 section hooks
 ls {HOOKS} /var/lib/heat-config/hooks 2> /dev/null
-section venv
-for python in /opt/*/bin/python3 /opt/stack/venvs/*/bin/python3; do
-    [ -x $python ] || continue
-    version=$(readlink -f $python)
-    echo "$python ${{version##*/python}}" $(cd ${{python%/bin/python3}}/lib && echo python3*)
-done
 section agents
 grep -lzsaE '/(bin/os-collect-config|os-collect-config/start)$' /proc/[0-9]*/cmdline |
     while read -r file; do sed -n '$s/.*://p' "${{file%cmdline}}cgroup" 2> /dev/null; done | sort -u
