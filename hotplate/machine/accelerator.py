@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import platform
@@ -136,6 +137,20 @@ def cpus_emulated(version: str, *, arch: str = "x86_64") -> int:
     return 1 if arch == "x86_64" and numbers < SAFE_EMULATION else CPUS
 
 
+@functools.cache
+def takes_sandbox(program: str) -> bool:
+    """Return whether this QEMU was built with seccomp, and so takes ``-sandbox``."""
+    done = subprocess.run(
+        # Options are read in their order: without seccomp the first is an error, and the second
+        # ends QEMU before it makes a machine.
+        [program, "-sandbox", "on", "-version"],
+        capture_output=True,
+        timeout=30,
+    )
+    return done.returncode == 0
+
+
+@functools.cache
 def qemu_version(program: str) -> str:
     """Return QEMU's version, such as ``7.2.22``, with the distribution's suffix.
 

@@ -14,13 +14,13 @@ from types import TracebackType
 from typing import Self
 
 from hotplate.children.keeper import FIRST_CHILD_FD, Child
-from hotplate.errors import HostError, MachineLostError, UsageError
+from hotplate.errors import HostError, HotplateError, MachineLostError, UsageError
 from hotplate.events import kinds
 from hotplate.events.background import guarded
 from hotplate.events.log import EventLog
 from hotplate.host_tools import find_tool
 from hotplate.machine import snapshot
-from hotplate.machine.accelerator import Accelerator
+from hotplate.machine.accelerator import Accelerator, takes_sandbox
 from hotplate.machine.config import (
     SANDBOX,
     SANDBOX_THAT_SPAWNS,
@@ -44,7 +44,6 @@ CHANNELS = ("console", "qmp", "shell")
 GREETING_SECONDS = 30.0
 UNPLUGGING = "already in the process of unplug"
 """QEMU's message for a device whose removal was requested before."""
-_NO_SANDBOX = "sandbox support is not enabled"
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,6 @@ class Machine:
         self._qmp: Qmp | None = None
         self._channels: dict[str, socket.socket] = {}
         self._reason = ""
-        self._confined = True
         self._exit: Exit | None = None
         self._started = False
         self._pulled: set[int] = set()
@@ -145,80 +143,16 @@ class Machine:
         self._pulled, self._unplugged = set(), set()
         self.write_script()
         self._copy_uefi_variables()
-        with contextlib.ExitStack() as theirs:
-            descriptors = []
-            for name in CHANNELS:
-                ours, other = socket.socketpair()
-                theirs.enter_context(other)
-                self._channels[name] = ours
-                descriptors.append(other.fileno())
-            try:
-                cards, cables = self.wiring.plug(
-                    self.config.mac, first=FIRST_CHILD_FD + len(CHANNELS)
-                )
-                self._cards = [*range(len(cards))]
-                for cable in cables:
-                    theirs.enter_context(cable)
-                    descriptors.append(cable.fileno())
-                files = theirs.enter_context(
-                    HandedFiles(first=FIRST_CHILD_FD + len(descriptors), directory=self.directory)
-                )
-                arguments = self.arguments(
-                    {name: f"socket,fd={FIRST_CHILD_FD + i}" for i, name in enumerate(CHANNELS)},
-                    cards=cards,
-                    names=files,
-                    memory=self._handed_memory(files, restored=incoming is not None),
-                )
-                arguments += [*files.options, *self._sandbox()]
-                if incoming is not None:
-                    arguments += ["-incoming", "defer"]
-                self._child = self.wiring.keeper.spawn(
-                    [self._program, *arguments],
-                    directory=self.directory,
-                    stderr=self.directory / "qemu.log",
-                    fds=[*descriptors, *files.descriptors],
-                    on_exit=guarded(self.events, self._on_exit),
-                    confine=True,
-                    spawns=self.wiring.spawns,
-                )
-            except BaseException:
-                self._close_channels()
-                raise
-        self._emit(kinds.PowerOn(self._child.pid, restored=incoming is not None))
-        self.console.attach(self._channels.pop("console"))
-        self._qmp = Qmp(
-            self._channels.pop("qmp"),
-            events=self.events,
-            on_event=guarded(self.events, self._on_qmp_event),
-        )
+        child = self._child = self._spawn(restored=incoming is not None)
+        self._emit(kinds.PowerOn(child.pid, restored=incoming is not None))
         try:
-            self._qmp.negotiate(seconds=GREETING_SECONDS)
-            self._started = True
-            if self.accelerator.name == "tcg":
-                self._timers = TimerSlack(self._child.pid)
+            self._greet(child)
             if incoming is not None:
-                apart = self.memory is not None
-                snapshot.restore(self.qmp, incoming, self._wait_migration, apart=apart)
-                if self._timers is not None:
-                    self._timers.restored()
+                self._restore(incoming)
         except BaseException as error:
-            child = self._child
             self.kill()
             if isinstance(error, MachineLostError):
-                complaint = child.complaint()
-                if _NO_SANDBOX in complaint and self._confined:
-                    # This QEMU was built without seccomp.
-                    self._confined = False
-                    self.start(incoming=incoming)
-                    return
-                if incoming is not None:
-                    raise MachineLostError(
-                        f'the saved state "{incoming}" could not be restored: {complaint}'
-                    ) from error
-                raise HostError(
-                    f'QEMU could not start the machine "{self.config.name}": {complaint}',
-                    hint=f"sh {shlex.quote(str(self.directory / 'qemu.sh'))}",
-                ) from error
+                raise self._start_error(child.complaint(), incoming) from error
             raise
 
     def kill(self) -> None:
@@ -473,6 +407,70 @@ class Machine:
 
     # -- inside ----------------------------------------------------------------------------------
 
+    def _spawn(self, *, restored: bool) -> Child:
+        """Start QEMU with its ends of the channels, cables and files."""
+        with contextlib.ExitStack() as theirs:
+            descriptors = []
+            for name in CHANNELS:
+                self._channels[name], other = socket.socketpair()
+                descriptors.append(theirs.enter_context(other).fileno())
+            try:
+                first = FIRST_CHILD_FD + len(CHANNELS)
+                cards, cables = self.wiring.plug(self.config.mac, first=first)
+                self._cards = [*range(len(cards))]
+                descriptors += [theirs.enter_context(cable).fileno() for cable in cables]
+                files = theirs.enter_context(
+                    HandedFiles(first=FIRST_CHILD_FD + len(descriptors), directory=self.directory)
+                )
+                arguments = self.arguments(
+                    {name: f"socket,fd={FIRST_CHILD_FD + i}" for i, name in enumerate(CHANNELS)},
+                    cards=cards,
+                    names=files,
+                    memory=self._handed_memory(files, restored=restored),
+                )
+                arguments += [*files.options, *self._sandbox()]
+                arguments += ["-incoming", "defer"] if restored else []
+                return self.wiring.keeper.spawn(
+                    [self._program, *arguments],
+                    directory=self.directory,
+                    stderr=self.directory / "qemu.log",
+                    fds=[*descriptors, *files.descriptors],
+                    on_exit=guarded(self.events, self._on_exit),
+                    confine=True,
+                    spawns=self.wiring.spawns,
+                )
+            except BaseException:
+                self._close_channels()
+                raise
+
+    def _greet(self, child: Child) -> None:
+        """Attach the console and the monitor, and wait until QEMU answers there."""
+        self.console.attach(self._channels.pop("console"))
+        self._qmp = Qmp(
+            self._channels.pop("qmp"),
+            events=self.events,
+            on_event=guarded(self.events, self._on_qmp_event),
+        )
+        self._qmp.negotiate(seconds=GREETING_SECONDS)
+        self._started = True
+        if self.accelerator.name == "tcg":
+            self._timers = TimerSlack(child.pid)
+
+    def _restore(self, state: Path) -> None:
+        snapshot.restore(self.qmp, state, self._wait_migration, apart=self.memory is not None)
+        if self._timers is not None:
+            self._timers.restored()
+
+    def _start_error(self, complaint: str, incoming: Path | None) -> HotplateError:
+        if incoming is not None:
+            return MachineLostError(
+                f'the saved state "{incoming}" could not be restored: {complaint}'
+            )
+        return HostError(
+            f'QEMU could not start the machine "{self.config.name}": {complaint}',
+            hint=f"sh {shlex.quote(str(self.directory / 'qemu.sh'))}",
+        )
+
     def _handed_memory(self, files: HandedFiles, *, restored: bool) -> str:
         """Return options of the guest's memory, "" for QEMU's own; lent memory needs a state."""
         memory = self.memory
@@ -482,7 +480,7 @@ class Machine:
         return f"mem-path={files.memory(memory.descriptor)},share={share}"
 
     def _sandbox(self) -> list[str]:
-        if not self._confined:
+        if not takes_sandbox(self._program):
             return []
         return ["-sandbox", SANDBOX_THAT_SPAWNS if self.wiring.spawns else SANDBOX]
 
