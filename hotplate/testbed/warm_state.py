@@ -17,6 +17,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import secrets
 import shutil
 import sqlite3
@@ -48,9 +49,6 @@ from hotplate.timing.deadline import DeadlineExceeded
 
 KEPT = 6
 """The number of states kept; the least recently used goes first."""
-
-ROOMS = ("cloud", "events", "guest", "image", "machine", "testbed", "timing")
-"""The folders of hotplate that make and restore a state; a change there makes a new one."""
 
 DISCARDED = "discarded"
 """Marks the directory of a state that does not restore, until its last user removes it."""
@@ -276,8 +274,17 @@ def key(about: dict[str, str]) -> str:
 
 
 def _code(package: Path = Path(__file__).parents[1]) -> str:
-    """Return a hash of the code that makes states; two checkouts may share a version."""
-    parts = [hash_directory(package / room) for room in ROOMS]
+    """Return a hash of the code that makes states; two checkouts may share a version.
+
+    That is this room and the rooms that it imports, directly or through others.
+    """
+    rooms = [Path(__file__).parent.name]
+    for room in rooms:
+        # The list grows while it is read.
+        for module in (package / room).rglob("*.py"):
+            imported = re.findall(r"^ *from hotplate\.(\w+)", module.read_text(), re.MULTILINE)
+            rooms += [each for each in dict.fromkeys(imported) if each not in rooms]
+    parts = [hash_directory(package / room) for room in sorted(rooms)]
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 

@@ -111,17 +111,17 @@ def test_key_changes_with_the_code(store, image, monkeypatch):
     assert key(image) != before
 
 
-def test_code_hash_covers_only_the_rooms_of_a_state(tmp_path):
-    for room in (*warm.ROOMS, "report"):
+def test_code_hash_covers_the_testbed_and_the_rooms_that_it_imports(tmp_path):
+    imports = {"testbed": "machine", "machine": "network", "network": "errors", "report": "testbed"}
+    for room, below in imports.items():
         (tmp_path / room).mkdir()
-        (tmp_path / room / "module.py").write_text("")
+        (tmp_path / room / "module.py").write_text(f"from hotplate.{below} import name\n")
     before = warm._code(tmp_path)
-    (tmp_path / "report" / "module.py").write_text("changed = True\n")
-    assert warm._code(tmp_path) == before
-    for room in warm.ROOMS:
-        (tmp_path / room / "module.py").write_text("changed = True\n")
+    for room in imports:
+        with (tmp_path / room / "module.py").open("a") as module:
+            module.write("changed = True\n")
         after = warm._code(tmp_path)
-        assert after != before
+        assert (after == before) is (room == "report")
         before = after
 
 
