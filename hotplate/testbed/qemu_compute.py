@@ -45,7 +45,6 @@ from hotplate.machine.guest_memory import GuestMemory
 from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Wiring
 from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
-from hotplate.testbed import hot_plug
 from hotplate.testbed.boot_images import BootImages
 from hotplate.testbed.segments import Segments, check
 from hotplate.testbed.server import Server
@@ -277,7 +276,7 @@ class QemuCompute:
         server = self._server(spec.id)
         check(spec)
         if self.status(spec.id)[0] != "SHUTOFF":
-            hot_plug.replug(server, spec, self.segments, services)
+            server.replug(spec, self.segments, services)
             return
         start = _Start(spec, services, lambda at: at / DISK, server.nonce, server.directory)
         server.close()

@@ -1,7 +1,7 @@
-"""The networks between a testbed's servers: a segment for each network in use.
+"""The networks between a testbed's servers: a segment for each network in use, and their routers.
 
 A network is made for its first server and ends with its last; see
-:class:`~hotplate.network.segment.Segment`.
+:class:`~hotplate.network.segment.Segment`. A router runs while one of its networks does.
 """
 
 from __future__ import annotations
@@ -9,21 +9,28 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, ip_address
 from pathlib import Path
 
 from hotplate.cloud.http.addresses import PORTS
-from hotplate.cloud.nova.compute import PortAddress, RouterSpec, ServerPort, ServerSpec
+from hotplate.cloud.nova.compute import (
+    PortAddress,
+    RouterInterface,
+    RouterSpec,
+    ServerPort,
+    ServerSpec,
+)
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.machine import wiring
 from hotplate.machine.wiring import Cables, Wiring
 from hotplate.network.dhcp import METADATA_ADDRESS, Subnet
+from hotplate.network.router import Router
 from hotplate.network.segment import Port, Segment
-from hotplate.testbed.routers import RunningRouters
 
-MOST_INTERFACES = 8
+MAX_INTERFACES = 8
 """The highest number of ports of a server: QEMU gets a limited number of descriptors at start."""
 
 
@@ -38,7 +45,7 @@ class Segments:
         self.directory = directory
         self._on_loss = on_loss
         self._segments: dict[str, Segment] = {}
-        self._routers = RunningRouters(on_loss=on_loss)
+        self._routers = _RunningRouters(on_loss=on_loss)
         self._refusal = ""
         self._alone: set[str] = set()
         self._lock = threading.Lock()
@@ -177,6 +184,82 @@ class Segments:
                 self._alone -= mine.keys()
 
 
+@dataclass
+class _RunningRouter:
+    """A running router.
+
+    :param attached: its interfaces, each with its segment and its number.
+    """
+
+    router: Router
+    attached: dict[RouterInterface, tuple[Segment, int]] = field(default_factory=dict)
+
+
+class _RunningRouters:
+    """The routers of one testbed: each runs while one of its networks does.
+
+    Not thread-safe: the caller serialises calls.
+
+    :param on_loss: called with the error, in a thread of its own, when a router ends by itself.
+    :ivar wanted: the routers as Neutron has them.
+    """
+
+    def __init__(self, *, on_loss: Callable[[MachineLostError], None]) -> None:
+        self._on_loss = on_loss
+        self.wanted: tuple[RouterSpec, ...] = ()
+        self._running: dict[str, _RunningRouter] = {}
+
+    def keep_up(self, segments: Mapping[str, Segment]) -> None:
+        """Connect each wanted router to those of its networks that run.
+
+        :raises UsageError: for an address that a router cannot have.
+        :raises HostError: when the host cannot do it.
+        :raises MachineLostError: when a router's process was killed.
+        """
+        interfaces = {each.id: _present(each, segments) for each in self.wanted}
+        for router_id in [*self._running]:
+            if not interfaces.get(router_id):
+                self._running.pop(router_id).router.close()
+        for spec in self.wanted:
+            if interfaces[spec.id]:
+                self._set(spec, interfaces[spec.id])
+
+    def close(self) -> None:
+        """End all of them."""
+        running, self._running = self._running, {}
+        for each in running.values():
+            each.router.close()
+
+    def _set(self, spec: RouterSpec, present: dict[RouterInterface, Segment]) -> None:
+        running = self._running.get(spec.id) or self._start(spec)
+        for interface, (segment, number) in [*running.attached.items()]:
+            if present.get(interface) is not segment:
+                running.router.detach(number)
+                del running.attached[interface]
+        for interface, segment in present.items():
+            if interface not in running.attached:
+                number = running.router.attach(
+                    segment, mac=interface.mac, address=IPv4Address(interface.address)
+                )
+                running.attached[interface] = (segment, number)
+        networks = [
+            subnet.network
+            for interface, segment in present.items()
+            if (subnet := segment.subnet_with(IPv4Address(interface.address)))
+        ]
+        running.router.set_routes(
+            (IPv4Network(to), IPv4Address(by))
+            for to, by in spec.routes
+            if any(IPv4Address(by) in network for network in networks)
+        )
+
+    def _start(self, spec: RouterSpec) -> _RunningRouter:
+        router = Router(spec.name, on_loss=self._on_loss)
+        router.__enter__()
+        running = self._running[spec.id] = _RunningRouter(router)
+        return running
+
+
 class _RefusedError(HostError):
     """This host cannot have networks between servers; the message has the reason."""
 
@@ -186,9 +269,9 @@ def check(spec: ServerSpec) -> None:
 
     :raises UsageError: names the server.
     """
-    if len(spec.ports) > MOST_INTERFACES:
+    if len(spec.ports) > MAX_INTERFACES:
         raise UsageError(
-            f'the server "{spec.name}" has {len(spec.ports)} ports, and at most {MOST_INTERFACES} '
+            f'the server "{spec.name}" has {len(spec.ports)} ports, and at most {MAX_INTERFACES} '
             "can be plugged in"
         )
 
@@ -254,3 +337,13 @@ def _reason(spec: ServerSpec, ports: list[Port]) -> str:
         for port, made in zip(spec.ports, ports, strict=True)
     )
     return f"the server is on {', '.join(named)}"
+
+
+def _present(spec: RouterSpec, segments: Mapping[str, Segment]) -> dict[RouterInterface, Segment]:
+    """Return a router's interfaces on running networks that have their subnet."""
+    return {
+        each: segments[each.network_id]
+        for each in spec.interfaces
+        if each.network_id in segments
+        and segments[each.network_id].subnet_with(IPv4Address(each.address))
+    }

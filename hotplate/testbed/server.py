@@ -12,14 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.cloud.nova.compute import GuestServices, ServerPort, ServerSpec
+from hotplate.errors import UsageError
 from hotplate.events.event import Event
 from hotplate.events.log import EventLog
 from hotplate.guest import shell
 from hotplate.guest.base import GuestGoneError
 from hotplate.guest.shell import Shell
 from hotplate.machine.machine import Machine
+from hotplate.machine.wiring import Cables
+from hotplate.network.segment import Port
 from hotplate.testbed.links import Links
+from hotplate.testbed.segments import Segments
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline, retry
 
 if TYPE_CHECKING:
@@ -29,6 +33,12 @@ SSH_PORT = 22
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 ANSWER_SECONDS = 20.0
 """How long to wait for one answer of a guest that reboots, on a host that is not slow."""
+
+UNPLUG_SECONDS = 20.0
+UNPLUG_ATTEMPTS = 8
+"""How long a guest has to release an interface per request, and how many requests are made (Nova:
+``[libvirt] device_detach_timeout`` and ``device_detach_attempts``). A guest that still boots does
+not hear the first; QEMU passes on further ones from 8.0 and 7.2.2 on."""
 
 
 class Server:
@@ -185,6 +195,60 @@ class Server:
             machine.start()
             events.wait(until, seconds=seconds)
             machine.screenshot(picture)
+
+    def replug(self, spec: ServerSpec, segments: Segments | None, services: GuestServices) -> None:
+        """Replace the ports of the running server by those of ``spec``.
+
+        New ports come last.
+
+        :raises UsageError: when the machine takes none while it runs.
+        :raises DeadlineExceeded: when the guest keeps an interface; earlier ones are already
+            removed.
+        """
+        wiring = self.machine.wiring
+        if segments is None or not isinstance(wiring, Cables):
+            raise UsageError(
+                f'the server "{spec.name}" is by itself, on no network with others, and keeps its '
+                "interface while it runs",
+                hint="stop it first: openstack server stop",
+            )
+        wanted = {each.id for each in spec.ports}
+        for port in self.spec.ports:
+            if port.id not in wanted:
+                self._unplug(port, wiring, segments)
+        present = {each.id for each in self.spec.ports}
+        for port in spec.ports:
+            if port.id not in present:
+                self._plug(port, wiring, segments, services)
+
+    def _unplug(self, port: ServerPort, wiring: Cables, segments: Segments) -> None:
+        place = self.spec.ports.index(port)
+        what = f'the guest of "{self.spec.name}" to let go of its interface {port.mac}'
+        for left in reversed(range(UNPLUG_ATTEMPTS)):
+            try:
+                self.machine.detach(place, GuestDeadline(UNPLUG_SECONDS, what))
+                break
+            except DeadlineExceeded:
+                if not left:
+                    raise
+        cable = wiring.cables[place]
+        wiring.remove(place)
+        ports = tuple(each for each in self.spec.ports if each is not port)
+        self.spec = replace(self.spec, ports=ports)
+        if isinstance(cable, Port):
+            segments.detach(port, cable)
+
+    def _plug(
+        self, port: ServerPort, wiring: Cables, segments: Segments, services: GuestServices
+    ) -> None:
+        spec = replace(self.spec, ports=(*self.spec.ports, port))
+        with ExitStack() as owned:
+            cable = owned.enter_context(segments.attached(spec, port))
+            owned.enter_context(services.serve(spec.id, cable.listeners))
+            self.machine.attach(cable)
+            self.owned.enter_context(owned.pop_all())
+        wiring.add(cable)
+        self.spec = spec
 
     def close(self) -> None:
         """Cut the power and release all resources."""

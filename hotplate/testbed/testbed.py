@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,14 +15,16 @@ from typing import Self
 from hotplate.cloud.cloud import Cloud
 from hotplate.cloud.nova.server_records import NoSuchServerError
 from hotplate.cloud.options import CloudOptions
-from hotplate.errors import MachineLostError
+from hotplate.errors import HostError, MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine.accelerator import Accelerator
 from hotplate.settings import Settings, WiringChoice
-from hotplate.testbed import descriptors
 from hotplate.testbed.qemu_compute import QemuCompute
 from hotplate.testbed.server import Server
+
+OPEN_FILES = 256
+"""Enough for one server, with Heat and its neighbours, and room to spare."""
 
 
 class Testbed:
@@ -69,7 +72,7 @@ class Testbed:
         self._owned = ExitStack()
 
     def __enter__(self) -> Self:
-        descriptors.require()
+        _check_open_files()
         with ExitStack() as owned:
             self.compute = QemuCompute(
                 self.image,
@@ -148,3 +151,16 @@ class Testbed:
             except MachineLostError as error:
                 problems.append(error.message)
         return problems
+
+
+def _check_open_files() -> None:
+    """Check the soft limit of this process's open files (setrlimit(2), RLIMIT_NOFILE).
+
+    :raises HostError: when it is too low for a run.
+    """
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if soft != resource.RLIM_INFINITY and soft < OPEN_FILES:
+        raise HostError(
+            f"this host allows a process {soft} open files, but a run needs {OPEN_FILES}",
+            hint="ulimit -n 4096",
+        )

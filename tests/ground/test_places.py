@@ -148,7 +148,6 @@ ELSEWHERE = {
     "session/access": "booted/test_up.py",
     "session/channel": "session/test_directory.py",
     "session/control": "session/test_directory.py",
-    "testbed/descriptors": "trial/test_expected.py",
     "testbed/qemu_compute": "trial/test_expected.py",
     "timing/host_speed": "timing/test_deadline.py",
     "trial/cloud_trial": "elsewhere/test_cloud_trial.py",

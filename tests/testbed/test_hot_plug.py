@@ -17,7 +17,6 @@ from ports import port, spec
 
 from hotplate.errors import UsageError
 from hotplate.machine import wiring
-from hotplate.testbed import hot_plug
 from hotplate.testbed.segments import Segments
 from hotplate.testbed.server import Server
 from hotplate.timing.deadline import DeadlineExceeded
@@ -91,20 +90,20 @@ def is_free(networks: Segments, number: int, network: int) -> bool:
 
 def test_port_is_plugged_in_and_out(networks: Segments, web: Server) -> None:
     machine: Any = web.machine
-    hot_plug.replug(web, BOTH, networks, SERVICES)
+    web.replug(BOTH, networks, SERVICES)
     assert web.spec == BOTH
     assert machine.calls == [BOTH.ports[1].mac]
     assert machine.wiring.macs == tuple(each.mac for each in BOTH.ports)
     assert not is_free(networks, 5, 1)
 
     second = replace(WEB, ports=BOTH.ports[1:])
-    hot_plug.replug(web, second, networks, SERVICES)
+    web.replug(second, networks, SERVICES)
     assert web.spec == second
     assert machine.calls[1:] == [0]
     assert machine.wiring.macs == (BOTH.ports[1].mac,)
     assert is_free(networks, 5, 0)
 
-    hot_plug.replug(web, replace(WEB, ports=()), networks, SERVICES)
+    web.replug(replace(WEB, ports=()), networks, SERVICES)
     assert machine.wiring.macs == ()
     with pytest.raises(ConnectionError, match="on no network"):
         machine.wiring.connect(22)
@@ -115,7 +114,7 @@ def test_refused_interface_leaves_no_network(networks: Segments, web: Server) ->
     machine: Any = web.machine
     machine.refusal = UsageError("no")
     with pytest.raises(UsageError):
-        hot_plug.replug(web, BOTH, networks, SERVICES)
+        web.replug(BOTH, networks, SERVICES)
     assert web.spec == WEB
     assert is_free(networks, 5, 1)
     assert len(networks._segments) == 1
@@ -127,7 +126,7 @@ def test_port_with_a_taken_address_is_refused(networks: Segments, web: Server) -
         networks.wired(spec("db", port(5, network=1))),
         pytest.raises(UsageError, match="is taken"),
     ):
-        hot_plug.replug(web, BOTH, networks, SERVICES)
+        web.replug(BOTH, networks, SERVICES)
     assert (web.spec, machine.calls) == (WEB, [])
 
 
@@ -135,7 +134,7 @@ def test_interface_that_the_guest_keeps_stays(networks: Segments, web: Server) -
     machine: Any = web.machine
     machine.refusal = DeadlineExceeded("the guest keeps it")
     with pytest.raises(DeadlineExceeded):
-        hot_plug.replug(web, replace(WEB, ports=()), networks, SERVICES)
+        web.replug(replace(WEB, ports=()), networks, SERVICES)
     assert web.spec == WEB
     assert not is_free(networks, 5, 0)
 
@@ -145,10 +144,10 @@ def test_guest_that_still_boots_is_asked_again(networks: Segments, web: Server) 
     machine: Any = web.machine
     machine.deaf = 8
     with pytest.raises(DeadlineExceeded):
-        hot_plug.replug(web, replace(WEB, ports=()), networks, SERVICES)
+        web.replug(replace(WEB, ports=()), networks, SERVICES)
     assert (web.spec, machine.calls) == (WEB, [])
     machine.deaf = 7
-    hot_plug.replug(web, replace(WEB, ports=()), networks, SERVICES)
+    web.replug(replace(WEB, ports=()), networks, SERVICES)
     assert (web.spec.ports, machine.calls) == ((), [0])
 
 
@@ -158,4 +157,4 @@ def test_isolated_server_keeps_its_interface(networks: Segments) -> None:
         server = Server(WEB, machine, nonce="", owned=ExitStack())
         for segments in (None, networks):
             with pytest.raises(UsageError, match='"web" is by itself'):
-                hot_plug.replug(server, BOTH, segments, SERVICES)
+                server.replug(BOTH, segments, SERVICES)
