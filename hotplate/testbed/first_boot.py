@@ -27,7 +27,7 @@ POLLING_SECONDS = 0.75
 """The polling interval of a saved server: long enough that Heat has made a test's first deployment
 before a restored server polls first, and no longer, because the test waits for that."""
 
-LONGEST_POLL_SECONDS = 30.0
+MAX_POLL_SECONDS = 30.0
 POLLS = 3
 """So many polls show that the agent keeps polling."""
 
@@ -52,43 +52,27 @@ AT_REST = f"{BOOT_ENDED}; flock --nonblock /run/os-refresh-config.lock true"
 WITHOUT_AGENT = f"command -v systemctl >/dev/null || exit 0; {BOOT_ENDED}"
 """Without systemd nothing marks the end of the boot; the shell itself starts late in it."""
 
-TEMPLATE = {
-    "heat_template_version": "2018-08-31",
-    "resources": {
-        "server": {
-            "type": "OS::Nova::Server",
-            "properties": {
-                "name": STACK,
-                "image": "the image under test",
-                "flavor": "m1.small",
-                "key_name": "hotplate",
-                "user_data_format": "SOFTWARE_CONFIG",
-            },
-            "metadata": {
-                "os-collect-config": {
-                    "min_polling_interval": POLLING_SECONDS,
-                    "polling_interval": POLLING_SECONDS,
-                }
-            },
-        }
-    },
-}
 
-PLAIN_TEMPLATE = {
-    "heat_template_version": "2018-08-31",
-    "resources": {
-        "server": {
-            "type": "OS::Nova::Server",
-            "properties": {
-                "name": STACK,
-                "image": "the image under test",
-                "flavor": "m1.small",
-                "key_name": "hotplate",
-                "user_data_format": "RAW",
-            },
-        }
-    },
+def _template(user_data_format: str, **more: object) -> dict[str, object]:
+    properties = {
+        "name": STACK,
+        "image": "the image under test",
+        "flavor": "m1.small",
+        "key_name": "hotplate",
+        "user_data_format": user_data_format,
+    }
+    server = {"type": "OS::Nova::Server", "properties": properties, **more}
+    return {"heat_template_version": "2018-08-31", "resources": {"server": server}}
+
+
+METADATA = {
+    "os-collect-config": {
+        "min_polling_interval": POLLING_SECONDS,
+        "polling_interval": POLLING_SECONDS,
+    }
 }
+TEMPLATE = _template("SOFTWARE_CONFIG", metadata=METADATA)
+PLAIN_TEMPLATE = _template("RAW")
 """For an image without an agent."""
 
 STEPS: tuple[tuple[str, Callable[[Event], bool]], ...] = (
@@ -168,13 +152,8 @@ def boot(testbed: Testbed, *, say: Callable[[str], None] = lambda _: None) -> Se
     """
     narrator = Narrator(say)
     server = _started(testbed, TEMPLATE, POLLING, narrator)
-    try:
-        _wait_for_shell(testbed, server, AT_REST, narrator, "the agent to be idle")
-    except DeadlineExceeded as error:
-        raise ImageError(
-            f"the image was booted and its agent polls Heat, but it did not come to rest: {error}",
-            hint=f"hotplate test {testbed.image.path}",
-        ) from error
+    unmet = " and its agent polls Heat, but it did not come to rest"
+    _wait_for_shell(testbed, server, AT_REST, narrator, "the agent to be idle", unmet)
     narrator.tell("it is idle")
     return server
 
@@ -189,13 +168,8 @@ def boot_without_agent(testbed: Testbed, *, say: Callable[[str], None] = lambda 
     sign = ASKED if seen else WROTE
     narrator = Narrator(say, sign)
     server = _started(testbed, PLAIN_TEMPLATE, sign, narrator)
-    try:
-        _wait_for_shell(testbed, server, WITHOUT_AGENT, narrator, "the boot to end")
-    except DeadlineExceeded as error:
-        raise ImageError(
-            f"the image was booted, but the boot did not end: {error}",
-            hint=f"hotplate test {testbed.image.path}",
-        ) from error
+    unmet = ", but the boot did not end"
+    _wait_for_shell(testbed, server, WITHOUT_AGENT, narrator, "the boot to end", unmet)
     narrator.tell("its boot has ended")
     return server
 
@@ -216,17 +190,26 @@ def _started(
 
 
 def _wait_for_shell(
-    testbed: Testbed, server: Server, command: str, narrator: Narrator, what: str
+    testbed: Testbed, server: Server, command: str, narrator: Narrator, what: str, unmet: str
 ) -> None:
-    """Wait until a command succeeds in the guest."""
+    """Wait until a command succeeds in the guest.
+
+    :param unmet: the failure, as it reads behind "the image was booted".
+    """
     patience = testbed.settings.patience
-    shell = server.shell(seconds=patience)
 
     def succeeds(_last_try: bool) -> bool | None:
         narrator.remind()
         return shell.run(command).rc == 0 or None
 
-    retry(succeeds, GuestDeadline(patience, what), every=0.5)
+    try:
+        shell = server.shell(seconds=patience)
+        retry(succeeds, GuestDeadline(patience, what), every=0.5)
+    except DeadlineExceeded as error:
+        raise ImageError(
+            f"the image was booted{unmet}: {error}",
+            hint=f"hotplate test {testbed.image.path}",
+        ) from error
 
 
 def wait_between_polls(events: EventLog, server: Server) -> bool:
@@ -241,7 +224,7 @@ def wait_between_polls(events: EventLog, server: Server) -> bool:
 
     for _ in range(LOOKS):
         since = len(events)
-        if events.wait(polled, seconds=LONGEST_POLL_SECONDS, since=since) is None:
+        if events.wait(polled, seconds=MAX_POLL_SECONDS, since=since) is None:
             return False
         since = len(events)
         # By the guest's own clock: time to read the answer, but only a part of the polling

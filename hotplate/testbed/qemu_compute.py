@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ from hotplate.image import config_drive, qcow2
 from hotplate.image.inspect import Image
 from hotplate.image.overlay import make_overlay
 from hotplate.machine import accelerator, admission, wiring
-from hotplate.machine.config import ARCHITECTURES, Firmware, MachineConfig
+from hotplate.machine.config import ARCHITECTURES, OPENSTACK_SMBIOS, Firmware, MachineConfig
 from hotplate.machine.guest_memory import GuestMemory
 from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Wiring
@@ -51,7 +51,7 @@ from hotplate.testbed.server import Server
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline
 
 SMBIOS = {
-    Datasource.OPENSTACK: {"manufacturer": "OpenStack Foundation", "product": "OpenStack Nova"},
+    Datasource.OPENSTACK: OPENSTACK_SMBIOS,
     # Amazon's own strings make cloud-init insist on IMDSv2 tokens, which Nova lacks; this vendor's
     # make it use the EC2 tree as Nova serves it (cloud-init's DataSourceEc2).
     Datasource.EC2: {"manufacturer": "e24cloud"},
@@ -78,6 +78,8 @@ class _Start:
     :param nonce: proves that the guest that answers is the one started.
     :param folder: of a server that existed before; None for a new one.
     :param memory: the memory to continue from; None for a server that is booted.
+    :param devices: the state of its devices to continue from.
+    :param off: leave it switched off.
     """
 
     spec: ServerSpec
@@ -86,6 +88,8 @@ class _Start:
     nonce: str
     folder: Path | None = None
     memory: GuestMemory | None = None
+    devices: Path | None = None
+    off: bool = False
 
 
 class QemuCompute:
@@ -145,11 +149,15 @@ class QemuCompute:
     def boot(self, spec: ServerSpec, services: GuestServices) -> None:
         """Start a server on an overlay of the image."""
         self.events.add(user_data_parts(spec.user_data), server=spec.id)
-        with self._remembered(spec):
+        try:
             image = self.images.of(spec.image)
             if self.images.by_name:
                 self.events.add(BootImage(self.images.name_of(spec.image)), server=spec.id)
             self._begin(_Start(spec, services, image.overlay, secrets.token_hex(16)))
+        except Exception as error:
+            # Heat reports it as a failed stack only.
+            self._remember(spec, error)
+            raise
 
     def go_on(self, spec: ServerSpec, services: GuestServices) -> None:
         """Start a server that an earlier session left, from its own disk.
@@ -189,18 +197,16 @@ class QemuCompute:
         if memory not in self._lent:
             self._lent[memory] = GuestMemory.load(memory)
         lent = self._lent[memory]
-        reserved = ExitStack()
-        deadline = Deadline(self.settings.limit, _wish(spec))
-        reserved.enter_context(self._reserved(deadline, more_mib=lent.used_mib))
-        start = _Start(spec, services, overlay, nonce, memory=lent)
-        with self._assemble(start, reserved) as server:
-            server.machine.start(incoming=devices)
+        reserved = self._reserve(
+            spec, Deadline(self.settings.limit, _wish(spec)), more_mib=lent.used_mib
+        )
+        start = _Start(spec, services, overlay, nonce, memory=lent, devices=devices)
+        server = self._run(start, reserved)
         self._state[spec.id] = ("ACTIVE", "")
         return server
 
-    @contextlib.contextmanager
-    def _assemble(self, start: _Start, memory: ExitStack) -> Iterator[Server]:
-        """Make a complete server that is not switched on; it is kept when the block succeeds.
+    def _run(self, start: _Start, memory: ExitStack) -> Server:
+        """Make a complete server and switch it on; it is kept when that succeeds.
 
         :param memory: holds the memory reserved for it, and is closed with the server.
         """
@@ -208,7 +214,9 @@ class QemuCompute:
         with memory as owned:
             link = owned.enter_context(self._wired(spec))
             directory = start.folder or self._folder(spec)
-            _write_identity(directory / IDENTITY, spec, start.nonce)
+            identity = directory / IDENTITY
+            identity.touch(mode=0o600)
+            identity.write_text(json.dumps({"id": spec.id, "nonce": start.nonce}) + "\n")
             vendor_data = shell.vendor_data(start.nonce)
             owned.enter_context(
                 start.services.serve(spec.id, *link.interface_listeners, vendor_data=vendor_data)
@@ -220,18 +228,24 @@ class QemuCompute:
                 directory=directory,
                 events=self.events,
                 server_id=spec.id,
-                memory=self._memory(start, owned),
+                memory=(
+                    owned.enter_context(GuestMemory.empty(self.settings.memory))
+                    if self._saves
+                    else start.memory
+                ),
             )
             owned.enter_context(machine)
             machine.write_script()
             server = Server(spec, machine, nonce=start.nonce, owned=owned)
             self.servers[spec.id] = server
             try:
-                yield server
+                if not start.off:
+                    machine.start(incoming=start.devices)
             except BaseException:
                 self.servers.pop(spec.id, None)
                 raise
             server.owned = owned.pop_all()
+            return server
 
     def route(self, routers: Sequence[RouterSpec]) -> None:
         """Connect the servers' networks by these routers only."""
@@ -278,13 +292,19 @@ class QemuCompute:
         if self.status(spec.id)[0] != "SHUTOFF":
             server.replug(spec, self.segments, services)
             return
-        start = _Start(spec, services, lambda at: at / DISK, server.nonce, server.directory)
         server.close()
         try:
-            memory = ExitStack()
-            memory.enter_context(self._reserved(Deadline(0, _wish(spec))))
-            with self._assemble(start, memory):
-                """Left off until it is started."""
+            self._run(
+                _Start(
+                    spec,
+                    services,
+                    lambda at: at / DISK,
+                    server.nonce,
+                    folder=server.directory,
+                    off=True,
+                ),
+                self._reserve(spec),
+            )
         except BaseException as error:
             self.servers.pop(spec.id, None)
             self._set_state(spec.id, "ERROR", str(error))
@@ -367,9 +387,8 @@ class QemuCompute:
             if self._closed:
                 raise MachineLostError(f'the server "{spec.name}" comes too late: the run is over')
             self._state[spec.id] = ("BUILD", "")
-        memory = ExitStack()
         try:
-            memory.enter_context(self._reserved(Deadline(0, _wish(spec))))
+            memory = self._reserve(spec)
         except DeadlineExceeded:
             deadline = Deadline(self.settings.limit, _wish(spec))
             worker = Background(
@@ -380,8 +399,7 @@ class QemuCompute:
                 self._workers.append(worker)
             worker.start()
             return
-        with self._assemble(start, memory) as server:
-            server.machine.start()
+        self._run(start, memory)
         self._set_state(spec.id, "ACTIVE")
 
     def _begin_later(self, start: _Start, deadline: Deadline) -> None:
@@ -391,13 +409,11 @@ class QemuCompute:
             self.events.add(ServerWaiting(spec.name, text), server=spec.id)
 
         try:
-            memory = ExitStack()
             try:
-                memory.enter_context(self._reserved(deadline, waiting=tell))
+                memory = self._reserve(spec, deadline, waiting=tell)
             except DeadlineExceeded as error:
                 raise HostError(str(error), hint="hotplate doctor") from error
-            with self._assemble(start, memory) as server:
-                server.machine.start()
+            self._run(start, memory)
             self._set_state(spec.id, "ACTIVE")
         except Exception as error:
             self._remember(spec, error)
@@ -433,15 +449,6 @@ class QemuCompute:
             raise
         self._set_state(server.spec.id, "ACTIVE")
 
-    @contextlib.contextmanager
-    def _remembered(self, spec: ServerSpec) -> Iterator[None]:
-        """Keep an error as it is: Heat reports it as a failed stack only."""
-        try:
-            yield
-        except Exception as error:
-            self._remember(spec, error)
-            raise
-
     def _remember(self, spec: ServerSpec, error: Exception) -> None:
         with self._lock:
             # A server deleted while it waited for memory is no fault.
@@ -452,25 +459,29 @@ class QemuCompute:
             StartFault(outcome=str(outcome_of(error)), message=sentence_of(error)), server=spec.id
         )
 
-    def _memory(self, start: _Start, owned: ExitStack) -> GuestMemory | None:
-        """Return the memory that a server uses; None for QEMU's own."""
-        if self._saves:
-            return owned.enter_context(GuestMemory.empty(self.settings.memory))
-        return start.memory
-
-    def _reserved(
+    def _reserve(
         self,
-        deadline: Deadline,
+        spec: ServerSpec,
+        deadline: Deadline | None = None,
         *,
         more_mib: int = 0,
         waiting: Callable[[str], None] = lambda _: None,
-    ) -> contextlib.AbstractContextManager[None]:
-        return admission.reserve(
-            self.settings.memory + more_mib,
-            directory=self.settings.cache / "memory",
-            deadline=deadline,
-            waiting=waiting,
+    ) -> ExitStack:
+        """Reserve the memory of a server, and return its holder.
+
+        :param deadline: how long to wait for it; None does not wait.
+        :raises DeadlineExceeded: when there is not enough by then.
+        """
+        memory = ExitStack()
+        memory.enter_context(
+            admission.reserve(
+                self.settings.memory + more_mib,
+                directory=self.settings.cache / "memory",
+                deadline=deadline or Deadline(0, _wish(spec)),
+                waiting=waiting,
+            )
         )
+        return memory
 
     def _network_lost(self, error: HostError | MachineLostError | UsageError) -> None:
         """End a run whose servers lack a network or a router; the image is not to blame."""
@@ -585,11 +596,6 @@ def arch_of(image: Image, settings: Settings) -> str:
 
 def _wish(spec: ServerSpec) -> str:
     return f'memory for "{spec.name}"'
-
-
-def _write_identity(path: Path, spec: ServerSpec, nonce: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(json.dumps({"id": spec.id, "nonce": nonce}) + "\n")
 
 
 def _nocloud(spec: ServerSpec, tree: Mapping[str, bytes]) -> dict[str, bytes]:

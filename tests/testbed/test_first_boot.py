@@ -291,7 +291,7 @@ def test_agent_polling_without_pause_is_accepted(polling):
 
 
 def test_silent_agent_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(first_boot, "LONGEST_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(first_boot, "MAX_POLL_SECONDS", 0.05)
     server = PlayedServer(EventLog(), 0)
     assert not first_boot.wait_between_polls(server.events, server)
     assert server.commands == []
@@ -300,7 +300,7 @@ def test_silent_agent_is_not_waited_for(monkeypatch):
 def test_agent_of_a_saved_server_gets_the_polling_interval():
     """By the configuration file that the agent renders; its own minimum is a second."""
     template = ROOT / "elements/os-collect-config/os-apply-config/etc/os-collect-config.conf"
-    metadata = first_boot.TEMPLATE["resources"]["server"]["metadata"]
+    metadata = first_boot.METADATA
     conf = subprocess.run(
         [sys.executable, "-IS", template],
         input=json.dumps(metadata),
