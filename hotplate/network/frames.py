@@ -3,7 +3,7 @@
 As in Neutron's port security: the port's own MAC address, and its own addresses as the sender in
 IPv4 and in ARP; no answers of a DHCP server. Other protocols, IPv6 and VLANs among them, are not
 carried. A router's port may also send packets that come from outside the segment
-(:class:`Beyond`).
+(:class:`OutsideNetwork`).
 
 Source of the formats: IEEE 802.3, RFC 826 (ARP), RFC 791 (IPv4), RFC 2131 (DHCP).
 """
@@ -25,12 +25,12 @@ _DHCP_SERVER = b"\x00\x43"
 _DHCP_REQUEST = b"\x00\x44\x00\x43"
 
 
-class Beyond(Container[bytes]):
+class OutsideNetwork(Container[bytes]):
     """The IPv4 addresses outside of a network, from which a router may forward packets.
 
-    >>> IPv4Address("10.0.1.5").packed in Beyond(IPv4Network("10.0.0.0/24"))
+    >>> IPv4Address("10.0.1.5").packed in OutsideNetwork(IPv4Network("10.0.0.0/24"))
     True
-    >>> IPv4Address("10.0.0.5").packed in Beyond(IPv4Network("10.0.0.0/24"))
+    >>> IPv4Address("10.0.0.5").packed in OutsideNetwork(IPv4Network("10.0.0.0/24"))
     False
     """
 

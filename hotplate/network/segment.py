@@ -26,7 +26,7 @@ from typing import Self
 from hotplate.children.keeper import Child, Keeper
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.host_tools import find_tool
-from hotplate.network import dhcp, links, warden
+from hotplate.network import dhcp, helper, links
 from hotplate.network.dhcp import METADATA_ADDRESS, Lease, Subnet
 
 MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
@@ -225,7 +225,7 @@ class Segment:
         self.mac = "02:" + ":".join(f"{each:02x}" for each in secrets.token_bytes(5))
         self.ports: dict[int, Port] = {}
         self._on_exit = on_exit
-        self._keeper = Keeper("hotplate.network.warden")
+        self._keeper = Keeper("hotplate.network.helper")
         self._server: Child | None = None
         self._closing = False
         self._lock = threading.Lock()
@@ -362,8 +362,8 @@ class Segment:
                 self._program,
                 self.subnets,
                 interfaces=f"{links.HOST}*",
-                hosts=str(self._files / warden.HOSTS),
-                names=str(self._files / warden.NAMES),
+                hosts=str(self._files / helper.HOSTS),
+                names=str(self._files / helper.NAMES),
             ),
             directory=Path("/"),
             stderr=self.directory / "dhcp.log",

@@ -135,7 +135,7 @@ ELSEWHERE = {
     "network/links": "network/test_segment.py",
     "network/privileges": "network/test_segment.py",
     "network/forwarder": "network/test_router.py",
-    "network/warden": "network/test_segment.py",
+    "network/helper": "network/test_segment.py",
     "paths": "image/test_plan.py",
     "plugin/cloud_pool": "elsewhere/test_cloud_plugin.py",
     "plugin/options": "plugin/test_plugin.py",

@@ -89,7 +89,7 @@ def test_frames_with_a_spoofed_sender_are_refused(data: bytes, kind: bytes) -> N
     assert refusal(OTHER + OTHER + kind + data, MAC, OWNED) in ("mac", "size")
 
 
-BEYOND = frames.Beyond(IPv4Network("10.0.0.0/24"))
+BEYOND = frames.OutsideNetwork(IPv4Network("10.0.0.0/24"))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def packed(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))
 
 
-class Warden(reaper.Reaper):
+class NetworkHelper(reaper.Reaper):
     """Answers a :class:`~hotplate.network.segment.Segment`, and carries its frames."""
 
     def __init__(self, control: socket.socket, harness: int) -> None:
@@ -138,7 +138,7 @@ class Warden(reaper.Reaper):
     ) -> None:
         """Make a router's port, without services behind it."""
         own = frozenset({IPv4Address(address).packed})
-        beyond = frames.Beyond(IPv4Interface(self._at(IPv4Address(address))).network)
+        beyond = frames.OutsideNetwork(IPv4Interface(self._at(IPv4Address(address))).network)
         self.switch.outlets[number] = Outlet(number, packed(mac), own, None, routed=beyond)
 
     def do_remove(self, _: list[int], __: list[int], *, number: int) -> None:
@@ -227,4 +227,4 @@ def _directory(base: str) -> Path:
 
 
 if __name__ == "__main__":
-    reaper.main(sys.argv[1:], Warden)
+    reaper.main(sys.argv[1:], NetworkHelper)
