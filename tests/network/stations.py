@@ -70,6 +70,11 @@ class Station:
         """Return the answer of a server there; "" when there is none."""
         return self.run(f"python3 -c '{ASK}' {address} {port} {seconds}")[1].strip()
 
+    def pings(self, address: str, *, tries: int = 5, options: str = "") -> bool:
+        """Return whether an address answers one of so many pings; the first answer ends it."""
+        ping = f"busybox ping -c 1 -W {2 if tries > 1 else 1} {options} {address}"
+        return self.run(f"for try in $(seq {tries}); do {ping} && exit; done; exit 1")[0] == 0
+
     def close(self) -> None:
         self.process.kill()
         self.process.communicate()

@@ -58,10 +58,6 @@ def lab(tmp_path: Path, station) -> Iterator[Lab]:
             yield made
 
 
-def pings(station: Station, address: str, *, options: str = "-c 2 -W 2") -> bool:
-    return station.run(f"busybox ping {options} {address}")[0] == 0
-
-
 def messages(station: Station) -> int:
     """Return how many ICMP messages have arrived at a station."""
     return int(station.run("busybox awk '/^Icmp: [0-9]/ {print $2}' /proc/net/snmp")[1])
@@ -69,13 +65,13 @@ def messages(station: Station) -> int:
 
 def test_packets_pass_between_the_segments_and_the_gateways_answer(lab: Lab) -> None:
     one, two = lab.stations
-    assert pings(one, "10.0.1.5")
-    assert pings(two, "10.0.0.5")
+    assert one.pings("10.0.1.5")
+    assert two.pings("10.0.0.5")
     for address in ("10.0.0.1", "10.0.1.1"):
-        assert pings(one, address)
+        assert one.pings(address)
     # One hop, and whole packets of Ethernet's size.
-    assert not pings(one, "10.0.1.5", options="-c 1 -W 1 -t 1")
-    assert pings(one, "10.0.1.5", options="-c 1 -W 2 -t 2 -s 1472")
+    assert not one.pings("10.0.1.5", tries=1, options="-t 1")
+    assert one.pings("10.0.1.5", options="-t 2 -s 1472")
     # The metadata service still identifies each machine by its own link.
     answerers = [Answerer(port, port.segment.name) for port in lab.ports]
     assert [each.ask("169.254.169.254") for each in lab.stations] == ["net0", "net1"]
@@ -92,25 +88,25 @@ def test_interfaces_are_detached_and_attached_again(lab: Lab) -> None:
     one = lab.stations[0]
     lab.router.detach(2)
     lab.router.detach(2)
-    assert not pings(one, "10.0.1.5", options="-c 1 -W 1")
-    assert pings(one, "10.0.0.1")
+    assert not one.pings("10.0.1.5", tries=1)
+    assert one.pings("10.0.0.1")
     lab.attach(1)
-    assert pings(one, "10.0.1.5")
+    assert one.pings("10.0.1.5")
 
 
 def test_spoofed_sender_does_not_cross_the_router(lab: Lab) -> None:
     """Neither addresses of the far or near segment nor the router's can be spoofed."""
     one, two = lab.stations
-    assert pings(one, "10.0.1.5")
+    assert one.pings("10.0.1.5")
     seen = messages(two)
     for sender in ("10.0.1.6", "10.0.0.6", "10.0.1.1", "192.0.2.1"):
         one.run(f"ip address add {sender}/32 dev eth0")
-        assert not pings(one, "10.0.1.5", options=f"-c 1 -W 1 -I {sender}")
+        assert not one.pings("10.0.1.5", tries=1, options=f"-I {sender}")
         one.run(f"ip address del {sender}/32 dev eth0")
     assert lab.ports[0].counts()["refused: address"] >= 4
     assert messages(two) == seen
     # The services of a segment answer its own machines only.
-    assert not pings(one, "10.0.1.2", options="-c 1 -W 1")
+    assert not one.pings("10.0.1.2", tries=1)
 
 
 def test_router_has_no_way_out(lab: Lab) -> None:
@@ -133,10 +129,10 @@ def test_routes_beyond_the_segments(lab: Lab) -> None:
     two.run("ip address add 10.9.0.9/32 dev lo; ip link set lo up")
     seen = messages(two)
     lab.router.set_routes([(far, by)])
-    pings(one, "10.9.0.9", options="-c 1 -W 1")
+    one.pings("10.9.0.9", tries=1)
     assert messages(two) == seen + 1
     lab.router.set_routes([])
-    pings(one, "10.9.0.9", options="-c 1 -W 1")
+    one.pings("10.9.0.9", tries=1)
     assert messages(two) == seen + 1
     with pytest.raises(HostError, match='the router "gateway" cannot do "routes"'):
         lab.router.set_routes([(far, IPv4Address("10.7.0.1"))])
@@ -180,10 +176,10 @@ def test_router_connects_two_subnets_of_one_segment(tmp_path, station) -> None:
             there.append(station(segment.port(mac=mac(5, number), addresses=[own])))
             there[-1].configure(str(own), f"ip route add default via {gateway}")
         router.attach(segment, mac=mac(1), address=gateways[0])
-        assert not pings(there[0], "10.0.1.5", options="-c 1 -W 1")
+        assert not there[0].pings("10.0.1.5", tries=1)
         router.attach(segment, mac=mac(1, 1), address=gateways[1])
-        assert pings(there[0], "10.0.1.5")
-        assert pings(there[1], "10.0.0.5")
+        assert there[0].pings("10.0.1.5")
+        assert there[1].pings("10.0.0.5")
         # The router does not help to spoof the other's address either.
         there[0].run("ip address add 10.0.1.5/32 dev eth0")
-        assert not pings(there[0], "10.0.1.1", options="-c 1 -W 1 -I 10.0.1.5")
+        assert not there[0].pings("10.0.1.1", tries=1, options="-I 10.0.1.5")
