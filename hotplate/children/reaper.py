@@ -45,7 +45,7 @@ FIRST_USER, LAST_USER = 61184, 65519
 nobody logs in as one, and none owns a file. As root, each machine gets another of them.
 """
 NOBODY = 65534
-MOST_PROCESSES = 512
+MAX_PROCESSES = 512
 """Limit of additional processes and threads of a QEMU that starts one per connection of its
 guest.
 """
@@ -79,21 +79,28 @@ def receive(control: socket.socket) -> tuple[bytes, list[int]]:
     return message, descriptors
 
 
+def unshare_as_ourselves() -> None:
+    """Enter a user and a network namespace in which only our user exists.
+
+    The ids stay the same: QEMU, once executed, has no capability left.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNET), "unshare of user and network")
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+
+
 def enter_namespace() -> str:
     """Enter a network namespace with ``lo`` up; as an ordinary user also a user namespace.
 
     :return: the namespaces entered, for messages.
     """
-    uid, gid = os.geteuid(), os.getegid()
-    if uid == 0:
+    if os.geteuid() == 0:
         checked(libc.unshare(CLONE_NEWNET), "unshare of the network namespace")
         kind = "network namespace"
     else:
-        checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNET), "unshare of user and network")
-        # The ids stay the same: QEMU, once executed, has no capability left.
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+        unshare_as_ourselves()
         kind = "user and network namespace"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = struct.pack("16sh14x", b"lo", 0)
@@ -156,9 +163,11 @@ def processes_of(user: int) -> int:
 class Reaper:
     """Answers the harness and looks after the children.
 
-    A request ``{"do": "spawn", ...}`` calls :meth:`do_spawn` with the received descriptors, a list
-    for the descriptors to hand out, and the other fields as keyword arguments.
+    A request ``{"do": "spawn", ...}`` calls :meth:`do_spawn` with the other fields as keyword
+    arguments.
 
+    :ivar received: the descriptors that came with the request; closed after it, unless taken out.
+    :ivar handed_out: the descriptors that go with the answer, and are closed then.
     :ivar handlers: the callable for each descriptor that becomes readable.
     """
 
@@ -166,6 +175,8 @@ class Reaper:
         self.control = control
         self.harness = os.pidfd_open(harness)
         self.exit_pipes: dict[int, int] = {}
+        self.received: list[int] = []
+        self.handed_out: list[int] = []
         self.user = choose_user()
         self.alive = True
         self.wakeup, writer = os.pipe()
@@ -216,56 +227,53 @@ class Reaper:
     def answer(self) -> None:
         """Take one request; stop at end of file."""
         try:
-            message, descriptors = receive(self.control)
+            message, self.received = receive(self.control)
         except OSError:
             message = b""
         if not message:
             self.stop()
             return
-        handed_out: list[int] = []
+        self.handed_out = []
         try:
             request = json.loads(message)
-            answer = getattr(self, "do_" + request.pop("do"))(descriptors, handed_out, **request)
-            reply = {"ok": answer}
+            reply = {"ok": getattr(self, "do_" + request.pop("do"))(**request)}
         except OSError as error:
             reply = {"error": error.strerror or str(error), "errno": error.errno}
         try:
-            socket.send_fds(self.control, [json.dumps(reply).encode()], handed_out)
+            socket.send_fds(self.control, [json.dumps(reply).encode()], self.handed_out)
         except OSError:
             self.stop()
         finally:
-            for descriptor in descriptors + handed_out:
+            for descriptor in self.received + self.handed_out:
                 os.close(descriptor)
 
-    def do_namespace(self, _: list[int], __: list[int]) -> str:
+    def do_namespace(self) -> str:
         """Enter new namespaces and return their kind; a failure becomes the error answer."""
         return enter_namespace()
 
-    def do_own(self, _: list[int], __: list[int], *, paths: list[str]) -> None:
+    def do_own(self, *, paths: list[str]) -> None:
         """Let the child use our files that it has to open by name."""
         if self.user >= 0:
             for path in paths:
                 os.chown(path, self.user, -1)
 
-    def do_listen(self, _: list[int], out: list[int], *, ports: list[int]) -> None:
+    def do_listen(self, *, ports: list[int]) -> None:
         """Listen on ports of the loopback interface."""
         for port in ports:
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind(("127.0.0.1", port))
                 listener.listen(128)
-                out.append(os.dup(listener.fileno()))
+                self.handed_out.append(os.dup(listener.fileno()))
 
-    def do_connect(self, _: list[int], out: list[int], *, port: int, seconds: float) -> None:
+    def do_connect(self, *, port: int, seconds: float) -> None:
         """Connect to a port of the loopback interface."""
         with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
             connection.settimeout(None)
-            out.append(os.dup(connection.fileno()))
+            self.handed_out.append(os.dup(connection.fileno()))
 
     def do_spawn(
         self,
-        descriptors: list[int],
-        out: list[int],
         *,
         argv: list[str],
         env: dict[str, str],
@@ -274,10 +282,10 @@ class Reaper:
         spawns: bool,
     ) -> int:
         """Start a child: its exit goes to the first descriptor, its stderr to the second."""
-        exit_pipe, stderr, *channels = descriptors
+        exit_pipe, stderr, *channels = self.received
         failure, error_pipe = os.pipe()
         parent = os.getpid()
-        processes = MOST_PROCESSES + processes_of(os.geteuid()) if spawns else 0
+        processes = MAX_PROCESSES + processes_of(os.geteuid()) if spawns else 0
         child = os.fork()
         if child == 0:
             try:
@@ -302,7 +310,7 @@ class Reaper:
             number, _, text = problem.decode().partition(" ")
             raise OSError(int(number), text)
         self.exit_pipes[child] = os.dup(exit_pipe)
-        out.append(os.pidfd_open(child))
+        self.handed_out.append(os.pidfd_open(child))
         return child
 
     def give_up(self, *, confine: bool, processes: int) -> None:
@@ -313,7 +321,7 @@ class Reaper:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if confine and self.user >= 0:
             become_user(self.user)
-            processes = min(processes, MOST_PROCESSES)
+            processes = min(processes, MAX_PROCESSES)
         if processes:
             hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
             if hard == resource.RLIM_INFINITY or processes < hard:

@@ -26,16 +26,14 @@ class Forwarder(reaper.Reaper):
         self.ip = ""
         self.ends: dict[int, tuple[socket.socket, socket.socket]] = {}
 
-    def do_open(self, _: list[int], __: list[int], *, ip: str) -> None:
+    def do_open(self, *, ip: str) -> None:
         """Enter new namespaces in which packets are forwarded."""
         enter_namespaces(self.user)
         self.user = -1
         self.ip = ip
         links.prepare_router(ip)
 
-    def do_attach(
-        self, fds: list[int], _: list[int], *, number: int, mac: str, at: str, mtu: int
-    ) -> None:
+    def do_attach(self, *, number: int, mac: str, at: str, mtu: int) -> None:
         """Make an interface on the cable that was sent with the request.
 
         :param at: its address with the length of the network's prefix.
@@ -46,21 +44,19 @@ class Forwarder(reaper.Reaper):
         except OSError:
             links.remove(self.ip, number)
             raise
-        cable = socket.socket(fileno=fds.pop())
+        cable = socket.socket(fileno=self.received.pop())
         self.ends[number] = (inside, cable)
         self.watch(inside.fileno(), functools.partial(_carry, inside, cable))
         self.watch(cable.fileno(), functools.partial(_carry, cable, inside))
 
-    def do_detach(self, _: list[int], __: list[int], *, number: int) -> None:
+    def do_detach(self, *, number: int) -> None:
         """Remove an interface."""
         for end in self.ends.pop(number):
             self.unwatch(end.fileno())
             end.close()
         links.remove(self.ip, number)
 
-    def do_routes(
-        self, _: list[int], __: list[int], *, old: list[str], new: list[tuple[str, str]]
-    ) -> None:
+    def do_routes(self, *, old: list[str], new: list[tuple[str, str]]) -> None:
         """Set the routes beyond the interfaces' own.
 
         :param old: destinations whose routes are removed.

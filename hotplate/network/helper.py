@@ -64,9 +64,7 @@ class NetworkHelper(reaper.Reaper):
         """Deliver the frames whose delay on a slow link is over."""
         self.switch.deliver_due()
 
-    def do_open(
-        self, _: list[int], __: list[int], *, ip: str, mac: str, at: str, metadata: str, base: str
-    ) -> str:
+    def do_open(self, *, ip: str, mac: str, at: str, metadata: str, base: str) -> str:
         """Enter new namespaces; return the directory of dnsmasq's files.
 
         :param at: the services' address with the length of its prefix.
@@ -79,13 +77,13 @@ class NetworkHelper(reaper.Reaper):
         links.prepare(ip, metadata)
         # The services' own link, without a machine.
         links.add(ip, 0, services=mac, guest=mac, owns=[])
-        self.do_subnet(_, __, at=at)
+        self.do_subnet(at=at)
         self.own = links.tap(f"{links.SWITCH}0")
         self.directory = _directory(base)
-        self.do_tables(_, __, hosts="", names="", server=0)
+        self.do_tables(hosts="", names="", server=0)
         return str(self.directory)
 
-    def do_subnet(self, _: list[int], __: list[int], *, at: str) -> None:
+    def do_subnet(self, *, at: str) -> None:
         """Give the services an address on one more subnet; ``at`` is as for :meth:`do_open`."""
         links.run(self.ip, [links.serve(0, at)])
         self.subnets[IPv4Interface(at).network] = at
@@ -94,9 +92,7 @@ class NetworkHelper(reaper.Reaper):
         """Return the services' address on the subnet of an address."""
         return next(at for network, at in self.subnets.items() if address in network)
 
-    def do_tables(
-        self, _: list[int], __: list[int], *, hosts: str, names: str, server: int
-    ) -> None:
+    def do_tables(self, *, hosts: str, names: str, server: int) -> None:
         """Write dnsmasq's files and let it read them.
 
         :param server: its process id; 0 when it does not run yet.
@@ -110,8 +106,6 @@ class NetworkHelper(reaper.Reaper):
 
     def do_port(
         self,
-        _: list[int],
-        out: list[int],
         *,
         number: int,
         mac: str,
@@ -126,22 +120,20 @@ class NetworkHelper(reaper.Reaper):
             host = links.tap(f"{links.SWITCH}{number}")
             for address, port in listen:
                 with links.listen(number, address, port) as listener:
-                    out.append(os.dup(listener.fileno()))
+                    self.handed_out.append(os.dup(listener.fileno()))
         except OSError:
             links.remove(self.ip, number)
             raise
         outlet = self.switch.outlets[number] = Outlet(number, packed(mac), owned, host)
         self.watch(host.fileno(), functools.partial(self.switch.from_host, outlet))
 
-    def do_router_port(
-        self, _: list[int], __: list[int], *, number: int, mac: str, address: str
-    ) -> None:
+    def do_router_port(self, *, number: int, mac: str, address: str) -> None:
         """Make a router's port, without services behind it."""
         own = frozenset({IPv4Address(address).packed})
         beyond = frames.OutsideNetwork(IPv4Interface(self._at(IPv4Address(address))).network)
         self.switch.outlets[number] = Outlet(number, packed(mac), own, None, routed=beyond)
 
-    def do_remove(self, _: list[int], __: list[int], *, number: int) -> None:
+    def do_remove(self, *, number: int) -> None:
         """Remove a port, and the cable plugged into it."""
         outlet = self.switch.outlets.pop(number)
         self._unplug(outlet)
@@ -165,12 +157,12 @@ class NetworkHelper(reaper.Reaper):
             )
             self.own.send(frame)
 
-    def do_plug(self, _: list[int], out: list[int], *, number: int) -> None:
+    def do_plug(self, *, number: int) -> None:
         """Hand out a socket for a machine, one frame a datagram; unplug the one before."""
         outlet = self.switch.outlets[number]
         self._unplug(outlet)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        out.append(theirs.detach())
+        self.handed_out.append(theirs.detach())
         outlet.guest = ours
         self.watch(ours.fileno(), functools.partial(self.switch.from_guest, outlet))
 
@@ -182,40 +174,37 @@ class NetworkHelper(reaper.Reaper):
 
     def do_link(
         self,
-        _: list[int],
-        __: list[int],
         *,
         number: int,
-        blocked: bool,
         delay: float,
         loss: float,
         parted: list[int],
     ) -> None:
         """Set the quality of a port's link, and the ports it does not reach."""
         outlet = self.switch.outlets[number]
-        outlet.blocked, outlet.delay, outlet.loss = blocked, delay, loss
+        outlet.delay, outlet.loss = delay, loss
         outlet.parted = set(parted)
 
-    def do_ask(self, _: list[int], __: list[int], *, number: int) -> dict[str, int]:
+    def do_ask(self, *, number: int) -> list[str]:
         """Return the addresses answered for since the last request, and ask again."""
         if (outlet := self.switch.outlets.get(number)) is None:
             # The port was removed meanwhile.
-            return {}
-        answered = {str(IPv4Address(each)): 1 for each in outlet.answered}
+            return []
+        answered = [str(IPv4Address(each)) for each in outlet.answered]
         outlet.answered.clear()
         for address in outlet.addresses:
             sender = IPv4Interface(self._at(IPv4Address(address))).ip
             self.switch.ask(outlet, address, sender=sender.packed)
         return answered
 
-    def do_counts(self, _: list[int], __: list[int], *, number: int) -> dict[str, int]:
+    def do_counts(self, *, number: int) -> dict[str, int]:
         """Return the counts of a port's frames by fate."""
         return dict(self.switch.outlets[number].counts)
 
-    def do_socket(self, _: list[int], out: list[int]) -> None:
+    def do_socket(self) -> None:
         """Hand out a TCP socket of the namespace, which the harness connects."""
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
-            out.append(os.dup(connection.fileno()))
+            self.handed_out.append(os.dup(connection.fileno()))
 
 
 def _directory(base: str) -> Path:

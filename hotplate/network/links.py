@@ -104,20 +104,14 @@ def add(
     :param owns: the addresses of the port, each with the services' address on its subnet, which
         includes the length of the prefix.
     """
-    host, switch = f"{HOST}{number}", f"{SWITCH}{number}"
-    commands = [
-        f"link add name {host} address {services} type veth peer name {switch}",
-        f"link set dev {switch} arp off up",
-        f"link set dev {host} up",
-        *(serve(number, at) for at in dict.fromkeys(at for _, at in owns)),
-    ]
+    host = f"{HOST}{number}"
+    commands = [serve(number, at) for at in dict.fromkeys(at for _, at in owns)]
     for address, at in owns:
         commands += [
             f"route add {address}/32 dev {host} src {at.partition('/')[0]}",
             f"neighbour replace {address} lladdr {guest} dev {host} nud permanent",
         ]
-    run(program, commands)
-    finish_frames(host)
+    _add_pair(program, number, f"address {services}", commands)
 
 
 def serve(number: int, at: str) -> str:
@@ -131,14 +125,18 @@ def add_of_router(program: str, number: int, *, mac: str, at: str, mtu: int) -> 
     :param at: its address with the length of the network's prefix.
     :param mtu: bytes of a packet on that network.
     """
+    commands = [f"address add {at} dev {HOST}{number}"]
+    _add_pair(program, number, f"address {mac} mtu {mtu}", commands)
+
+
+def _add_pair(program: str, number: int, settings: str, commands: Iterable[str]) -> None:
     host, switch = f"{HOST}{number}", f"{SWITCH}{number}"
-    commands = [
-        f"link add name {host} address {mac} mtu {mtu} type veth peer name {switch}",
+    pair = [
+        f"link add name {host} {settings} type veth peer name {switch}",
         f"link set dev {switch} arp off up",
         f"link set dev {host} up",
-        f"address add {at} dev {host}",
     ]
-    run(program, commands)
+    run(program, [*pair, *commands])
     finish_frames(host)
 
 

@@ -13,7 +13,13 @@ import os
 import struct
 from pathlib import Path
 
-from hotplate.children.reaper import CLONE_NEWNET, CLONE_NEWUSER, checked, libc
+from hotplate.children.reaper import (
+    CLONE_NEWNET,
+    CLONE_NEWUSER,
+    checked,
+    libc,
+    unshare_as_ourselves,
+)
 
 PR_SET_KEEPCAPS = 8
 PR_CAP_AMBIENT = 47
@@ -32,11 +38,7 @@ def enter_namespaces(user: int) -> None:
     :raises OSError: when the host does not allow it.
     """
     if user < 0:
-        uid, gid = os.geteuid(), os.getegid()
-        checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNET), "unshare of user and network")
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+        unshare_as_ourselves()
     else:
         _unshare_mapped(user)
         checked(libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0), "prctl")

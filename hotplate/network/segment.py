@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from hotplate.children.keeper import Child, Keeper
 from hotplate.errors import HostError, MachineLostError, UsageError
@@ -42,9 +42,9 @@ TOOLS = ("ip", "dnsmasq")
 """The programs that a segment needs."""
 SYSTEM_PROGRAMS = "/usr/sbin:/sbin"
 """Their directories on Debian, which are not in an ordinary user's PATH."""
-MOST_PORTS = 250
+MAX_PORTS = 250
 """Limit of the ports of a segment; each port is two interfaces."""
-MOST_OF_A_PORT = 16
+MAX_OF_A_PORT = 16
 """Limit of the addresses, and of the names, of a port."""
 
 
@@ -76,7 +76,6 @@ class Port:
             port: socket.socket(fileno=descriptor)
             for port, descriptor in zip(services, listeners, strict=True)
         }
-        self.blocked = False
         self.delay = self.loss = 0.0
         self.parted: set[Port] = set()
 
@@ -102,14 +101,14 @@ class Port:
         The cable before is unplugged, so that each start of a machine has a cable without old
         frames.
         """
-        return socket.socket(fileno=self.segment.request("plug", number=self.number)[0])
+        return socket.socket(fileno=self.segment.request("plug", number=self.number)[1][0])
 
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
         """Connect to a TCP port of the machine, at its first address, as the segment's services do.
 
         :raises ConnectionError: when nothing answers.
         """
-        connection = socket.socket(fileno=self.segment.request("socket")[0])
+        connection = socket.socket(fileno=self.segment.request("socket")[1][0])
         connection.settimeout(seconds)
         address = str(self.addresses[0])
         try:
@@ -119,16 +118,6 @@ class Port:
             raise ConnectionError(f"no connection to {address} port {port}: {error}") from error
         connection.settimeout(None)
         return connection
-
-    def block(self) -> None:
-        """Cut the link: no frame passes, and the machine gets no notice."""
-        self.blocked = True
-        self._set_link()
-
-    def unblock(self) -> None:
-        """Let frames pass again."""
-        self.blocked = False
-        self._set_link()
 
     def shape(self, *, delay: float = 0.0, loss: float = 0.0) -> None:
         """Make the link slow or lossy; without arguments, good again.
@@ -159,14 +148,14 @@ class Port:
 
     def counts(self) -> dict[str, int]:
         """Return the counts of the port's frames by fate: ``sent``, ``refused: address``, ..."""
-        return dict(self.segment.request_answer("counts", number=self.number))
+        return dict(self.segment.request("counts", number=self.number)[0])
 
     def ask(self) -> set[IPv4Address]:
         """Return the port's addresses for which the machine has answered by ARP, and ask again.
 
         Answers since the last call count, so the first call does not tell the present state.
         """
-        answers = self.segment.request_answer("ask", number=self.number)
+        answers = self.segment.request("ask", number=self.number)[0]
         return {IPv4Address(each) for each in answers}
 
     def close(self) -> None:
@@ -186,7 +175,6 @@ class Port:
         self.segment.request(
             "link",
             number=self.number,
-            blocked=self.blocked,
             delay=self.delay,
             loss=self.loss,
             parted=[other.number for other in self.parted],
@@ -297,7 +285,7 @@ class Segment:
         with self._lock:
             self._check(lease, reserved={each.gateway for each in self.subnets})
             self._last += 1
-            listeners = self.request(
+            _, listeners = self.request(
                 "port",
                 number=self._last,
                 mac=lease.mac,
@@ -336,25 +324,18 @@ class Segment:
                 self.request("remove", number=port.number)
                 self._write_tables()
 
-    def request(self, do: str, **arguments: object) -> list[int]:
-        """Send a request to the helper process; return the descriptors that it hands out.
+    def request(self, do: str, **arguments: object) -> tuple[Any, list[int]]:
+        """Send a request to the helper process; return its answer and the descriptors with it.
 
         :raises HostError: when the request failed.
         :raises MachineLostError: when the helper is gone.
         """
-        return self._ask(do, **arguments)[1]
-
-    def request_answer(self, do: str, **arguments: object) -> dict[str, int]:
-        """Ask the helper process for numbers; see :meth:`request`."""
-        return dict(self._ask(do, **arguments)[0])
-
-    # -- inside ----------------------------------------------------------------------------------
-
-    def _ask(self, do: str, **arguments: object) -> tuple[dict[str, int], list[int]]:
         try:
             return self._keeper.request(do, (), **arguments)
         except OSError as error:
             raise HostError(f'the network "{self.name}" cannot do "{do}": {error}') from error
+
+    # -- inside ----------------------------------------------------------------------------------
 
     def _serve(self) -> Child:
         return self._keeper.spawn(
@@ -407,8 +388,8 @@ class Segment:
         :param reserved: addresses that only a router may have.
         """
         others = [port.lease for port in self.ports.values()]
-        if len(others) >= MOST_PORTS:
-            raise UsageError(f'the network "{self.name}" has {MOST_PORTS} ports and takes no more')
+        if len(others) >= MAX_PORTS:
+            raise UsageError(f'the network "{self.name}" has {MAX_PORTS} ports and takes no more')
         if not MAC.fullmatch(lease.mac):
             raise UsageError(f'"{lease.mac}" is not the MAC address of one machine')
         if lease.mac in {self.mac, *(other.mac for other in others)}:
@@ -416,8 +397,8 @@ class Segment:
         for name in lease.names:
             if not NAME.fullmatch(name):
                 raise UsageError(f'"{name}" is not a host name: letters, digits and "-"')
-        if max(len(lease.addresses), len(lease.names)) > MOST_OF_A_PORT:
-            raise UsageError(f"a port has at most {MOST_OF_A_PORT} addresses and as many names")
+        if max(len(lease.addresses), len(lease.names)) > MAX_OF_A_PORT:
+            raise UsageError(f"a port has at most {MAX_OF_A_PORT} addresses and as many names")
         if not lease.addresses or len({*lease.addresses}) < len(lease.addresses):
             raise UsageError("a port needs one address or several different ones")
         taken = {*reserved, *(each.server for each in self.subnets)}
