@@ -3,64 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import os
-import platform
 import re
 import secrets
 import shlex
-import shutil
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from hotplate import __version__, locks, paths
-from hotplate.errors import HostError, HotplateError, ImageError, UsageError
-from hotplate.host_tools import package_of
+from hotplate.errors import HostError, HotplateError, ImageError
 from hotplate.image import base_cache, output, supervise
 from hotplate.image import manifest as manifests
 from hotplate.image import mirrors as mirrors_module
 from hotplate.image import plan as plan_module
 from hotplate.image.base_cache import BaseCache
 from hotplate.image.checksum import hash_directory
-from hotplate.image.commits import commits_of
 from hotplate.image.overlay import check_space
 from hotplate.image.plan import BuildRequest, Plan
+from hotplate.image.preflight import (
+    CACHE_BYTES,
+    OUTPUT_BYTES,
+    SCRATCH_BYTES,
+    check_arch,
+    check_chef,
+    check_host,
+    tmpfs_mib,
+    work_directory,
+)
 from hotplate.image.progress import TIMESTAMP, BuildProgress
-
-OUTPUT_BYTES = 512 * 1024 * 1024
-SCRATCH_BYTES = 3 * 1024 * 1024 * 1024
-CACHE_BYTES = 512 * 1024 * 1024
-"""Free bytes needed beside the image, where it is assembled, and in the cache for a base system
-and its packages.
-"""
-
-TMPFS_MIB = 6144
-"""MiB of free memory needed for a build in memory."""
-
-TOOLS = ("qemu-img", "qemu-nbd", "sudo", "unshare", "losetup", "fstrim", "mkfs.ext4", "sfdisk")
-"""The programs that a build needs."""
-
-ELEMENT_TOOLS: dict[str, tuple[str, ...]] = {
-    "debian-minimal": ("debootstrap",),
-    "block-device-offset-gpt": ("sgdisk",),
-    "block-device-offset-efi": ("sgdisk", "mcopy", "mkfs.vfat"),
-}
-"""The programs that one element needs."""
-
-DEVICE_MAPPER_NODES = {
-    "partitioning": ("kpartx", "dmsetup"),
-    "lvm": ("lvm",),
-    "luks": ("cryptsetup",),
-}
-"""Nodes of a block device configuration that need device-mapper, and the programs they call
-(``diskimage_builder/block_device/level1``).
-"""
 
 SECRET_NAME = re.compile("PASSWORD|SECRET|TOKEN|KEY")
 """Variables whose values ``--dry-run`` hides, such as ``DIB_DEV_USER_PASSWORD``."""
@@ -105,6 +83,12 @@ CAUSES: tuple[tuple[str, type[HotplateError], str, str], ...] = (
 )
 """Output of a failed build -> the class of the error, its sentence, and the fix."""
 
+
+GIT_SECONDS = 30.0
+"""Limit of git for one answer."""
+
+CHANGED = "-dirty"
+"""Suffix for the commit of an element with uncommitted changes, as in git-describe(1)."""
 
 CLEANING_UP = re.compile(r"Unmount /|INFO diskimage_builder\.block_device")
 """Output that follows the reason of a failure, and carries no information."""
@@ -224,11 +208,11 @@ class Build:
     ) -> tuple[int, deque[str]]:
         tmp = work_directory(self.environ)
         in_memory = tmpfs_mib()
-        check_space(staging.parent, OUTPUT_BYTES)
+        check_space(staging.parent, needed=OUTPUT_BYTES)
         if base.making:
-            check_space(base.tarball.parent, CACHE_BYTES)
+            check_space(base.tarball.parent, needed=CACHE_BYTES)
         if not in_memory:
-            check_space(tmp, SCRATCH_BYTES)
+            check_space(tmp, needed=SCRATCH_BYTES)
         config = {
             "argv": self.plan.argv("image", program=program),
             "environment": plan_module.child_environment(self.environ)
@@ -236,7 +220,7 @@ class Build:
             | {"DIB_NO_TMPFS": "1", "DIB_PYTHON_EXEC": sys.executable}
             | self.environment,
             "staging": str(staging),
-            "work": str(tmp / f"{supervise.PREFIX}{_token()}"),
+            "work": str(tmp / f"{supervise.PREFIX}{secrets.token_hex(4)}"),
             "tmpfs_mib": in_memory,
             "uid": os.geteuid(),
             "gid": os.getegid(),
@@ -320,8 +304,6 @@ class Build:
                     f"{entry['package']}={entry['version']}"
                     for entry in json.loads(listing.read_text())["packages"]
                 ]
-        import importlib.metadata
-
         return {
             "format": manifests.FORMAT,
             "image": self.request.image.name,
@@ -343,174 +325,60 @@ class Build:
         }
 
 
-def check_host(elements: Iterable[str], environ: Mapping[str, str]) -> str:
-    """Check the needs of a build before it starts; return the path of ``disk-image-create``.
+def commits_of(
+    elements: Mapping[str, Path], *, dib_elements: Path, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the commits of elements by name, without those that have none.
 
-    :param elements: the elements named on the line.
-    :raises HostError: names the missing programs and the command that installs them.
+    By their checkout (git-rev-parse(1), git-status(1)) or by ``pbr.json`` of their distribution,
+    which pbr makes, as for diskimage-builder.
+
+    :param elements: name -> directory.
+    :param dib_elements: diskimage-builder's own elements, whose distribution records its commit.
+    :param environment: environment of git, with ``PATH``.
     """
-    program = find_program(environ)
-    check_tools(elements, environ)
-    check_root()
-    return program
+    packaged = _packaged("diskimage-builder")
+    commits = {}
+    for name, directory in elements.items():
+        from_package = packaged if directory.parent == dib_elements else ""
+        if commit := _checked_out(directory, environment) or from_package:
+            commits[name] = commit
+    return commits
 
 
-def find_program(environ: Mapping[str, str]) -> str:
-    """Return the path of ``disk-image-create``.
+def _packaged(distribution: str) -> str:
+    """Return the commit recorded by pbr, "" when there is none."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
+        text = importlib.metadata.distribution(distribution).read_text("pbr.json")
+        document = json.loads(text or "{}")
+        if isinstance(document, dict):
+            return str(document.get("git_version", ""))
+    return ""
 
-    :raises HostError: when it is not installed.
-    """
-    search = plan_module.child_environment(environ)["PATH"]
-    program = shutil.which("disk-image-create", path=search)
-    if program is None:
-        raise HostError(
-            "disk-image-create was not found",
-            hint=f"{sys.executable} -m pip install diskimage-builder",
+
+def _checked_out(directory: Path, environment: Mapping[str, str]) -> str:
+    """Return the commit of a directory in git, "" for an untracked one."""
+    # The second revision fails for an untracked directory in a checkout, such as a virtual
+    # environment.
+    commit = _git(directory, environment, "rev-parse", "HEAD", "HEAD:./").partition("\n")[0]
+    if commit and _git(directory, environment, "status", "--porcelain", "--", "."):
+        return f"{commit}{CHANGED}"
+    return commit
+
+
+def _git(directory: Path, environment: Mapping[str, str], *words: str) -> str:
+    """Return the output of git, "" when it fails or is missing."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            # Run no program of a stranger's checkout.
+            ["git", "-c", "core.fsmonitor=false", "-C", str(directory), *words],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=GIT_SECONDS,
+            check=False,
         )
-    return program
-
-
-def check_tools(elements: Iterable[str], environ: Mapping[str, str]) -> None:
-    """Check for the programs that a build calls.
-
-    :param elements: those of the build, as far as they are known.
-    :raises HostError: names the missing programs and the command that installs them.
-    """
-    search = plan_module.child_environment(environ)["PATH"]
-    tools = [*TOOLS, *(tool for each in elements for tool in ELEMENT_TOOLS.get(each, ()))]
-    missing = [tool for tool in dict.fromkeys(tools) if shutil.which(tool, path=search) is None]
-    if missing:
-        packages = " ".join(dict.fromkeys(map(package_of, missing)))
-        raise HostError(
-            f"building needs {', '.join(missing)}, which this host does not have",
-            hint=f"apt-get install {packages}",
-        )
-
-
-def check_block_device(
-    environ: Mapping[str, str], *, devices: Path = Path("/proc/devices")
-) -> None:
-    """Check that this host can make the layout in ``DIB_BLOCK_DEVICE_CONFIG``.
-
-    Reads it as ``disk-image-create`` does: YAML, or ``file://`` and the path of a file of it.
-
-    :param devices: the kernel's list of drivers (proc(5)).
-    :raises UsageError: when it is no such configuration.
-    :raises HostError: when this host lacks the device-mapper or a program that it needs.
-    """
-    given = environ.get("DIB_BLOCK_DEVICE_CONFIG", "")
-    if not given:
-        return
-    import yaml
-
-    try:
-        text = Path(given[7:]).read_text("utf-8") if given.startswith("file://") else given
-        config = yaml.safe_load(text)
-        if not isinstance(config, list):
-            raise ValueError(f"it is a {type(config).__name__}")
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UsageError(
-            f"DIB_BLOCK_DEVICE_CONFIG is no block device configuration: {error}",
-            hint="expected a YAML list of nodes, or file:// and the path of a file with one",
-        ) from error
-    nodes = _keys(config)
-    needing = [name for name in DEVICE_MAPPER_NODES if name in nodes]
-    if not needing:
-        return
-    ours = 'use "offset_partitioning", which takes the same keys as "partitioning"'
-    if not re.search(r"^ *\d+ device-mapper$", devices.read_text(), re.MULTILINE):
-        raise HostError(
-            f'DIB_BLOCK_DEVICE_CONFIG has "{needing[0]}", which needs device-mapper, and this '
-            "kernel has none",
-            hint=ours if needing == ["partitioning"] else "build on a host that has it",
-        )
-    search = plan_module.child_environment(environ)["PATH"]
-    tools = [tool for name in needing for tool in DEVICE_MAPPER_NODES[name]]
-    missing = [tool for tool in tools if shutil.which(tool, path=search) is None]
-    if missing:
-        raise HostError(
-            f'DIB_BLOCK_DEVICE_CONFIG has "{needing[0]}", which needs {", ".join(missing)}, and '
-            "this host has no such program",
-            hint=f"apt-get install {' '.join(dict.fromkeys(map(package_of, missing)))}; or {ours}",
-        )
-
-
-def _keys(config: object) -> set[str]:
-    """Return every key of a YAML document, at any depth, as nodes are nested."""
-    if isinstance(config, dict):
-        return {str(key) for key in config}.union(*map(_keys, config.values()))
-    return set().union(*map(_keys, config)) if isinstance(config, list) else set()
-
-
-def check_root() -> None:
-    """Check that programs can be run as root.
-
-    :raises HostError: when they cannot.
-    """
-    if os.geteuid() != 0:
-        if shutil.which("sudo") is None:
-            # The check of programs names it.
-            return
-        asked = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False)
-        if asked.returncode != 0:
-            raise HostError(
-                "building needs root, and sudo asks for a password",
-                hint="run this as root, or let sudo work without a password: sudo -v",
-            )
-
-
-def check_chef(request: BuildRequest, environ: Mapping[str, str]) -> None:
-    """Check that a build for the group chef has a Chef to install.
-
-    No distribution has one; when the caller's elements or packages may bring it, the element
-    itself checks.
-
-    :raises UsageError: when no source for it is given.
-    """
-    wanted = {"chef", "chef-solo"} & set(request.groups)
-    package = environ.get("DIB_HEAT_CHEF_PACKAGE", "none")
-    if wanted and package == "none" and not request.elements and not request.packages:
-        raise UsageError(
-            f'the group "{min(wanted)}" needs Chef or Cinc, and no distribution has a package',
-            hint="export DIB_HEAT_CHEF_PACKAGE=/path/to/cinc.deb (a file, a URL or a package; see "
-            "the element heat-config-chef)",
-        )
-
-
-def check_arch(arch: str, environ: Mapping[str, str]) -> None:
-    """Check that programs of the image's architecture run here, as a build needs.
-
-    :param arch: Debian's name of the architecture.
-    :raises HostError: when they do not.
-    """
-    if arch == plan_module.MACHINES.get(platform.machine()):
-        return
-    tester = shutil.which("arch-test", path=plan_module.child_environment(environ)["PATH"])
-    # mmdebstrap uses it too (mmdebstrap(1)).
-    if tester is None:
-        raise HostError(
-            f'building for "{arch}" on this host needs arch-test, which it does not have',
-            hint="apt-get install arch-test qemu-user-static binfmt-support",
-        )
-    if subprocess.run([tester, arch], capture_output=True, check=False).returncode != 0:
-        raise HostError(
-            f'programs for "{arch}" do not run on this host',
-            hint="apt-get install qemu-user-static binfmt-support; without an init system also: "
-            "mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc && update-binfmts --enable",
-        )
-
-
-def work_directory(environ: Mapping[str, str]) -> Path:
-    """Return the directory for images that are not assembled in memory."""
-    return Path(environ.get("TMPDIR") or "/tmp").absolute()  # noqa: S108  as mktemp(1) does
-
-
-def _token() -> str:
-    return secrets.token_hex(4)
-
-
-def tmpfs_mib(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Return the MiB of memory to build in, 0 for the disk; based on free, not total, memory."""
-    match = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
-    free = int(match.group(1)) // 1024 if match else 0
-    return free * 3 // 4 if free >= TMPFS_MIB else 0
+        return done.stdout.strip() if done.returncode == 0 else ""
+    return ""

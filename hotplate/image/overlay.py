@@ -71,18 +71,20 @@ def make_overlay(image: Path, image_format: str, overlay: Path) -> Path:
     return overlay
 
 
-def check_space(directory: Path, needed: int = SPARE) -> None:
+def check_space(*directories: Path, needed: int = SPARE) -> None:
     """Refuse to start on a full disk.
 
+    :param directories: on one disk.
     :param needed: bytes.
     :raises HostError: fewer are free.
     """
-    free = shutil.disk_usage(directory).free
+    free = shutil.disk_usage(directories[0]).free
     if free < needed:
+        named = " and ".join(f'"{each}"' for each in directories)
         raise HostError(
-            f'there are only {free // 1_000_000} MB free in "{directory}"; '
+            f"there are only {free // 1_000_000} MB free in {named}; "
             f"at least {needed // 1_000_000} MB are needed",
-            hint=f"free some space, or choose another directory: df -h {directory}",
+            hint=f"free some space, or choose another directory: df -h {directories[0]}",
         )
 
 

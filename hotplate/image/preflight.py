@@ -4,19 +4,54 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from hotplate import paths
 from hotplate.errors import HostError, HotplateError, Outcome, UsageError
-from hotplate.image import build, plan
+from hotplate.host_tools import package_of
 from hotplate.image import mirrors as mirrors_module
+from hotplate.image import plan
 from hotplate.image.base_cache import BaseCache
 from hotplate.image.mirrors import Mirrors
+from hotplate.image.overlay import check_space
 from hotplate.image.plan import BuildRequest
+
+OUTPUT_BYTES = 512 * 1024 * 1024
+SCRATCH_BYTES = 3 * 1024 * 1024 * 1024
+CACHE_BYTES = 512 * 1024 * 1024
+"""Free bytes needed beside the image, where it is assembled, and in the cache for a base system
+and its packages.
+"""
+
+TMPFS_MIB = 6144
+"""MiB of free memory needed for a build in memory."""
+
+TOOLS = ("qemu-img", "qemu-nbd", "sudo", "unshare", "losetup", "fstrim", "mkfs.ext4", "sfdisk")
+"""The programs that a build needs."""
+
+ELEMENT_TOOLS: dict[str, tuple[str, ...]] = {
+    "debian-minimal": ("debootstrap",),
+    "block-device-offset-gpt": ("sgdisk",),
+    "block-device-offset-efi": ("sgdisk", "mcopy", "mkfs.vfat"),
+}
+"""The programs that one element needs."""
+
+DEVICE_MAPPER_NODES = {
+    "partitioning": ("kpartx", "dmsetup"),
+    "lvm": ("lvm",),
+    "luks": ("cryptsetup",),
+}
+"""Nodes of a block device configuration that need device-mapper, and the programs they call
+(``diskimage_builder/block_device/level1``).
+"""
 
 APT_HELPER = Path("/usr/lib/apt/apt-helper")
 """Fetches with the host's own configuration of apt, such as proxies and methods (package apt)."""
@@ -67,8 +102,8 @@ class Preflight:
         wrong = [*self.request_problems()]
         yield from wrong
         yield from self._tools()
-        yield from _of(build.check_root)
-        yield from _of(lambda: build.check_arch(self.request.arch, self.environ))
+        yield from _of(check_root)
+        yield from _of(lambda: check_arch(self.request.arch, self.environ))
         yield from self._directories()
         yield from self._space()
         if not any(isinstance(each, UsageError) for each in wrong):
@@ -86,16 +121,16 @@ class Preflight:
                 self.request, elements_dir=paths.elements_dir(), dib_elements=self._dib
             )
         yield from self._wrong_snapshot
-        yield from _of(lambda: build.check_chef(self.request, self.environ))
+        yield from _of(lambda: check_chef(self.request, self.environ))
 
     def _tools(self) -> Iterator[HotplateError]:
         if self._dib is None:
             elements: Sequence[str] = ()
         else:
             elements = self._elements(self._dib)
-            yield from _of(lambda: build.find_program(self.environ))
-        yield from _of(lambda: build.check_tools(elements, self.environ))
-        yield from _of(lambda: build.check_block_device(self.environ))
+            yield from _of(lambda: find_program(self.environ))
+        yield from _of(lambda: check_tools(elements, self.environ))
+        yield from _of(lambda: check_block_device(self.environ))
 
     def _elements(self, dib: Path) -> list[str]:
         """Return the elements of the build, as far as they exist."""
@@ -127,7 +162,7 @@ class Preflight:
 
     @property
     def _tmp(self) -> Path:
-        return build.work_directory(self.environ)
+        return work_directory(self.environ)
 
     @property
     def _cache(self) -> Path:
@@ -147,18 +182,20 @@ class Preflight:
             yield HostError(f'there is no directory "{self._tmp}"', hint="mkdir, or unset TMPDIR")
 
     def _space(self) -> Iterator[HotplateError]:
-        needs = [(self._output, build.OUTPUT_BYTES)]
+        needs = [(self._output, OUTPUT_BYTES)]
         if not self._has_base:
-            needs.append((self._cache, build.CACHE_BYTES))
-        if not build.tmpfs_mib():
-            needs.append((self._tmp, build.SCRATCH_BYTES))
+            needs.append((self._cache, CACHE_BYTES))
+        if not tmpfs_mib():
+            needs.append((self._tmp, SCRATCH_BYTES))
         disks: dict[int, list[tuple[Path, int]]] = {}
         for directory, needed in needs:
             there = _nearest(directory)
             with contextlib.suppress(OSError):
                 disks.setdefault(there.stat().st_dev, []).append((there, needed))
         for parts in disks.values():
-            yield from _room(parts)
+            directories = dict.fromkeys(directory for directory, _ in parts)
+            needed = sum(each for _, each in parts)
+            yield from _of(partial(check_space, *directories, needed=needed))
 
     # -- the base system -------------------------------------------------------------------------
 
@@ -193,11 +230,11 @@ def refuse(problems: Sequence[HotplateError], *, what: str = "this build") -> No
         raise problems[0]
     if problems:
         kind = UsageError if any(each.outcome is Outcome.USAGE for each in problems) else HostError
-        listed = "\n".join(f"  * {each.message}{_mend(each)}" for each in problems)
+        listed = "\n".join(f"  * {each.message}{_hint_of(each)}" for each in problems)
         raise kind(f"{len(problems)} things are in the way of {what}:\n{listed}")
 
 
-def _mend(problem: HotplateError) -> str:
+def _hint_of(problem: HotplateError) -> str:
     return f"\n    hint: {problem.hint}" if problem.hint else ""
 
 
@@ -261,15 +298,174 @@ def _not_writable(directory: Path) -> str:
         return os.strerror(error.errno or 0)
 
 
-def _room(parts: Sequence[tuple[Path, int]]) -> Iterator[HostError]:
-    """Yield an error when a disk is too small for the files of these directories."""
-    directories = [*dict.fromkeys(directory for directory, _ in parts)]
-    needed = sum(each for _, each in parts)
-    free = shutil.disk_usage(directories[0]).free
-    if free < needed:
-        named = " and ".join(f'"{each}"' for each in directories)
-        yield HostError(
-            f"there are only {free // 1_000_000} MB free in {named}; "
-            f"at least {needed // 1_000_000} MB are needed",
-            hint=f"free some space, or choose another directory: df -h {directories[0]}",
+def check_host(elements: Iterable[str], environ: Mapping[str, str]) -> str:
+    """Check the needs of a build before it starts; return the path of ``disk-image-create``.
+
+    :param elements: the elements named on the line.
+    :raises HostError: names the missing programs and the command that installs them.
+    """
+    program = find_program(environ)
+    check_tools(elements, environ)
+    check_root()
+    return program
+
+
+def find_program(environ: Mapping[str, str]) -> str:
+    """Return the path of ``disk-image-create``.
+
+    :raises HostError: when it is not installed.
+    """
+    search = plan.child_environment(environ)["PATH"]
+    program = shutil.which("disk-image-create", path=search)
+    if program is None:
+        raise HostError(
+            "disk-image-create was not found",
+            hint=f"{sys.executable} -m pip install diskimage-builder",
         )
+    return program
+
+
+def check_tools(elements: Iterable[str], environ: Mapping[str, str]) -> None:
+    """Check for the programs that a build calls.
+
+    :param elements: those of the build, as far as they are known.
+    :raises HostError: names the missing programs and the command that installs them.
+    """
+    tools = [*TOOLS, *(tool for each in elements for tool in ELEMENT_TOOLS.get(each, ()))]
+    if missing := _missing(tools, environ):
+        raise HostError(
+            f"building needs {', '.join(missing)}, which this host does not have",
+            hint=_install(missing),
+        )
+
+
+def _missing(tools: Iterable[str], environ: Mapping[str, str]) -> list[str]:
+    search = plan.child_environment(environ)["PATH"]
+    return [tool for tool in dict.fromkeys(tools) if shutil.which(tool, path=search) is None]
+
+
+def _install(tools: Iterable[str]) -> str:
+    return f"apt-get install {' '.join(dict.fromkeys(map(package_of, tools)))}"
+
+
+def check_block_device(
+    environ: Mapping[str, str], *, devices: Path = Path("/proc/devices")
+) -> None:
+    """Check that this host can make the layout in ``DIB_BLOCK_DEVICE_CONFIG``.
+
+    Reads it as ``disk-image-create`` does: YAML, or ``file://`` and the path of a file of it.
+
+    :param devices: the kernel's list of drivers (proc(5)).
+    :raises UsageError: when it is no such configuration.
+    :raises HostError: when this host lacks the device-mapper or a program that it needs.
+    """
+    given = environ.get("DIB_BLOCK_DEVICE_CONFIG", "")
+    if not given:
+        return
+    import yaml
+
+    try:
+        text = Path(given[7:]).read_text("utf-8") if given.startswith("file://") else given
+        config = yaml.safe_load(text)
+        if not isinstance(config, list):
+            raise ValueError(f"it is a {type(config).__name__}")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UsageError(
+            f"DIB_BLOCK_DEVICE_CONFIG is no block device configuration: {error}",
+            hint="expected a YAML list of nodes, or file:// and the path of a file with one",
+        ) from error
+    nodes = _keys(config)
+    needing = [name for name in DEVICE_MAPPER_NODES if name in nodes]
+    if not needing:
+        return
+    ours = 'use "offset_partitioning", which takes the same keys as "partitioning"'
+    if not re.search(r"^ *\d+ device-mapper$", devices.read_text(), re.MULTILINE):
+        raise HostError(
+            f'DIB_BLOCK_DEVICE_CONFIG has "{needing[0]}", which needs device-mapper, and this '
+            "kernel has none",
+            hint=ours if needing == ["partitioning"] else "build on a host that has it",
+        )
+    tools = [tool for name in needing for tool in DEVICE_MAPPER_NODES[name]]
+    if missing := _missing(tools, environ):
+        raise HostError(
+            f'DIB_BLOCK_DEVICE_CONFIG has "{needing[0]}", which needs {", ".join(missing)}, and '
+            "this host has no such program",
+            hint=f"{_install(missing)}; or {ours}",
+        )
+
+
+def _keys(config: object) -> set[str]:
+    """Return every key of a YAML document, at any depth, as nodes are nested."""
+    if isinstance(config, dict):
+        return {str(key) for key in config}.union(*map(_keys, config.values()))
+    return set().union(*map(_keys, config)) if isinstance(config, list) else set()
+
+
+def check_root() -> None:
+    """Check that programs can be run as root.
+
+    :raises HostError: when they cannot.
+    """
+    if os.geteuid() != 0:
+        if shutil.which("sudo") is None:
+            # The check of programs names it.
+            return
+        asked = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False)
+        if asked.returncode != 0:
+            raise HostError(
+                "building needs root, and sudo asks for a password",
+                hint="run this as root, or let sudo work without a password: sudo -v",
+            )
+
+
+def check_chef(request: BuildRequest, environ: Mapping[str, str]) -> None:
+    """Check that a build for the group chef has a Chef to install.
+
+    No distribution has one; when the caller's elements or packages may bring it, the element
+    itself checks.
+
+    :raises UsageError: when no source for it is given.
+    """
+    wanted = {"chef", "chef-solo"} & set(request.groups)
+    package = environ.get("DIB_HEAT_CHEF_PACKAGE", "none")
+    if wanted and package == "none" and not request.elements and not request.packages:
+        raise UsageError(
+            f'the group "{min(wanted)}" needs Chef or Cinc, and no distribution has a package',
+            hint="export DIB_HEAT_CHEF_PACKAGE=/path/to/cinc.deb (a file, a URL or a package; see "
+            "the element heat-config-chef)",
+        )
+
+
+def check_arch(arch: str, environ: Mapping[str, str]) -> None:
+    """Check that programs of the image's architecture run here, as a build needs.
+
+    :param arch: Debian's name of the architecture.
+    :raises HostError: when they do not.
+    """
+    if arch == plan.MACHINES.get(platform.machine()):
+        return
+    tester = shutil.which("arch-test", path=plan.child_environment(environ)["PATH"])
+    # mmdebstrap uses it too (mmdebstrap(1)).
+    if tester is None:
+        raise HostError(
+            f'building for "{arch}" on this host needs arch-test, which it does not have',
+            hint="apt-get install arch-test qemu-user-static binfmt-support",
+        )
+    if subprocess.run([tester, arch], capture_output=True, check=False).returncode != 0:
+        raise HostError(
+            f'programs for "{arch}" do not run on this host',
+            hint="apt-get install qemu-user-static binfmt-support; without an init system also: "
+            "mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc && update-binfmts --enable",
+        )
+
+
+def work_directory(environ: Mapping[str, str]) -> Path:
+    """Return the directory for images that are not assembled in memory."""
+    return Path(environ.get("TMPDIR") or "/tmp").absolute()  # noqa: S108  as mktemp(1) does
+
+
+def tmpfs_mib(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """Return the MiB of memory to build in, 0 for the disk; based on free, not total, memory."""
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
+    free = int(match.group(1)) // 1024 if match else 0
+    return free * 3 // 4 if free >= TMPFS_MIB else 0

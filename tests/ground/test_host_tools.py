@@ -4,7 +4,7 @@ import pytest
 
 from hotplate.errors import HostError
 from hotplate.host_tools import PACKAGES, find_tool
-from hotplate.image import build
+from hotplate.image import preflight
 from hotplate.testbed import host_probes
 
 
@@ -23,5 +23,7 @@ def test_missing_program_is_named_with_its_package(monkeypatch, tmp_path, name, 
 
 
 def test_each_looked_up_program_has_a_package():
-    element_tools = {name for names in build.ELEMENT_TOOLS.values() for name in names}
-    assert {*build.TOOLS, *element_tools, *(each.name for each in host_probes.TOOLS)} <= {*PACKAGES}
+    element_tools = {name for names in preflight.ELEMENT_TOOLS.values() for name in names}
+    assert {*preflight.TOOLS, *element_tools, *(each.name for each in host_probes.TOOLS)} <= {
+        *PACKAGES
+    }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hotplate.image.commits import commits_of
+from hotplate.image.build import commits_of
 from hotplate.image.plan import dib_elements_dir
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}

@@ -10,7 +10,7 @@ import pytest
 
 from hotplate import host_tools
 from hotplate.errors import HostError, HotplateError, ImageError
-from hotplate.image import build
+from hotplate.image import plan, preflight
 from hotplate.image.build import Build, BuildError
 from hotplate.image.plan import BuildRequest
 
@@ -67,10 +67,10 @@ def test_early_line_is_not_taken_for_the_cause(tmp_path: Path):
 
 
 def test_missing_tool_error_names_its_package(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(build.ELEMENT_TOOLS, "an-element", ("no-such-tool",))
+    monkeypatch.setitem(preflight.ELEMENT_TOOLS, "an-element", ("no-such-tool",))
     monkeypatch.setitem(host_tools.PACKAGES, "no-such-tool", "some-package")
     with pytest.raises(HostError, match="no-such-tool") as raised:
-        build.check_host(["an-element"], {})
+        preflight.check_host(["an-element"], {})
     assert raised.value.hint == "apt-get install some-package"
     assert raised.value.exit_status == 3
 
@@ -86,18 +86,18 @@ def test_missing_tool_error_names_its_package(monkeypatch: pytest.MonkeyPatch):
 def test_foreign_architecture_is_refused_unless_it_runs_here(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer, sentence, hint
 ):
-    monkeypatch.setattr(build.plan_module, "SYSTEM_PATH", str(tmp_path))
+    monkeypatch.setattr(plan, "SYSTEM_PATH", str(tmp_path))
     if answer is not None:
         (tmp_path / "arch-test").write_text(f"#!/bin/sh\ntest $1 = riscv64 && exit {answer}\n")
         (tmp_path / "arch-test").chmod(0o755)
     if sentence is None:
-        build.check_arch("riscv64", {})
+        preflight.check_arch("riscv64", {})
         return
     with pytest.raises(HostError, match=sentence) as raised:
-        build.check_arch("riscv64", {})
+        preflight.check_arch("riscv64", {})
     assert hint in raised.value.hint
 
 
 def test_own_architecture_needs_no_arch_test(monkeypatch: pytest.MonkeyPatch, tmp_path):
-    monkeypatch.setattr(build.plan_module, "SYSTEM_PATH", str(tmp_path))
-    build.check_arch(build.plan_module.MACHINES[platform.machine()], {})
+    monkeypatch.setattr(plan, "SYSTEM_PATH", str(tmp_path))
+    preflight.check_arch(plan.MACHINES[platform.machine()], {})

@@ -27,7 +27,7 @@ def request_(tmp_path: Path) -> BuildRequest:
 @pytest.fixture
 def looks(request_, tmp_path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that returns the problems of a build with a cached base system."""
-    monkeypatch.setattr(build, "tmpfs_mib", lambda: 0)
+    monkeypatch.setattr(preflight, "tmpfs_mib", lambda: 0)
     environ = {"TMPDIR": str(tmp_path)}
 
     def look(*, cached: bool = True, **changes: object) -> list[str]:
@@ -52,7 +52,7 @@ def test_each_problem_is_named(looks, tmp_path, monkeypatch):
     element = tmp_path / "elements" / "mine"
     element.mkdir(parents=True)
     (element / "element-deps").write_text("theirs\n")
-    monkeypatch.setitem(build.ELEMENT_TOOLS, "mine", ("no-such-tool",))
+    monkeypatch.setitem(preflight.ELEMENT_TOOLS, "mine", ("no-such-tool",))
     sentences = looks(
         groups=("script", "cobol", "kubelet"),
         elements=("mine", "gone"),
@@ -84,17 +84,17 @@ def test_missing_chef_and_base_system_are_problems(looks):
 
 
 def test_tools_of_dependencies_are_checked(looks, monkeypatch):
-    monkeypatch.setitem(build.ELEMENT_TOOLS, "heat-config", ("no-such-tool",))
+    monkeypatch.setitem(preflight.ELEMENT_TOOLS, "heat-config", ("no-such-tool",))
     assert any("no-such-tool" in each for each in looks())
 
 
 def test_space_needed_on_one_disk_is_added_up(looks, monkeypatch):
     usage = functools.partial(preflight.shutil._ntuple_diskusage, 1 << 40, 1 << 40)
-    needed = build.OUTPUT_BYTES + build.SCRATCH_BYTES
+    needed = preflight.OUTPUT_BYTES + preflight.SCRATCH_BYTES
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _: usage(needed))
     assert not any("MB free" in each for each in looks())
     (sentence,) = [each for each in looks(cached=False) if "MB free" in each]
-    assert f"at least {(needed + build.CACHE_BYTES) // 1_000_000} MB are needed" in sentence
+    assert f"at least {(needed + preflight.CACHE_BYTES) // 1_000_000} MB are needed" in sentence
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _: usage(needed - 1))
     assert any("MB free" in each for each in looks())
 
@@ -117,14 +117,14 @@ def devices(tmp_path: Path):
 
 def test_block_device_config_is_refused_without_device_mapper(devices):
     with pytest.raises(HostError, match=r'has "partitioning", which needs device-mapper') as raised:
-        build.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": PARTITIONING}, devices=devices())
+        preflight.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": PARTITIONING}, devices=devices())
     assert "offset_partitioning" in str(raised.value.hint)
 
 
 def test_block_device_config_is_refused_without_kpartx(devices, monkeypatch):
-    monkeypatch.setattr(build.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(preflight.shutil, "which", lambda *_, **__: None)
     with pytest.raises(HostError, match="kpartx, dmsetup") as raised:
-        build.check_block_device(
+        preflight.check_block_device(
             {"DIB_BLOCK_DEVICE_CONFIG": PARTITIONING}, devices=devices("252 device-mapper")
         )
     assert str(raised.value.hint).startswith("apt-get install kpartx dmsetup")
@@ -134,19 +134,21 @@ def test_block_device_config_is_read_from_a_file_and_below_other_nodes(devices, 
     config = tmp_path / "lvm.yaml"
     config.write_text("- offset_partitioning: {partitions: [{name: root, lvm: {name: lv}}]}\n")
     with pytest.raises(HostError, match='has "lvm"'):
-        build.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": f"file://{config}"}, devices=devices())
+        preflight.check_block_device(
+            {"DIB_BLOCK_DEVICE_CONFIG": f"file://{config}"}, devices=devices()
+        )
 
 
 @pytest.mark.parametrize("config", ["file:///nowhere/x.yaml", "a: b", "{", "5"])
 def test_invalid_block_device_config_is_a_usage_error(config: str, devices):
     with pytest.raises(UsageError, match="DIB_BLOCK_DEVICE_CONFIG is no block device"):
-        build.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": config}, devices=devices())
+        preflight.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": config}, devices=devices())
 
 
 def test_block_device_config_without_such_nodes_is_accepted(devices):
     config = PARTITIONING.replace("partitioning", "offset_partitioning")
-    build.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": config}, devices=devices())
-    build.check_block_device({}, devices=devices())
+    preflight.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": config}, devices=devices())
+    preflight.check_block_device({}, devices=devices())
 
 
 def test_build_checks_the_block_device_config(request_, tmp_path):
