@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from hotplate.errors import HostError
+from hotplate.image.overlay import last_words
 
 VFAT_BYTES = 64 * 1024 * 1024
 """The size of Nova's VFAT config drives."""
@@ -71,8 +72,8 @@ def make(
 def _run(command: list[str], path: Path) -> None:
     done = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
-        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise HostError(f'{Path(command[0]).name} could not make "{path.name}": {lines[-1]}')
+        name = Path(command[0]).name
+        raise HostError(f'{name} could not make "{path.name}": {last_words(done)}')
 
 
 def _iso9660(root: Path, path: Path, label: str) -> None:

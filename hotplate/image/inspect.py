@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import struct
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,6 +191,21 @@ class Image:
         """
         return sha256_of(self.path, cache)
 
+    def fingerprint(self, cache: Path | None = None) -> dict[str, str]:
+        """Return the SHA-256 of every file that a guest boots from, by role.
+
+        :param cache: see :func:`~hotplate.image.checksum.sha256_of`.
+        """
+        # Read the chain again, without a check: the names were checked when the image was opened.
+        links = qcow2.chain(self.path, allow_backing=True)
+        files = {"image": self.path}
+        files |= {f"backing {depth}": link.path for depth, link in enumerate(links[1:], 1)}
+        if self.kernel is not None:
+            files["kernel"] = self.kernel
+        if self.initrd is not None:
+            files["initrd"] = self.initrd
+        return {what: sha256_of(path, cache) for what, path in files.items()}
+
     def overlay(self, directory: Path, *, name: str = "disk.qcow2") -> Path:
         """Return a writable disk backed by the image; the image itself is never written.
 
@@ -226,15 +240,6 @@ def find(path: Path) -> Path:
     return file
 
 
-def qemu_img(*arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Run ``qemu-img``; see :func:`hotplate.image.overlay.qemu_img`."""
-    return overlay.qemu_img(*arguments)
-
-
-def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
-    return done.stderr.decode(errors="replace").strip().splitlines()[-1:][0].strip() or "no reason"
-
-
 def _convert(file: Path) -> str:
     """Return the command that converts an image of another format."""
     command = ["qemu-img", "convert", "-O", "qcow2", str(file), str(file.with_suffix(".qcow2"))]
@@ -259,13 +264,14 @@ def _head(file: Path, kind: str) -> bytes:
             return image.read(HEAD)
     # It needs a regular file, as qemu-img sets the length of its output.
     with tempfile.NamedTemporaryFile(prefix="hotplate-head-") as head:
-        done = qemu_img(
+        done = overlay.qemu_img(
             *("dd", "-U", "-f", kind, "-O", "raw", f"bs={HEAD}", "count=1"),
             *(f"if={file}", f"of={head.name}"),
         )
         if done.returncode != 0:
             raise ImageError(
-                f'"{file}" cannot be read: {_reason(done)}', hint=f"qemu-img check {file}"
+                f'"{file}" cannot be read: {overlay.last_words(done)}',
+                hint=f"qemu-img check {file}",
             )
         return Path(head.name).read_bytes()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from hotplate.errors import ImageError
 from hotplate.image.checksum import read_regular, sha256_of
+from hotplate.image.plan import groups_of
 
 SUFFIX = ".manifest.json"
 SUFFIXES = (".qcow2", ".raw")
@@ -24,7 +25,7 @@ without one is from a hotplate before 0.1.0, and has the other keys of format 1.
 MAX_SIZE = 16 << 20
 """Limit of the bytes of a manifest; one with 10,000 packages has 1 MB."""
 
-DEEPEST = 8
+MAX_DEPTH = 8
 """Limit of nested maps and lists; format 1 has three."""
 
 
@@ -59,7 +60,7 @@ def read(image: Path) -> dict[str, Any]:
     """
     with contextlib.suppress(OSError, ValueError, RecursionError):
         document = json.loads(read_regular(path_for(image), MAX_SIZE))
-        if isinstance(document, dict) and _is_shallow(document, DEEPEST):
+        if isinstance(document, dict) and _is_shallow(document, MAX_DEPTH):
             return document
     return {}
 
@@ -120,20 +121,10 @@ def groups_without_hook(
         return []
     missing = []
     for group in groups:
-        bring = {each.name for each in ours.iterdir() if group in _groups_of(each)}
+        bring = {each.name for each in ours.iterdir() if group in groups_of(each)}
         if bring and not bring & set(elements):
             missing.append(group)
     return missing
-
-
-def _groups_of(element: Path) -> set[str]:
-    """Return the groups whose hooks an element brings, by its file ``heat-config-hooks``."""
-    try:
-        lines = (element / "heat-config-hooks").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return set()
-    given = [line.partition("#")[0].split() for line in lines]
-    return {words[0] for words in given if words and words[0] not in ("lib", "bin")}
 
 
 def elements_of(image: Path, *, checksums: Path | None = None) -> Collection[str] | None:

@@ -37,6 +37,12 @@ def qemu_img(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([*limits, program, *arguments], capture_output=True, check=False)
 
 
+def last_words(done: subprocess.CompletedProcess[bytes]) -> str:
+    """Return the last line of a failed program's error output, for an error message."""
+    lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+    return lines[-1].strip()
+
+
 def make_overlay(image: Path, image_format: str, overlay: Path) -> Path:
     """Make a qcow2 overlay; it exists whole or not at all.
 
@@ -57,9 +63,8 @@ def make_overlay(image: Path, image_format: str, overlay: Path) -> Path:
             *("-b", str(image.resolve()), str(temporary)),
         )
         if done.returncode != 0:
-            lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
             raise HostError(
-                f'no disk could be made in "{directory}": {lines[-1]}',
+                f'no disk could be made in "{directory}": {last_words(done)}',
                 hint=f"df -h {directory}",
             )
         temporary.replace(overlay)

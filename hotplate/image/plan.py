@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -171,16 +171,21 @@ def find_element(name: str, path: tuple[Path, ...]) -> Path | None:
     return None
 
 
+def groups_of(element: Path) -> set[str]:
+    """Return the groups whose hooks an element brings, by its file ``heat-config-hooks``."""
+    try:
+        lines = (element / "heat-config-hooks").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return set()
+    given = [line.partition("#")[0].split() for line in lines]
+    return {words[0] for words in given if words and words[0] not in ("lib", "bin")}
+
+
 def groups_with_an_element(path: tuple[Path, ...]) -> list[str]:
     """Return the software-config groups that have a hook, by the name of its element."""
-    declared = {
-        line.split()[0]
-        for directory in path
-        for file in directory.glob("heat-config-*/heat-config-hooks")
-        for line in file.read_text().splitlines()
-        if line.strip()
-    }
-    return sorted(group for group in declared if find_element(f"heat-config-{group}", path))
+    elements = [each for directory in path for each in directory.glob("heat-config-*")]
+    groups = set().union(*map(groups_of, elements))
+    return sorted(group for group in groups if find_element(f"heat-config-{group}", path))
 
 
 def provides_operating_system(element: Path) -> bool:
@@ -272,21 +277,32 @@ def _missing_dependencies(request: BuildRequest, path: tuple[Path, ...]) -> Iter
     By ``element-deps``, as diskimage-builder reads it
     (``diskimage_builder/element_dependencies``).
     """
-    waiting = [*request.elements, *(f"heat-config-{group}" for group in request.groups)]
-    seen = {*waiting}
-    while waiting:
-        name = waiting.pop()
+    wanted = [*request.elements, *(f"heat-config-{group}" for group in request.groups)]
+    needed = with_dependencies(wanted, path)
+    for dependency, name in needed.items():
+        if not name or find_element(dependency, path) or dependency in provided(path):
+            continue
+        yield UsageError(
+            f'the element "{name}" needs the element "{dependency}", which is not there',
+            hint="name its directory with --element-path",
+        )
+
+
+def with_dependencies(names: Iterable[str], path: tuple[Path, ...]) -> dict[str, str]:
+    """Return elements and all that they depend on, each with the element that needs it.
+
+    That is "" for the given ones.
+    """
+    needed = dict.fromkeys(names, "")
+    waiting = [*needed]
+    for name in waiting:
         element = find_element(name, path)
+        # The list grows while it is read.
         for dependency in dependencies(element) if element else ():
-            if dependency in seen:
-                continue
-            seen.add(dependency)
-            waiting.append(dependency)
-            if find_element(dependency, path) is None and dependency not in provided(path):
-                yield UsageError(
-                    f'the element "{name}" needs the element "{dependency}", which is not there',
-                    hint="name its directory with --element-path",
-                )
+            if dependency not in needed:
+                needed[dependency] = name
+                waiting.append(dependency)
+    return needed
 
 
 def provided(path: tuple[Path, ...]) -> set[str]:

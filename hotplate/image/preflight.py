@@ -142,17 +142,13 @@ class Preflight:
                 dib_elements=dib,
                 mirrors=self.mirrors,
             )
-            elements = [*made.elements]
+            elements = made.elements
         except UsageError:
             debian = plan.is_debian(self.request, path)
             groups = (f"heat-config-{group}" for group in self.request.groups)
-            elements = [plan.OPERATING_SYSTEM] * debian + [*self.request.elements, *groups]
-        for name in elements:
-            at = plan.find_element(name, path)
-            # The list grows while it is read, by dependencies that are not in it yet.
-            more = plan.dependencies(at) if at else []
-            elements += [each for each in dict.fromkeys(more) if each not in elements]
-        return elements
+            system = (plan.OPERATING_SYSTEM,) if debian else ()
+            elements = (*system, *self.request.elements, *groups)
+        return [*plan.with_dependencies(elements, path)]
 
     # -- output directories ----------------------------------------------------------------------
 

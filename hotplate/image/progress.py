@@ -28,14 +28,6 @@ EXPANDED = re.compile(r"Expanded element dependencies to: (.*)$")
 TIMESTAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \| ")
 
 
-def ignore_step(_name: str, _seconds: float) -> None:
-    """Ignore a step."""
-
-
-def ignore_line() -> None:
-    """Ignore a line."""
-
-
 @dataclass
 class BuildProgress:
     """Follows a build line by line.
@@ -46,8 +38,8 @@ class BuildProgress:
     :ivar steps: (name, seconds) of each step that has begun; the last one is still counting.
     """
 
-    on_step: Callable[[str, float], None] = ignore_step
-    on_line: Callable[[], None] = ignore_line
+    on_step: Callable[[str, float], None] = lambda _name, _seconds: None
+    on_line: Callable[[], None] = lambda: None
     script: str = ""
     elements: tuple[str, ...] = ()
     steps: list[tuple[str, float]] = field(default_factory=list)

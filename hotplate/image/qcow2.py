@@ -46,7 +46,7 @@ BACKING_FORMAT = 0xE2792ACA
 DATA_FILE_NAME = 0x44415441
 """Header extensions."""
 
-DEEPEST = 8
+MAX_CHAIN = 8
 """Limit of the backing files in a chain."""
 
 OFFSET = 0x00FFFFFFFFFFFE00
@@ -179,8 +179,8 @@ def chain(file: Path, *, allow_backing: bool = False) -> tuple[Link, ...]:
     links: list[Link] = []
     here, kind = file, ""
     while True:
-        if len(links) > DEEPEST:
-            raise ImageError(f'more than {DEEPEST} files lie behind the image "{file}"')
+        if len(links) > MAX_CHAIN:
+            raise ImageError(f'more than {MAX_CHAIN} files lie behind the image "{file}"')
         links.append(Link(here, kind or format_of(here)))
         if links[-1].format != "qcow2":
             return tuple(links)

@@ -34,7 +34,6 @@ from hotplate.errors import HostError, MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.guest.base import CommandError
 from hotplate.host_tools import find_tool
-from hotplate.image.chain import fingerprint
 from hotplate.image.checksum import hash_directory
 from hotplate.image.inspect import Image
 from hotplate.image.overlay import check_space
@@ -247,7 +246,7 @@ def identity(image: Image, settings: Settings) -> dict[str, str]:
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     chosen = accelerator.choose(settings.accelerator.value, arch=arch, cache=settings.cache)
     return {
-        **fingerprint(image, settings.cache / "checksums"),
+        **image.fingerprint(settings.cache / "checksums"),
         "name": image.path.name,
         "qemu": version.stdout.splitlines()[0],
         "hotplate": __version__,
