@@ -11,10 +11,10 @@ from pathlib import Path
 from hotplate.cli import hook_check, hook_new, hook_push
 from hotplate.cli.hook_arguments import add_deployment_arguments, pairs, read_config
 from hotplate.errors import Interrupted, Outcome, UsageError
-from hotplate.hookkit.changes import ROOTS
 from hotplate.hookkit.findings import findings
 from hotplate.hookkit.run import HookTask, run_hook
 from hotplate.hookkit.show import as_document, as_text
+from hotplate.hookkit.traces import ROOTS
 from hotplate.interrupts import Interrupts
 
 ACTIONS = ("CREATE", "UPDATE", "DELETE", "SUSPEND", "RESUME")

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from hotplate.cli.hook_check_image import check_in_image
 from hotplate.errors import Interrupted, Outcome, UsageError
-from hotplate.hookkit.check import CHECK_ROOTS, CheckTask, check
+from hotplate.hookkit.check import check
 from hotplate.hookkit.contract import LINE_NAMES, LINES, ContractLine, LineState
 from hotplate.hookkit.contract_configs import ROLES
 from hotplate.hookkit.contract_file import FILE_LIMIT, SUFFIX, contract_file, read
-from hotplate.hookkit.contract_show import check_document, check_text
+from hotplate.hookkit.show import check_document, check_text
+from hotplate.hookkit.trials import CHECK_ROOTS, CheckTask
 from hotplate.interrupts import Interrupts
 
 _ROLE_TEXT = "\n".join(f"  {name:13} {what}" for name, what in ROLES.items())

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from hotplate.cli.arguments import load_settings
 from hotplate.errors import MachineLostError
 from hotplate.hookkit import image_check
-from hotplate.hookkit.check import CheckTask
 from hotplate.hookkit.contract import LineResult
+from hotplate.hookkit.trials import CheckTask
 from hotplate.text import clean
 
 if TYPE_CHECKING:

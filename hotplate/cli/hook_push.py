@@ -13,7 +13,6 @@ from hotplate.cli.arguments import add_directory_argument, load_settings
 from hotplate.cli.hook_arguments import add_deployment_arguments, pairs, read_config
 from hotplate.errors import HotplateError, Interrupted, Outcome, SubjectError, UsageError
 from hotplate.hookkit.push import HookFile, Pushed, hook_file, push_command, pushed
-from hotplate.hookkit.saves import Saves
 from hotplate.hookkit.show import answer_lines
 from hotplate.interrupts import Interrupts
 from hotplate.session.channel import in_memory
@@ -21,6 +20,9 @@ from hotplate.session.directory import SessionDirectory, find
 from hotplate.text import clean_line
 
 PUSH_SECONDS = 60.0
+
+SETTLED = 0.2
+"""Seconds between two readings of a watched hook; a save is complete when they are alike."""
 
 ABOUT = """\
 Put a hook from this host into a server of "hotplate up", where the server's
@@ -33,8 +35,8 @@ same group in another of these places does not run any more, and is named.
 With --config the config is then deployed by Heat, as a stack of its own that is
 removed again, and the verdict is shown: what the hook has answered.
 
-With --watch both is done again each time that the hook is saved. The kernel says
-when: nothing is looked at meanwhile. Files on a network do not say so.
+With --watch both is done again each time that the hook is saved, in whatever way
+and on whatever file system: its contents are compared several times a second.
 """
 
 EPILOG = """\
@@ -191,14 +193,30 @@ def run(args: argparse.Namespace) -> int:
 def _watch(path: Path, pusher: Pusher) -> int:
     """Push at once and at each save, until a signal, or the end of the session."""
     try:
-        with Interrupts() as interrupts, interrupts.allowed(), Saves(path) as saves:
-            pusher.hook()
+        with Interrupts() as interrupts, interrupts.allowed():
+            contents = pusher.hook().data
             while True:
                 _try(pusher)
                 print(f"waiting for {path} to be saved; Ctrl-C ends it", flush=True)
-                saves.wait()
+                contents = _saved(path, contents)
     except Interrupted as error:
         return 128 + error.number
+
+
+def _saved(path: Path, before: bytes) -> bytes:
+    """Wait until a file has other contents than before; return them."""
+    seen = before
+    while True:
+        time.sleep(SETTLED)
+        try:
+            contents = path.read_bytes()
+        except OSError:
+            # An editor has removed it, and is about to write it.
+            continue
+        # Editors write in several steps, so the contents have to be there twice.
+        if contents == seen and contents != before:
+            return contents
+        seen = contents
 
 
 def _try(pusher: Pusher) -> None:

@@ -7,11 +7,12 @@ else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hotplate.hookkit.findings import FindingKind
+from hotplate.hookkit import lines
+from hotplate.hookkit.trials import ContractFault, HookTrials
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,15 @@ class ContractLine:
     :param name: of the line, for ``--json`` and for a contract file's ``not-tried``.
     :param sentence: the statement that holds when the hook passes.
     :param mend: the fix for a hook that fails, unless the fault has a fix of its own.
+    :param trial: tries it, and yields the faults of the hook.
+    :param last: try it after the others, whose runs it needs.
     """
 
     name: str
     sentence: str
     mend: str
+    trial: Callable[[HookTrials], Iterator[ContractFault]] = field(repr=False)
+    last: bool = False
 
 
 class LineState(StrEnum):
@@ -38,20 +43,6 @@ class LineState(StrEnum):
 
 NOT_ASKED = "not asked for"
 """The reason of lines not tried because others were selected with ``--line``."""
-
-
-@dataclass(frozen=True)
-class ContractFault:
-    """The reason that a hook fails a line.
-
-    :param reason: one sentence, without the value of an input.
-    :param mend: the fix; empty for that of the line.
-    :param exception: the one of :data:`EXCEPTIONS` that excuses it; empty for none.
-    """
-
-    reason: str
-    mend: str = ""
-    exception: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,75 +66,92 @@ LINES = (
         "answer",
         "it answers with one JSON object, ends with 0, and does what is asked",
         "print one JSON object with deploy_stdout, deploy_stderr and deploy_status_code to stdout",
+        lines.answer,
     ),
     ContractLine(
         "inputs",
         "inputs of each of Heat's types, and empty ones, arrive",
         "take each value as JSON has it; where text is wanted, pass on anything but text as JSON",
+        lines.inputs,
     ),
     ContractLine(
         "unicode",
         "quotes, line breaks and characters beyond ASCII in inputs arrive",
         "read stdin and write files as UTF-8 whatever the locale is, and quote every expansion",
+        lines.unicode,
     ),
     ContractLine(
         "large-output",
         "a tool may print more than a pipe or a command line holds",
         "read the tool's output while it runs, and hand it on through files, not as an argument",
+        lines.large_output,
     ),
     ContractLine(
         "binary-output",
         "a tool may print bytes that are no text",
         "decode with replacement of what is not UTF-8, and let a JSON library write the answer",
+        lines.binary_output,
     ),
     ContractLine(
         "failure",
         "a config that fails gives a status that is not 0, and the tool's words",
         "put the tool's exit status in deploy_status_code and its stderr in deploy_stderr; for a "
         "tool that prints on stdout why it fails, give the reason in the contract file",
+        lines.failure,
     ),
     ContractLine(
         "missing-tool",
         "without its tool it answers that the tool is missing",
         "look for the tool first, and answer with a status that is not 0 and a sentence naming it",
+        lines.missing_tool,
     ),
     ContractLine(
         "log",
         "no input is in its log or its answer unless the config puts it there",
         "log what is done, never what was given: no set -x, no dump of the deployment",
+        lines.log,
+        last=True,
     ),
     ContractLine(
         "private",
         "no file and no command line that every user can read holds an input",
         "keep inputs in files of mode 0600 or directories of mode 0700, and out of command lines",
+        lines.private,
+        last=True,
     ),
     ContractLine(
         "outside",
         "nothing is changed outside of its directories and those of its tool",
         "keep files below its setting HEAT_<GROUP>_WORKING; what the tool changes is named in "
         "may-change of the contract file",
+        lines.outside,
+        last=True,
     ),
     ContractLine(
         "again",
         "a second run of the same deployment, and an UPDATE, succeed",
         "replace what an earlier run has left; do not take it for an error",
+        lines.again,
     ),
     ContractLine(
         "at-once",
         "two deployments at once do not mix",
         "put the deployment's id in the name of each file",
+        lines.at_once,
     ),
     ContractLine(
         "time-limit",
         "stopped after its time, it leaves no input and no process",
         "end on SIGTERM and remove what holds inputs: try and finally, or a trap on EXIT; start "
         "the tool in the hook's own process group",
+        lines.time_limit,
     ),
     ContractLine(
         "interruption",
         "interrupted by SIGTERM, it leaves no input and no process",
         "end on SIGTERM and remove what holds inputs: try and finally, or a trap on EXIT; start "
         "the tool in the hook's own process group",
+        lines.interruption,
     ),
 )
 """The contract, in the order of its table."""
@@ -168,15 +176,3 @@ EXCEPTIONS = {
 
 A fault with a reason in the contract file is excused, and the table shows that.
 """
-
-MENDS = {
-    FindingKind.NOT_EXECUTABLE: "chmod 0755 the hook",
-    FindingKind.NO_INTERPRETER: "begin the file with #! and the path of its interpreter",
-    FindingKind.TEXT_BESIDE_JSON: "send all other output of the hook and its tools to stderr",
-    FindingKind.NO_STATUS: "put deploy_status_code, a number, in each answer",
-    FindingKind.EXIT_STATUS: "end with exit status 0 after each answer",
-    FindingKind.CRASH: "catch the error, and answer with a sentence about it",
-    FindingKind.OUTPUT_MISSING: "hand back each declared output under its name",
-    FindingKind.TIMEOUT: "find what it waits for; --timeout SECONDS gives it longer",
-}
-"""The fixes for findings, where they differ from the line's own."""

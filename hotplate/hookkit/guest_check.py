@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.errors import HotplateError, UsageError
-from hotplate.hookkit.check import CheckTask, ToolMissingError, check
+from hotplate.hookkit.check import check, lines_document
 from hotplate.hookkit.contract_configs import ContractFile
-from hotplate.hookkit.contract_json import lines_document
 from hotplate.hookkit.push import AGENT, HEAT_AGENTS, OURS
+from hotplate.hookkit.trials import CheckTask, ToolMissingError
 
 TOP = Path(__file__).resolve().parents[2]
 """The directory where it was unpacked."""

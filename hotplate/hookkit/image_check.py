@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.errors import HotplateError, Outcome, SubjectError, error_of
+from hotplate.hookkit.check import read_lines
 from hotplate.hookkit.contract import LineResult
 from hotplate.hookkit.contract_configs import ContractFile
-from hotplate.hookkit.contract_json import read_lines
 from hotplate.paths import hooks_dir
 
 _GROUND = ("__init__", "errors", "paths", "text")
 _HOOKKIT = (
-    *("__init__", "changes", "check", "contract", "contract_configs", "contract_json", "findings"),
-    *("guest_check", "guest_runner", "push", "run", "traces"),
+    *("__init__", "check", "contract", "contract_configs", "findings", "guest_check"),
+    *("guest_runner", "lines", "push", "run", "traces", "trials"),
 )
 """The modules of the check; all need only Python's standard library."""
 

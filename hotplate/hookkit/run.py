@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from hotplate.errors import HotplateError, SubjectError, UsageError
-from hotplate.hookkit.changes import ROOTS, FileChange, changes, look
+from hotplate.hookkit.traces import ROOTS, FileChange, changes, look
 from hotplate.paths import hooks_dir
 
 GRACE = 20.0

@@ -1,14 +1,19 @@
-"""A hook's run as text for people, and as JSON."""
+"""A hook's run, or a check of it, as text for people and as JSON."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from hotplate.hookkit.changes import LISTED
+from hotplate.hookkit.check import lines_document
+from hotplate.hookkit.contract import NOT_ASKED, LineResult, LineState
 from hotplate.hookkit.findings import OWN_NAMES, HookFinding
 from hotplate.hookkit.run import HookReport, HookTask
+from hotplate.hookkit.traces import LISTED
+from hotplate.hookkit.trials import CheckTask
 from hotplate.text import clean, clean_line, shortened
 
 SHOWN = 16_000
@@ -16,6 +21,9 @@ SHOWN = 16_000
 
 FILES_SHOWN = 40
 """The most changed files shown to people; on a busy host most are other programs'."""
+
+WIDTH = 96
+"""Of the table of a check, in columns."""
 
 
 def as_document(
@@ -103,3 +111,67 @@ def _changed(task: HookTask, report: HookReport) -> Iterator[str]:
         yield f"    {each.kind.value:8} {clean_line(each.path)}"
     if len(report.changed) > FILES_SHOWN:
         yield f"    and {len(report.changed) - FILES_SHOWN} more"
+
+
+def check_document(
+    task: CheckTask, results: Sequence[LineResult], *, image: Path | None = None
+) -> dict[str, Any]:
+    """Return the result for ``--json``.
+
+    :param image: the image of the hook.
+    """
+    return {
+        "hook": str(task.hook),
+        "image": str(image) if image else None,
+        "group": task.group,
+        "contract_file": str(task.given.path) if task.given.path else None,
+        "passed": not any(each.state is LineState.FAILED for each in results),
+        "lines": lines_document(results),
+    }
+
+
+def check_text(task: CheckTask, results: Sequence[LineResult], *, image: Path | None = None) -> str:
+    """Return the result as text: a table, and the fix for each line that failed.
+
+    :param image: the image of the hook.
+    """
+    return "\n".join(_check_lines(task, results, image)) + "\n"
+
+
+def _check_lines(
+    task: CheckTask, results: Sequence[LineResult], image: Path | None
+) -> Iterator[str]:
+    yield f"hook     {clean_line(str(task.hook))}, group {task.group}"
+    if image:
+        yield f"image    {clean_line(str(image))}"
+    if task.given.path:
+        yield f"configs  {clean_line(str(task.given.path))}"
+    for each in results:
+        if each.reason == NOT_ASKED:
+            continue
+        yield f"{each.state.value:9}  {each.line.name:13}  {each.line.sentence}"
+        if each.state is LineState.NOT_TRIED:
+            yield from _indented("reason", each.reason)
+        for reason in each.excepted.values():
+            yield from _indented("except", reason)
+        for fault in each.faults:
+            yield from _indented("reason", fault.reason)
+        for mend in dict.fromkeys(fault.mend or each.line.mend for fault in each.faults):
+            yield from _indented("mend", mend)
+    yield _sum(results)
+
+
+def _indented(title: str, text: str) -> Iterator[str]:
+    yield from textwrap.wrap(
+        clean_line(text),
+        WIDTH,
+        initial_indent=f"{'':11}{title + ':':8}",
+        subsequent_indent=" " * 19,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _sum(results: Sequence[LineResult]) -> str:
+    counts = [(state, sum(each.state is state for each in results)) for state in LineState]
+    return ", ".join(f"{count} {state.value}" for state, count in counts)

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hotplate.errors import HostError, UsageError
-from hotplate.hookkit.check import CheckTask, check
+from hotplate.hookkit.check import check
 from hotplate.hookkit.contract_file import contract_file
+from hotplate.hookkit.trials import CheckTask
 from hotplate.lint.collection import Collection, uncommented
 from hotplate.lint.finding import LintFinding, NotRun
 

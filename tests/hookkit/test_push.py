@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hotplate.cli import main
+from hotplate.cli import hook_push, main
 from hotplate.errors import ImageError, UsageError
 from hotplate.hookkit.push import HEAT_AGENTS, OURS, HookFile, hook_file, push_command, pushed
 from hotplate.session.channel import in_memory
@@ -254,6 +254,30 @@ def test_each_save_is_pushed(session, hook, places):
         *("pushed", "waiting"),
     ]
     assert (places[0] / "my-tool").read_bytes() == b"#!/bin/sh\nexit\n# saved\n"
+
+
+@pytest.mark.parametrize("way", ["in place", "renamed", "removed"])
+def test_save_is_noticed_and_other_changes_are_none(hook, way, monkeypatch):
+    """Neither a mode nor the same contents again are a save."""
+    changes = iter(
+        [
+            lambda: hook.chmod(0o700),
+            lambda: hook.write_bytes(HOOK),
+            lambda: hook.unlink() if way == "removed" else None,
+            lambda: save(b"half", way),
+            lambda: save(b"whole", way),
+            lambda: None,
+        ]
+    )
+
+    def save(data, way):
+        target = hook.with_name(".new") if way == "renamed" else hook
+        target.write_bytes(data)
+        target.rename(hook)
+
+    monkeypatch.setattr(hook_push.time, "sleep", lambda _: next(changes)())
+    assert hook_push._saved(hook, HOOK) == b"whole"
+    assert next(changes, "all done") == "all done"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""hotplate.hookkit.changes: the differences of two looks, within bounds."""
+"""hotplate.hookkit.traces: the differences of two looks, within bounds."""
 
 import os
 
-from hotplate.hookkit.changes import ChangeKind, FileChange, changes, look
+from hotplate.hookkit.traces import ChangeKind, FileChange, changes, look
 
 
 def test_change_is_found_in_spite_of_a_reset_time(tmp_path):
