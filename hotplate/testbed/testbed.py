@@ -98,7 +98,7 @@ class Testbed:
                     options=options,
                 )
             )
-            images.uploaded = self.cloud.images.uploaded
+            images.uploaded = self.cloud.parts.images.uploaded
             # Servers end before the cloud that they use.
             owned.callback(self.compute.close)
             self._owned = owned.pop_all()

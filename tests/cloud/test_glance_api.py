@@ -134,7 +134,7 @@ def test_image_is_created_uploaded_read_and_deleted(cloud: Any, glance: Any, mad
 def test_server_boots_an_uploaded_image(
     cloud: Any, compute: Any, glance: Any, made: Any, boot_images: BootImages, tmp_path: Path
 ) -> None:
-    boot_images.uploaded = cloud.images.uploaded
+    boot_images.uploaded = cloud.parts.images.uploaded
     nova = nova_client.Client("2.91", session=owner_session(cloud))
     image = made(name="mine")
     with pytest.raises(BadRequest, match="is not active"):
