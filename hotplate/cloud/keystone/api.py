@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qs
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.http.addresses import Side, guest_base
 from hotplate.cloud.http.gateway import SIDE, WSGIApp
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
 from hotplate.cloud.keystone.identity import Grant, Identity, IdentityError, User
-
-_UNAUTHORIZED = "The request you have made requires authentication."
-
-
-class _KeystoneHttpError(Exception):
-    def __init__(self, status: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class KeystoneApi:
@@ -29,84 +21,80 @@ class KeystoneApi:
     def __init__(self, identity: Identity, *, signature_ttl: int) -> None:
         self._identity = identity
         self._ttl = signature_ttl
+        self._routes: Routes[Side] = Routes()
+        for methods, path, handler in (
+            ("GET HEAD", "", self._versions),
+            ("GET HEAD", "/v3", self._version),
+            ("POST", "/v3/auth/tokens", self._issue),
+            ("GET HEAD", "/v3/auth/tokens", self._validate),
+            ("DELETE", "/v3/auth/tokens", self._revoke),
+            ("POST", "/v3/ec2tokens", self._ec2tokens),
+            ("POST", "/v2.0/ec2tokens", self._ec2tokens),
+            ("GET", "/v3/auth/catalog", self._catalog),
+            ("GET", "/v3/auth/projects", self._projects),
+            ("GET", "/v3/projects", self._projects),
+            ("GET", "/v3/projects/{project}", self._project),
+            ("GET", "/v3/users/{user}", self._user),
+            ("GET", "/v3/users/{user}/projects", self._projects),
+            ("GET", "/v3/services", self._services),
+            ("GET", "/v3/endpoints", self._endpoints),
+        ):
+            for method in methods.split():
+                self._routes.add(method, path, handler)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-        headers: list[tuple[str, str]] = []
-        try:
-            status, body = self._answer(environ, headers)
-        except IdentityError as error:
-            status, body = _error("401 Unauthorized", str(error))
-            headers.append(("WWW-Authenticate", f'Keystone uri="{self._base(environ)}/v3"'))
-        except _KeystoneHttpError as error:
-            status, body = _error(error.status, str(error))
-        payload = json.dumps(body).encode() if body is not None else b""
-        headers += [
-            ("Content-Type", "application/json"),
-            ("Content-Length", str(len(payload))),
-            ("Vary", "X-Auth-Token"),
-        ]
-        start_response(status, headers)
-        return [payload]
+        vary = (("Vary", "X-Auth-Token"),)
+        return respond(environ, start_response, self._answer, describe=_described, headers=vary)
 
-    def _base(self, environ: WSGIEnvironment) -> str:
-        side: Side = environ[SIDE]
+    def _answer(self, request: Request) -> Answer:
+        side: Side = request.environ[SIDE]
+        try:
+            return self._routes.answer(request, side)
+        except IdentityError as error:
+            challenge = f'Keystone uri="{self._base(side)}/v3"'
+            headers = (("WWW-Authenticate", challenge),)
+            raise HttpError(401, str(error), headers=headers) from error
+
+    def _base(self, side: Side) -> str:
         if side is Side.GUEST:
             return guest_base("keystone")
         return self._identity.addresses.host["keystone"]
 
-    def _answer(
-        self, environ: WSGIEnvironment, headers: list[tuple[str, str]]
-    ) -> tuple[str, object]:
-        method = environ["REQUEST_METHOD"]
-        path = environ.get("PATH_INFO", "/").rstrip("/")
-        if method in ("GET", "HEAD"):
-            if path == "":
-                return "300 Multiple Choices", {
-                    "versions": {"values": [_version(self._base(environ))]}
-                }
-            if path == "/v3":
-                return "200 OK", {"version": _version(self._base(environ))}
-        if path == "/v3/auth/tokens":
-            return self._tokens(environ, method, headers)
-        if path in ("/v3/ec2tokens", "/v2.0/ec2tokens") and method == "POST":
-            return self._ec2tokens(environ, headers)
-        if method == "GET" and path.startswith("/v3/"):
-            return self._resource(environ, path)
-        raise _KeystoneHttpError("404 Not Found", "The resource could not be found.")
+    def _versions(self, _request: Request, side: Side) -> Answer:
+        return Answer(300, {"versions": {"values": [_version(self._base(side))]}})
+
+    def _version(self, _request: Request, side: Side) -> Answer:
+        return Answer(body={"version": _version(self._base(side))})
 
     # -- tokens --------------------
 
-    def _tokens(
-        self, environ: WSGIEnvironment, method: str, headers: list[tuple[str, str]]
-    ) -> tuple[str, object]:
-        side: Side = environ[SIDE]
-        if method == "POST":
-            body = _read_json(environ)
-            grant = self._authenticate(body)
-            headers.append(("X-Subject-Token", self._identity.token(grant)))
-            catalog = "nocatalog" not in environ.get("QUERY_STRING", "")
-            return "201 Created", self._identity.describe(grant, side, catalog=catalog)
-        self._caller(environ)
-        subject = environ.get("HTTP_X_SUBJECT_TOKEN", "")
-        if method in ("GET", "HEAD"):
-            try:
-                grant = self._identity.read_token(subject)
-            except IdentityError as error:
-                raise _KeystoneHttpError("404 Not Found", f"{error}") from error
-            headers.append(("X-Subject-Token", subject))
-            return "200 OK", self._identity.describe(grant, side)
-        if method == "DELETE":
-            try:
-                self._identity.revoke(subject)
-            except IdentityError as error:
-                raise _KeystoneHttpError("404 Not Found", f"{error}") from error
-            return "204 No Content", None
-        raise _KeystoneHttpError("405 Method Not Allowed", "The method is not allowed.")
+    def _issue(self, request: Request, side: Side) -> Answer:
+        grant = self._authenticate(request.json())
+        catalog = "nocatalog" not in request.query
+        body = self._identity.describe(grant, side, catalog=catalog)
+        return Answer(201, body, _subject(self._identity.token(grant)))
 
-    def _authenticate(self, body: dict[str, object]) -> Grant:
+    def _validate(self, request: Request, side: Side) -> Answer:
+        self._caller(request)
+        token = request.header("X-Subject-Token")
+        try:
+            grant = self._identity.read_token(token)
+        except IdentityError as error:
+            raise HttpError(404, str(error)) from error
+        return Answer(200, self._identity.describe(grant, side), _subject(token))
+
+    def _revoke(self, request: Request, _side: Side) -> Answer:
+        self._caller(request)
+        try:
+            self._identity.revoke(request.header("X-Subject-Token"))
+        except IdentityError as error:
+            raise HttpError(404, str(error)) from error
+        return Answer(204)
+
+    def _authenticate(self, body: dict[str, Any]) -> Grant:
         auth = body.get("auth")
         if not isinstance(auth, dict) or not isinstance(auth.get("identity"), dict):
-            raise _KeystoneHttpError("400 Bad Request", "'auth' is a required property")
+            raise HttpError(400, "'auth' is a required property")
         identity = auth["identity"]
         methods = identity.get("methods") or []
         scope = auth.get("scope") or {}
@@ -117,7 +105,7 @@ class KeystoneApi:
             user = self._identity.read_token(str((identity.get("token") or {}).get("id", ""))).user
             method = "token"
         else:
-            raise IdentityError(_UNAUTHORIZED)
+            raise IdentityError
         if not isinstance(scope, dict):
             # "unscoped"; a user has one project, so it is used.
             scope = {}
@@ -136,89 +124,94 @@ class KeystoneApi:
             user = self._identity.find_user(str(given.get("name", "")))
         return self._identity.check_password(user, str(given.get("password", "")))
 
-    def _ec2tokens(
-        self, environ: WSGIEnvironment, headers: list[tuple[str, str]]
-    ) -> tuple[str, object]:
+    def _ec2tokens(self, request: Request, side: Side) -> Answer:
         # OSSA-2025-002: only a service may ask whether a signature is valid.
-        caller = self._caller(environ)
-        if not {"service", "admin"} & set(caller.roles):
-            raise _KeystoneHttpError(
-                "403 Forbidden",
-                "You are not authorized to perform the requested action: identity:ec2tokens.",
+        if not {"service", "admin"} & set(self._caller(request).roles):
+            raise HttpError(
+                403, "You are not authorized to perform the requested action: identity:ec2tokens."
             )
-        body = _read_json(environ)
+        body = request.json()
         credentials = body.get("credentials") or body.get("ec2Credentials")
         if not isinstance(credentials, dict):
-            raise _KeystoneHttpError("400 Bad Request", "credentials is a required property")
+            raise HttpError(400, "credentials is a required property")
         grant = self._identity.check_ec2(credentials, ttl=self._ttl)
-        headers.append(("X-Subject-Token", self._identity.token(grant)))
-        return "200 OK", self._identity.describe(grant, environ[SIDE])
+        body = self._identity.describe(grant, side)
+        return Answer(200, body, _subject(self._identity.token(grant)))
 
-    def _caller(self, environ: WSGIEnvironment) -> Grant:
-        token = environ.get("HTTP_X_AUTH_TOKEN", "")
-        if not token:
-            raise IdentityError(_UNAUTHORIZED)
+    def _caller(self, request: Request) -> Grant:
         try:
-            return self._identity.read_token(token)
+            return self._identity.read_token(request.header("X-Auth-Token"))
         except IdentityError:
-            raise IdentityError(_UNAUTHORIZED) from None
+            raise IdentityError from None
 
     # -- look-ups of command-line clients --------------------
 
-    def _resource(self, environ: WSGIEnvironment, path: str) -> tuple[str, Any]:
-        caller = self._caller(environ)
-        side: Side = environ[SIDE]
-        catalog = self._identity.catalog(caller.project, side)
-        project = {
+    def _entries(self, request: Request, side: Side) -> list[dict[str, Any]]:
+        return self._identity.catalog(self._caller(request).project, side)
+
+    def _catalog(self, request: Request, side: Side) -> Answer:
+        return Answer(body={"catalog": self._entries(request, side)})
+
+    def _services(self, request: Request, side: Side) -> Answer:
+        shown = ("id", "name", "type")
+        services = [
+            {**{name: entry[name] for name in shown}, "enabled": True}
+            for entry in self._entries(request, side)
+        ]
+        return Answer(body={"services": services})
+
+    def _endpoints(self, request: Request, side: Side) -> Answer:
+        endpoints = [
+            {**endpoint, "service_id": entry["id"], "enabled": True}
+            for entry in self._entries(request, side)
+            for endpoint in entry["endpoints"]
+        ]
+        return Answer(body={"endpoints": endpoints})
+
+    def _projects(self, request: Request, _side: Side) -> Answer:
+        """List the projects of the caller, of which there is one."""
+        caller = self._caller(request)
+        project = self._own_project(caller)
+        is_own = request.parts.get("user", caller.user.id) == caller.user.id
+        if not is_own:
+            raise _not_found()
+        chosen = request.one("name", project["name"]) == project["name"]
+        return Answer(body={"projects": [project] if chosen else []})
+
+    def _project(self, request: Request, _side: Side) -> Answer:
+        caller = self._caller(request)
+        if request.part("project") != caller.project:
+            raise _not_found()
+        return Answer(body={"project": self._own_project(caller)})
+
+    def _own_project(self, caller: Grant) -> dict[str, Any]:
+        return {
             "id": caller.project,
             "name": self._identity.project_name(caller.project),
             "domain_id": caller.user.domain,
             "enabled": True,
             "is_domain": False,
         }
-        if path == "/v3/auth/catalog":
-            return "200 OK", {"catalog": catalog}
-        if path in ("/v3/auth/projects", f"/v3/users/{caller.user.id}/projects"):
-            return "200 OK", {"projects": [project]}
-        if path == "/v3/projects":
-            name = parse_qs(environ.get("QUERY_STRING", "")).get("name", [project["name"]])[0]
-            return "200 OK", {"projects": [project] if name == project["name"] else []}
-        if path == f"/v3/projects/{caller.project}":
-            return "200 OK", {"project": project}
-        if path == f"/v3/users/{caller.user.id}":
-            user = {
-                "id": caller.user.id,
-                "name": caller.user.name,
-                "domain_id": caller.user.domain,
-                "enabled": True,
-            }
-            return "200 OK", {"user": user}
-        if path == "/v3/services":
-            return "200 OK", {
-                "services": [
-                    {
-                        "id": entry["id"],
-                        "name": entry["name"],
-                        "type": entry["type"],
-                        "enabled": True,
-                    }
-                    for entry in catalog
-                ]
-            }
-        if path == "/v3/endpoints":
-            return "200 OK", {
-                "endpoints": [
-                    {**endpoint, "service_id": entry["id"], "enabled": True}
-                    for entry in catalog
-                    for endpoint in entry["endpoints"]
-                ]
-            }
-        raise _KeystoneHttpError("404 Not Found", "The resource could not be found.")
+
+    def _user(self, request: Request, _side: Side) -> Answer:
+        user = self._caller(request).user
+        if request.part("user") != user.id:
+            raise _not_found()
+        shown = {"id": user.id, "name": user.name, "domain_id": user.domain, "enabled": True}
+        return Answer(body={"user": shown})
 
 
 def app(identity: Identity, *, signature_ttl: int) -> WSGIApp:
     """Return Keystone as a WSGI application."""
     return KeystoneApi(identity, signature_ttl=signature_ttl)
+
+
+def _subject(token: str) -> tuple[tuple[str, str]]:
+    return (("X-Subject-Token", token),)
+
+
+def _not_found() -> HttpError:
+    return HttpError(404, "The resource could not be found.")
 
 
 def _version(base: str) -> dict[str, object]:
@@ -233,17 +226,7 @@ def _version(base: str) -> dict[str, object]:
     }
 
 
-def _error(status: str, message: str) -> tuple[str, dict[str, object]]:
-    code, _, title = status.partition(" ")
-    return status, {"error": {"code": int(code), "message": message, "title": title}}
-
-
-def _read_json(environ: WSGIEnvironment) -> dict[str, object]:
-    raw = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-    try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError):
-        body = None
-    if not isinstance(body, dict):
-        raise _KeystoneHttpError("400 Bad Request", "The request body is not a JSON object.")
-    return body
+def _described(error: HttpError) -> dict[str, object]:
+    """Return an error in Keystone's form."""
+    title = HTTPStatus(error.status).phrase
+    return {"error": {"code": error.status, "message": str(error), "title": title}}

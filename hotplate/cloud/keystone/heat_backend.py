@@ -63,16 +63,14 @@ class KeystoneBackend:
         """Return Keystone's URL for servers."""
         return self.v3_endpoint
 
-    # -- stack domain --------------------
+    # -- users and keys: of the stack domain, and of AWS::IAM::* in the owner's project -----------
 
     def create_stack_domain_project(self, stack_name: str = "", stack_id: str = "") -> str:
         """Create a project for the users of one stack."""
-        return self._identity.create_project(
-            f"{self.context.project_id}-{stack_id or stack_name}"[:64]
-        )
+        name = f"{self.context.project_id}-{stack_id or stack_name}"
+        return self._identity.create_project(name[:64])
 
     def delete_stack_domain_project(self, project_id: str) -> None:
-        """Delete that project."""
         self._identity.delete_project(project_id)
 
     def create_stack_domain_user(
@@ -81,20 +79,29 @@ class KeystoneBackend:
         """Create a user for one server or deployment."""
         return self._identity.create_stack_user(username, project_id, password)
 
-    def delete_stack_domain_user(self, user_id: str, project_id: str) -> None:  # noqa: ARG002
-        """Delete that user."""
+    def create_stack_user(self, username: str, password: str = "") -> str:
+        return self._identity.create_stack_user(username, self.context.project_id, password)
+
+    def delete_stack_user(self, user_id: str, project_id: str = "") -> None:  # noqa: ARG002
         self._identity.delete_user(user_id)
 
-    def disable_stack_domain_user(self, user_id: str, project_id: str) -> None:  # noqa: ARG002
-        """Disable that user while its stack is suspended."""
+    def disable_stack_user(self, user_id: str, project_id: str = "") -> None:  # noqa: ARG002
+        """Disable a user while its stack is suspended."""
         self._identity.enable_user(user_id, enabled=False)
 
-    def enable_stack_domain_user(self, user_id: str, project_id: str) -> None:  # noqa: ARG002
-        """Enable that user again."""
+    def enable_stack_user(self, user_id: str, project_id: str = "") -> None:  # noqa: ARG002
         self._identity.enable_user(user_id, enabled=True)
 
+    delete_stack_domain_user = delete_stack_user
+    disable_stack_domain_user = disable_stack_user
+    enable_stack_domain_user = enable_stack_user
+
+    def stack_domain_user_token(self, user_id: str, project_id: str, password: str) -> str:
+        """Return a token with that user's rights."""
+        user = self._identity.check_password(self._identity.user(user_id), password)
+        return self._identity.token(self._identity.grant(user, project_id))
+
     def create_stack_domain_user_keypair(self, user_id: str, project_id: str) -> AccessKey:
-        """Create an EC2 key pair for that user."""
         return self._identity.create_key(user_id, project_id)
 
     def delete_stack_domain_user_keypair(
@@ -103,31 +110,7 @@ class KeystoneBackend:
         project_id: str,  # noqa: ARG002
         credential_id: str,
     ) -> None:
-        """Delete that key pair."""
         self._identity.delete_key(credential_id)
-
-    def stack_domain_user_token(self, user_id: str, project_id: str, password: str) -> str:
-        """Return a token with that user's rights."""
-        user = self._identity.check_password(self._identity.user(user_id), password)
-        return self._identity.token(self._identity.grant(user, project_id))
-
-    # -- users and keys outside of the stack domain (AWS::IAM::*) --------------------
-
-    def create_stack_user(self, username: str, password: str = "") -> str:
-        """Create a user in the stack owner's project."""
-        return self._identity.create_stack_user(username, self.context.project_id, password)
-
-    def delete_stack_user(self, user_id: str) -> None:
-        """Delete that user."""
-        self._identity.delete_user(user_id)
-
-    def disable_stack_user(self, user_id: str) -> None:
-        """Disable that user."""
-        self._identity.enable_user(user_id, enabled=False)
-
-    def enable_stack_user(self, user_id: str) -> None:
-        """Enable that user again."""
-        self._identity.enable_user(user_id, enabled=True)
 
     def create_ec2_keypair(self, user_id: str | None = None) -> AccessKey:
         """Create a key pair for a user, by default for the user of the context."""
@@ -146,11 +129,9 @@ class KeystoneBackend:
         self,
         credential_id: str | None = None,
         access: str | None = None,
-        user_id: str | None = None,  # noqa: ARG002
+        user_id: str | None = None,
     ) -> None:
-        """Delete that key pair."""
-        key = self._identity.key(access=access or "", key_id=credential_id or "")
-        if key is not None:
+        if key := self.get_ec2_keypair(credential_id, access, user_id):
             self._identity.delete_key(key.id)
 
     # -- trusts --------------------
@@ -178,5 +159,4 @@ class KeystoneBackend:
         return context
 
     def delete_trust(self, trust_id: str) -> None:
-        """Delete a trust."""
         self._identity.delete_trust(trust_id)

@@ -10,7 +10,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,7 +36,10 @@ _CATALOG: dict[str, tuple[str, str]] = {
 
 
 class IdentityError(Exception):
-    """The request is refused; ``str()`` is Keystone's message."""
+    """The request is refused; ``str()`` is Keystone's message, by default without a reason."""
+
+    def __init__(self, message: str = "The request you have made requires authentication.") -> None:
+        super().__init__(message)
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class User:
     domain: str
     project: str
     roles: tuple[str, ...]
-    enabled: bool
+    enabled: bool = True
 
 
 @dataclass(frozen=True)
@@ -119,34 +122,19 @@ class Identity:
             self._store.write(
                 "INSERT INTO hotplate_project VALUES (?, ?, ?)", project, name, DEFAULT_DOMAIN
             )
-            self._insert_user(
-                user_id,
-                name,
-                domain=DEFAULT_DOMAIN,
-                project=project,
-                password=password,
-                roles=roles,
-            )
+            self._insert_user(User(user_id, name, DEFAULT_DOMAIN, project, roles), password)
         return Credentials(name, password, user_id, project, name)
 
-    def _insert_user(
-        self,
-        user_id: str,
-        name: str,
-        *,
-        domain: str,
-        project: str,
-        password: str,
-        roles: tuple[str, ...],
-    ) -> None:
+    def _insert_user(self, user: User, password: str) -> None:
         self._store.write(
-            "INSERT INTO hotplate_user VALUES (?, ?, ?, ?, ?, ?, 1)",
-            user_id,
-            name,
-            domain,
-            project,
+            "INSERT INTO hotplate_user VALUES (?, ?, ?, ?, ?, ?, ?)",
+            user.id,
+            user.name,
+            user.domain,
+            user.project,
             self._digest(password) if password else "",
-            json.dumps(roles),
+            json.dumps(user.roles),
+            int(user.enabled),
         )
 
     def _digest(self, password: str) -> str:
@@ -176,20 +164,14 @@ class Identity:
         """Return the id of the project called ``name``."""
         row = self._store.row("SELECT id FROM hotplate_project WHERE name = ?", name)
         if row is None:
-            raise IdentityError("The request you have made requires authentication.")
+            raise IdentityError
         return str(row["id"])
 
     def create_stack_user(self, name: str, project: str, password: str | None) -> str:
         """Create a stack user, as Heat does for a server or a deployment; return its id."""
         user_id = uuid.uuid4().hex
-        self._insert_user(
-            user_id,
-            name[-255:],
-            domain=STACK_DOMAIN,
-            project=project,
-            password=password or "",
-            roles=(STACK_USER_ROLE,),
-        )
+        user = User(user_id, name[-255:], STACK_DOMAIN, project, (STACK_USER_ROLE,))
+        self._insert_user(user, password or "")
         return user_id
 
     def delete_user(self, user_id: str) -> None:
@@ -217,6 +199,16 @@ class Identity:
             bool(row["enabled"]),
         )
 
+    def _enabled(self, user_id: str) -> User:
+        """Return the user with that id if it is enabled.
+
+        :raises IdentityError: otherwise.
+        """
+        user = self.user(user_id)
+        if user is None or not user.enabled:
+            raise IdentityError
+        return user
+
     def find_user(self, name: str) -> User | None:
         """Return the user with that name."""
         row = self._store.row("SELECT id FROM hotplate_user WHERE name = ?", name)
@@ -227,14 +219,13 @@ class Identity:
 
         :raises IdentityError: otherwise, without the reason.
         """
-        refused = IdentityError("The request you have made requires authentication.")
         if user is None or not user.enabled:
-            raise refused
+            raise IdentityError
         row = self._store.row("SELECT password FROM hotplate_user WHERE id = ?", user.id)
         if row is None or not row["password"]:
-            raise refused
+            raise IdentityError
         if not hmac.compare_digest(str(row["password"]), self._digest(password)):
-            raise refused
+            raise IdentityError
         return user
 
     # -- EC2 keys ---------------------------------------------------------------------------
@@ -242,14 +233,7 @@ class Identity:
     def create_key(self, user: str, project: str) -> AccessKey:
         """Create an EC2 key pair for a user in a project."""
         key = AccessKey(uuid.uuid4().hex, uuid.uuid4().hex, uuid.uuid4().hex, user, project)
-        self._store.write(
-            "INSERT INTO hotplate_key VALUES (?, ?, ?, ?, ?)",
-            key.id,
-            key.access,
-            key.secret,
-            key.user,
-            key.project,
-        )
+        self._store.write("INSERT INTO hotplate_key VALUES (?, ?, ?, ?, ?)", *astuple(key))
         return key
 
     def key(self, *, access: str = "", key_id: str = "") -> AccessKey | None:
@@ -278,22 +262,16 @@ class Identity:
         signature = credentials.get("signature")
         if not signature:
             raise IdentityError("EC2 signature not supplied.")
-        signer = ec2.Ec2Signer(key.secret)
-        good = self._matches(signer, credentials, str(signature))
         host = str(credentials.get("host", ""))
-        if not good and ":" in host:
-            # Keystone tries again without the port, because old botos leave it out.
-            signer = ec2.Ec2Signer(key.secret)
-            good = self._matches(
-                signer, {**credentials, "host": host.partition(":")[0]}, str(signature)
-            )
-        if not good:
+        # Keystone tries again without the port, because old botos leave it out.
+        tried = [credentials, {**credentials, "host": host.partition(":")[0]}]
+        if not any(
+            self._matches(ec2.Ec2Signer(key.secret), each, str(signature)) for each in tried
+        ):
             raise IdentityError("Invalid EC2 signature.")
         if ttl:
             self._check_timestamp(dict(credentials.get("params") or {}), ttl)
-        user = self.user(key.user)
-        if user is None or not user.enabled:
-            raise IdentityError("The request you have made requires authentication.")
+        user = self._enabled(key.user)
         now = time.time()
         return Grant(
             user, key.project, user.roles, now, now + self._token_ttl, methods=("ec2credential",)
@@ -352,14 +330,12 @@ class Identity:
         if trust:
             row = self._store.row("SELECT * FROM hotplate_trust WHERE id = ?", trust)
             if row is None or row["trustee"] != user.id:
-                raise IdentityError("The request you have made requires authentication.")
-            trustor = self.user(row["trustor"])
-            if trustor is None or not trustor.enabled:
-                raise IdentityError("The request you have made requires authentication.")
+                raise IdentityError
+            trustor = self._enabled(row["trustor"])
             roles = tuple(json.loads(row["roles"]))
             return Grant(trustor, row["project"], roles, now, expires, trust, (method,))
         if project and project != user.project:
-            raise IdentityError("The request you have made requires authentication.")
+            raise IdentityError
         return Grant(user, user.project, user.roles, now, expires, "", (method,))
 
     def token(self, grant: Grant) -> str:
