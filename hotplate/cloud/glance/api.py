@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Callable
 from http import HTTPStatus
+from itertools import zip_longest
 from urllib.parse import urlencode
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.glance import schemas
-from hotplate.cloud.glance.images import GlanceError, Images, Values
+from hotplate.cloud.glance.images import Images, Values
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page, respond
@@ -18,9 +18,9 @@ from hotplate.cloud.keystone.guard import Guard
 from hotplate.cloud.keystone.identity import Grant, Identity
 
 PAGE = 25
-MOST = 1000
+MAX_PAGE = 1000
 """Glance: ``[DEFAULT] limit_param_default`` and ``api_limit_max``."""
-_CONTROL = {"limit", "marker", "sort_key", "sort_dir", "sort", "member_status", "hidden"}
+_CONTROL = {"limit", "marker", "sort_key", "sort_dir", "sort", "member_status", "os_hidden"}
 _SORTED = ("name", "status", "container_format", "disk_format", "size", "id", "created_at",
            "updated_at")  # fmt: skip
 _PATCH = "application/openstack-images-v2.1-json-patch"
@@ -43,11 +43,8 @@ class GlanceApi:
             ("DELETE", one, self._delete),
             ("PUT", one + "/file", self._upload),
             ("GET", one + "/file", self._download),
-            ("PUT", one + "/tags/{tag}", self._add_tag),
-            ("DELETE", one + "/tags/{tag}", self._remove_tag),
-            ("POST", one + "/actions/deactivate", self._deactivate),
-            ("POST", one + "/actions/reactivate", self._reactivate),
-            ("GET", one + "/members", self._members),
+            ("PUT", one + "/tags/{tag}", self._tag),
+            ("DELETE", one + "/tags/{tag}", self._tag),
             ("GET", "/v2/schemas/{name}", self._schema),
             ("GET", "/v2/info/import", self._import_info),
         ):
@@ -63,8 +60,6 @@ class GlanceApi:
         caller = self._guard.check(request)
         try:
             return self._routes.answer(request, caller)
-        except GlanceError as error:
-            raise _page(error.status, str(error)) from error
         except HttpError as error:
             raise _page(error.status, str(error)) from error
 
@@ -77,7 +72,7 @@ class GlanceApi:
             if _visible(image, caller) and _matches(image, request)
         ]
         images = _sorted(images, request)
-        limit = request.number("limit", default=PAGE, most=MOST)
+        limit = request.number("limit", default=PAGE, most=MAX_PAGE)
         chosen, more = page(
             images, lambda image: str(image["id"]), limit=limit, marker=request.one("marker")
         )
@@ -105,7 +100,7 @@ class GlanceApi:
 
     def _change(self, request: Request, caller: Grant) -> Answer:
         if not request.environ.get("CONTENT_TYPE", "").startswith(_PATCH):
-            raise GlanceError(415, f"A change has the content type {_PATCH}")
+            raise HttpError(415, f"A change has the content type {_PATCH}")
         operations = _operations(request)
         with self._images.transaction():
             image = self._mine(request, caller)
@@ -130,28 +125,25 @@ class GlanceApi:
         """Return the image of a path, if the caller may see it."""
         image = self._images.get(request.part("id"))
         if not _visible(image, caller):
-            raise GlanceError(404, f"No image found with ID {request.part('id')}")
+            raise HttpError(404, f"No image found with ID {request.part('id')}")
         return image
 
     # -- data --------------------
 
     def _upload(self, request: Request, caller: Grant) -> Answer:
         if not request.environ.get("CONTENT_TYPE", "").startswith("application/octet-stream"):
-            raise GlanceError(415, "An image's data has the content type application/octet-stream")
+            raise HttpError(415, "An image's data has the content type application/octet-stream")
         self._images.upload(self._mine(request, caller), request.environ["wsgi.input"])
         return Answer(204)
 
     def _download(self, request: Request, caller: Grant) -> Answer:
         image = self._mine(request, caller)
         path = self._images.path(image)
-        if image["status"] == "deactivated":
-            raise GlanceError(403, "The requested image has been deactivated. "
-                              "Image data download is forbidden.")  # fmt: skip
         if path is None:
             return Answer(204)
         size = path.stat().st_size
         if size > limits.IMAGE_DOWNLOAD:
-            raise GlanceError(
+            raise HttpError(
                 413,
                 f"The image has {size} bytes; {limits.IMAGE_DOWNLOAD} are handed out at most. "
                 f"It lies in the file {path}.",
@@ -159,51 +151,28 @@ class GlanceApi:
         checksum = (("Content-MD5", image["checksum"]),) if image["checksum"] else ()
         return Answer(200, path.read_bytes(), checksum)
 
-    # -- tags and states --------------------
+    # -- tags --------------------
 
-    def _add_tag(self, request: Request, caller: Grant) -> Answer:
-        with self._images.transaction():
-            image = self._mine(request, caller)
-            tags = sorted({*image["tags"], request.part("tag")})
-            schemas.check({"tags": tags})
-            self._images.change(image, {"tags": tags})
-        return Answer(204)
-
-    def _remove_tag(self, request: Request, caller: Grant) -> Answer:
+    def _tag(self, request: Request, caller: Grant) -> Answer:
         tag = request.part("tag")
         with self._images.transaction():
             image = self._mine(request, caller)
-            if tag not in image["tags"]:
-                raise GlanceError(404, f"Image {image['id']} has no tag {tag}")
-            self._images.change(image, {"tags": [each for each in image["tags"] if each != tag]})
+            if request.method == "PUT":
+                tags = sorted({*image["tags"], tag})
+            elif tag in image["tags"]:
+                tags = [each for each in image["tags"] if each != tag]
+            else:
+                raise HttpError(404, f"Image {image['id']} has no tag {tag}")
+            schemas.check({"tags": tags})
+            self._images.change(image, {"tags": tags})
         return Answer(204)
-
-    def _deactivate(self, request: Request, caller: Grant) -> Answer:
-        return self._set_state(request, caller, "active", "deactivated")
-
-    def _reactivate(self, request: Request, caller: Grant) -> Answer:
-        return self._set_state(request, caller, "deactivated", "active")
-
-    def _set_state(self, request: Request, caller: Grant, before: str, after: str) -> Answer:
-        with self._images.transaction():
-            image = self._mine(request, caller)
-            if image["status"] not in (before, after):
-                raise GlanceError(
-                    403, f"Image status transition from {image['status']} to {after} is not allowed"
-                )
-            self._images.change(image, {"status": after})
-        return Answer(204)
-
-    def _members(self, request: Request, caller: Grant) -> Answer:
-        self._mine(request, caller)
-        return Answer(body={"members": [], "schema": "/v2/schemas/members"})
 
     # -- versions and schemas --------------------
 
     def _schema(self, request: Request, _caller: Grant) -> Answer:
         name = request.part("name")
         if name not in schemas.SCHEMAS:
-            raise GlanceError(404, "The resource could not be found.")
+            raise HttpError(404, "The resource could not be found.")
         return Answer(body=schemas.SCHEMAS[name])
 
     def _import_info(self, _request: Request, _caller: Grant) -> Answer:
@@ -258,9 +227,7 @@ def _matches(image: Values, request: Request) -> bool:
     if image["os_hidden"] is not hidden:
         return False
     for name, values in request.query.items():
-        if name in _CONTROL or name == "os_hidden":
-            continue
-        if not all(_has(image, name, value) for value in values):
+        if name not in _CONTROL and not all(_has(image, name, value) for value in values):
             return False
     return True
 
@@ -272,7 +239,7 @@ def _has(image: Values, name: str, text: str) -> bool:
         return text in image["tags"]
     if name in ("size_min", "size_max"):
         if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise GlanceError(400, f"{name} is a number of bytes")
+            raise HttpError(400, f"{name} is a number of bytes")
         size = image["size"] or 0
         return size >= int(text) if name == "size_min" else size <= int(text)
     value = image.get(name)
@@ -288,21 +255,19 @@ def _sorted(images: list[Values], request: Request) -> list[Values]:
     if not pairs:
         directions = request.query.get("sort_dir", [])
         keys = request.query.get("sort_key", [])
+        # The last direction is that of all further keys.
         shared = directions[-1] if directions else "desc"
-        pairs = [
-            (key, directions[place] if place < len(directions) else shared)
-            for place, key in enumerate(keys)
-        ]
+        pairs = [*zip_longest(keys, directions[: len(keys)], fillvalue=shared)]
     for key, direction in reversed(pairs):
         if key not in _SORTED or direction not in ("", "asc", "desc"):
-            raise GlanceError(400, f"Invalid sort key: {key} {direction}")
-        images = sorted(images, key=_order(key), reverse=direction != "asc")
+            raise HttpError(400, f"Invalid sort key: {key} {direction}")
+        default = 0 if key == "size" else ""
+        images = sorted(
+            images,
+            key=lambda image: (image[key] is not None, image[key] or default),
+            reverse=direction != "asc",
+        )
     return images
-
-
-def _order(key: str) -> Callable[[Values], tuple[bool, object]]:
-    default: object = 0 if key == "size" else ""
-    return lambda image: (image[key] is not None, image[key] or default)
 
 
 # -- changes --------------------
@@ -315,15 +280,15 @@ def _operations(request: Request) -> list[Values]:
     except (ValueError, RecursionError):
         operations = None
     if not isinstance(operations, list) or len(operations) > schemas.PROPERTIES:
-        raise GlanceError(400, "Request body must be a JSON array of operation objects.")
+        raise HttpError(400, "Request body must be a JSON array of operation objects.")
     for each in operations:
         if not isinstance(each, dict) or each.get("op") not in ("add", "replace", "remove"):
-            raise GlanceError(400, "Operations must be JSON objects with add, replace or remove.")
+            raise HttpError(400, "Operations must be JSON objects with add, replace or remove.")
         path = each.get("path")
         if not isinstance(path, str) or not path.startswith("/") or "/" in path[1:]:
-            raise GlanceError(400, f"Invalid JSON pointer for this resource: '{path}'")
+            raise HttpError(400, f"Invalid JSON pointer for this resource: '{path}'")
         if each["op"] != "remove" and "value" not in each:
-            raise GlanceError(400, f'Operation "{each["op"]}" requires a member named "value".')
+            raise HttpError(400, f'Operation "{each["op"]}" requires a member named "value".')
     return operations
 
 
@@ -335,10 +300,10 @@ def _changes(image: Values, operations: list[Values]) -> tuple[Values, set[str]]
         name = each["path"][1:].replace("~1", "/").replace("~0", "~")
         present = (name in image or name in changes) and name not in drop
         if each["op"] != "add" and not present:
-            raise GlanceError(409, f"Property {name} does not exist.")
+            raise HttpError(409, f"Property {name} does not exist.")
         if each["op"] == "remove":
             if name in schemas.IMAGE_PROPERTIES:
-                raise GlanceError(403, f"Property '{name}' may not be removed.")
+                raise HttpError(403, f"Property '{name}' may not be removed.")
             drop.add(name)
             changes.pop(name, None)
         else:

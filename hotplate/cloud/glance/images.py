@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http import limits
+from hotplate.cloud.http.rest import HttpError
 
 Values: TypeAlias = dict[str, Any]
 """An image in the form of Glance's JSON."""
@@ -23,14 +24,6 @@ IMAGES = 500
 CHUNK = 1 << 20
 UNDER_TEST = "the image under test"
 """Alias of a session's first image in hotplate's own templates."""
-
-
-class GlanceError(Exception):
-    """The request is refused; ``status`` and ``str()`` are Glance's answer."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -111,13 +104,13 @@ class Images:
     def get(self, image_id: str) -> Values:
         """Return the image with that id.
 
-        :raises GlanceError: 404, when there is none.
+        :raises HttpError: 404, when there is none.
         """
         if image_id in self._shown:
             return self._shown[image_id]
         image = self._stored(image_id)
         if image is None:
-            raise GlanceError(404, f"No image found with ID {image_id}")
+            raise HttpError(404, f"No image found with ID {image_id}")
         return image
 
     def _stored(self, image_id: str) -> Values | None:
@@ -157,14 +150,14 @@ class Images:
     def create(self, values: Values, owner: str) -> Values:
         """Create an image without data.
 
-        :raises GlanceError: 409 for an id in use, 413 when there are too many images.
+        :raises HttpError: 409 for an id in use, 413 when there are too many images.
         """
         image = {**_new(owner), **values}
         taken = {each["id"] for each in self.all()}
         if image["id"] in taken:
-            raise GlanceError(409, f"Image ID {image['id']} already exists!")
+            raise HttpError(409, f"Image ID {image['id']} already exists!")
         if len(taken) >= IMAGES:
-            raise GlanceError(413, f"The limit of {IMAGES} images has been exceeded.")
+            raise HttpError(413, f"The limit of {IMAGES} images has been exceeded.")
         self._store.write(
             "INSERT INTO hotplate_image (id, body) VALUES (?, ?)", image["id"], json.dumps(image)
         )
@@ -173,7 +166,7 @@ class Images:
     def change(self, image: Values, changes: Values, *, drop: Iterable[str] = ()) -> Values:
         """Change an image, and remove its properties ``drop``; return the new image.
 
-        :raises GlanceError: 403 for an image of the session.
+        :raises HttpError: 403 for an image of the session.
         """
         self._check_own(image)
         changed = {**image, **changes, "updated_at": _time()}
@@ -187,13 +180,13 @@ class Images:
     def delete(self, image: Values) -> None:
         """Remove an image with its data.
 
-        :raises GlanceError: 403 for a protected image, 409 for one that a server was booted from.
+        :raises HttpError: 403 for a protected image, 409 for one that a server was booted from.
         """
         if image["protected"]:
-            raise GlanceError(403, f"Image {image['id']} is protected and cannot be deleted.")
+            raise HttpError(403, f"Image {image['id']} is protected and cannot be deleted.")
         if image["id"] in self._used():
             # The server's disk is an overlay of the file.
-            raise GlanceError(
+            raise HttpError(
                 409, f"Image {image['id']} could not be deleted because it is in use by a server."
             )
         self._store.write("DELETE FROM hotplate_image WHERE id = ?", image["id"])
@@ -202,15 +195,15 @@ class Images:
     def upload(self, image: Values, data: BinaryIO) -> Values:
         """Store an image's data, once.
 
-        :raises GlanceError: 409 when the image has data, 400 when it has no formats, 413 when the
+        :raises HttpError: 409 when the image has data, 400 when it has no formats, 413 when the
             storage limit would be exceeded.
         """
         self._check_own(image)
         if image["status"] != "queued":
-            raise GlanceError(409, f"Image status transition from {image['status']} to saving is "
+            raise HttpError(409, f"Image status transition from {image['status']} to saving is "
                              "not allowed")  # fmt: skip
         if not image["disk_format"] or not image["container_format"]:
-            raise GlanceError(
+            raise HttpError(
                 400, "Properties disk_format, container_format must be set prior to saving data."
             )
         self._directory.mkdir(mode=0o700, exist_ok=True)
@@ -221,7 +214,7 @@ class Images:
                 # Other requests may have changed the image meanwhile.
                 image = self.get(image["id"])
                 if image["status"] != "queued":
-                    raise GlanceError(409, f"Image {image['id']} has data already")
+                    raise HttpError(409, f"Image {image['id']} has data already")
                 part.rename(self._file(image["id"]))
                 return self.change(
                     image,
@@ -244,7 +237,7 @@ class Images:
             while chunk := data.read(CHUNK):
                 size += len(chunk)
                 if size > left:
-                    raise GlanceError(
+                    raise HttpError(
                         413,
                         f"The images would take more than {limits.IMAGES_STORED} bytes together.",
                     )
@@ -255,7 +248,7 @@ class Images:
 
     def _check_own(self, image: Values) -> None:
         if image["id"] in self._session:
-            raise GlanceError(403, f"Image {image['id']} is the session's and cannot be changed.")
+            raise HttpError(403, f"Image {image['id']} is the session's and cannot be changed.")
 
     def _file(self, image_id: str) -> Path:
         return self._directory / image_id

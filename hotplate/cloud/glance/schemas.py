@@ -9,7 +9,8 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING
 
-from hotplate.cloud.glance.images import GlanceError, Values
+from hotplate.cloud.glance.images import Values
+from hotplate.cloud.http.rest import HttpError
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
@@ -84,52 +85,37 @@ IMAGE: Values = {
 }
 
 
-def _collection(name: str, inner: Values) -> Values:
-    return {
-        "name": name,
-        "properties": {
-            name: {"type": "array", "items": inner},
-            "first": {"type": "string"},
-            "next": {"type": "string"},
-            "schema": {"type": "string"},
-        },
-        "links": [{"rel": "first", "href": "{first}"}, {"rel": "next", "href": "{next}"}],
-    }
-
-
-MEMBER: Values = {
-    "name": "member",
+IMAGES: Values = {
+    "name": "images",
     "properties": {
-        name: {"type": "string"}
-        for name in ("member_id", "image_id", "status", "created_at", "updated_at", "schema")
+        "images": {"type": "array", "items": IMAGE},
+        "first": {"type": "string"},
+        "next": {"type": "string"},
+        "schema": {"type": "string"},
     },
+    "links": [{"rel": "first", "href": "{first}"}, {"rel": "next", "href": "{next}"}],
 }
-SCHEMAS: dict[str, Values] = {
-    "image": IMAGE,
-    "images": _collection("images", IMAGE),
-    "member": MEMBER,
-    "members": _collection("members", MEMBER),
-}
+SCHEMAS: dict[str, Values] = {"image": IMAGE, "images": IMAGES}
 
 
 def check(values: Values) -> None:
     """Check the properties of an image in a request.
 
-    :raises GlanceError: 403 for properties that only Glance sets, 400 for a bad value.
+    :raises HttpError: 403 for properties that only Glance sets, 400 for a bad value.
     """
     for name in values:
         if name in READ_ONLY:
-            raise GlanceError(403, f"Attribute '{name}' is read-only.")
+            raise HttpError(403, f"Attribute '{name}' is read-only.")
     own = [name for name in values if name not in IMAGE_PROPERTIES]
     if len(own) > PROPERTIES:
-        raise GlanceError(413, f"The limit has been exceeded on the number of allowed image "
+        raise HttpError(413, f"The limit has been exceeded on the number of allowed image "
                          f"properties. Attempted: {len(own)}, Maximum: {PROPERTIES}")  # fmt: skip
     for name in own:
         if not 0 < len(name) <= TEXT:
-            raise GlanceError(400, f"A property's name has 1 to {TEXT} characters.")
+            raise HttpError(400, f"A property's name has 1 to {TEXT} characters.")
     if (error := next(_validator().iter_errors(values), None)) is not None:
         where = "".join(f"[{json.dumps(part)}]" for part in error.path)
-        raise GlanceError(
+        raise HttpError(
             400, f"Provided object does not match schema 'image': {_short(error.message)} {where}"
         )
 
