@@ -27,12 +27,12 @@ sys.path[:0] = [str(HERE), str(ROOT)]
 import loop  # noqa: E402
 
 from hotplate import cli  # noqa: E402
+from hotplate import settings as table_of  # noqa: E402
 from hotplate.events.console_patterns import PATTERNS  # noqa: E402
 from hotplate.hookkit.contract import EXCEPTIONS, LINES  # noqa: E402
 from hotplate.hookkit.contract_configs import ROLES  # noqa: E402
 from hotplate.hookkit.contract_file import built_in  # noqa: E402
 from hotplate.plugin.options import OPTIONS  # noqa: E402
-from hotplate.settings import Settings  # noqa: E402
 from hotplate.verdict.rules import RULES  # noqa: E402
 from hotplate.verdict.stages import STAGES  # noqa: E402
 
@@ -258,54 +258,25 @@ def _capital(text: str) -> str:
 
 
 def settings() -> str:
-    """Return the settings of a run, with their defaults and variables."""
-    source = ROOT / "hotplate" / "settings.py"
-    classes = {
-        node.name: node
-        for node in ast.walk(ast.parse(source.read_text()))
-        if isinstance(node, ast.ClassDef)
-    }
-    node = classes[Settings.__name__]
-    meanings = dict(_params(ast.get_docstring(node) or ""))
-    rows = []
-    for each in node.body:
-        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-            name, kind = each.target.id, ast.unparse(each.annotation)
-            if name == "sources":
-                continue
-            if kind in classes:
-                meanings[name] = _of_choice(classes[kind])
-            rows.append((name, _default(name), meanings[name]))
+    """Return the settings of a run, with their variables, defaults and meanings."""
     return list_table(
         ("Setting", "Variable", "Default", "Meaning"),
         (
-            (literal(name), literal(f"HOTPLATE_{name.upper()}"), default, _capital(meaning))
-            for name, default, meaning in rows
+            (
+                literal(name),
+                literal(table_of.variable_of(name)),
+                literal(table_of.default_of(name)) or "none",
+                _meaning(name),
+            )
+            for name in table_of.TABLE
         ),
         widths="15 25 20 40",
     )
 
 
-def _default(name: str) -> str:
-    if name == "cache":
-        return literal("~/.cache/hotplate")
-    value = getattr(Settings(), name)
-    value = getattr(value, "value", value)
-    return literal(str(value).lower() if isinstance(value, bool) else str(value)) or "none"
-
-
-def _of_choice(node: ast.ClassDef) -> str:
-    """Return the meaning of a setting with choices: its enumeration's docstring, and the words."""
-    words = [ast.literal_eval(each.value) for each in node.body if isinstance(each, ast.Assign)]
-    first = (ast.get_docstring(node) or "").rstrip(".")
-    return f"{' '.join(first.split())}: {', '.join(words)}"
-
-
-def _params(doc: str) -> Iterator[tuple[str, str]]:
-    """Yield the ``:param name:`` fields of a docstring."""
-    for match in re.finditer(r"^:param (\w+): (.*(?:\n[ ]+.*)*)", doc, re.MULTILINE):
-        text = re.sub(r":\w+:`([^`]*)`", r"\1", " ".join(match[2].split()))
-        yield match[1], text.removesuffix(".").removesuffix("; see cache_dir")
+def _meaning(name: str) -> str:
+    choices = ", ".join(table_of.choices_of(name))
+    return _capital(table_of.help_of(name)) + (f" ({choices})" if choices else "")
 
 
 def build_variables() -> str:

@@ -1,7 +1,8 @@
-"""The settings of a run: parsed once, frozen, and passed down.
+"""The settings of a run: one table, from which come the options, the variables and the page.
 
 Each comes from the command line, else from the environment (``HOTPLATE_<NAME>``), else from
-``hotplate.toml`` in the current directory, else it has its default; its source is recorded.
+``hotplate.toml`` in the current directory, else it has its default. They are read once, frozen, and
+passed down.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from typing import Any
 from hotplate.errors import UsageError
 
 FILE = "hotplate.toml"
+COMMAND_LINE = "the command line"
 
 
 class AcceleratorChoice(Enum):
-    """The guest's accelerator; AUTO chooses KVM only after a probe has run on it."""
+    """The guest's accelerator."""
 
     AUTO = "auto"
     KVM = "kvm"
@@ -28,7 +30,7 @@ class AcceleratorChoice(Enum):
 
 
 class Arch(Enum):
-    """The guest's processor; AUTO is that of the image's kernel or manifest."""
+    """The guest's processor."""
 
     AUTO = "auto"
     X86_64 = "x86_64"
@@ -44,7 +46,7 @@ class WiringChoice(Enum):
 
 
 class FirmwareChoice(Enum):
-    """The guest's firmware; AUTO is UEFI only where BIOS cannot boot it."""
+    """The guest's firmware."""
 
     AUTO = "auto"
     BIOS = "bios"
@@ -52,7 +54,7 @@ class FirmwareChoice(Enum):
 
 
 class Datasource(Enum):
-    """The guest's source of metadata, by cloud-init's names."""
+    """The guest's source of metadata."""
 
     OPENSTACK = "openstack"
     EC2 = "ec2"
@@ -74,47 +76,102 @@ def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(environ.get("HOME") or "/root") / ".cache" / "hotplate"
 
 
+def _row(default: Any, meaning: str, *, metavar: str = "", zero: str = "") -> Any:
+    """Return a setting; its field has the name.
+
+    :param default: of the type of the setting; a function makes it for this user.
+    :param meaning: for ``--help`` and docs/settings.rst.
+    :param metavar: of the option's value.
+    :param zero: the meaning of 0; without one, a number has to be greater than zero.
+    """
+    about = {"meaning": meaning, "metavar": metavar, "zero": zero}
+    if callable(default):
+        return field(default_factory=default, metadata=about)
+    return field(default=default, metadata=about)
+
+
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run.
+    """The settings of a run."""
 
-    :param artifacts: the directory in which each run gets a folder of its own.
-    :param cache: the directory of everything that can be recreated; see :func:`cache_dir`.
-    :param memory: MiB of memory of a guest.
-    :param cpus: virtual processors of a guest; 0 for the accelerator's default number.
-    :param patience: seconds without a line on the console, a request or a signal after which a
-        guest is given up; multiplied by the slowness of the host, measured at that time.
-    :param limit: seconds after which a run is given up despite progress, in the same way.
-    :param display: give a guest a VGA adapter, whose picture is kept when it does not come up; the
-        kernel's console on it costs boot time.
-    :param append: more words for the kernel's command line, for images that have their kernel
-        beside them.
-    :param strict: count notices in a passed run as a failure.
-    :param allow_backing: follow the names of backing files in an image out of its directory.
-    :param lift_limits: accept requests that a real cloud refuses because they are too large.
-    :param keep_runs: how many folders of earlier runs stay in ``artifacts``; 0 for all.
-    :param keep: keep the stacks and disks of ``hotplate up`` when it ends.
-    """
-
-    artifacts: Path = Path("artifacts")
-    cache: Path = field(default_factory=cache_dir)
-    memory: int = 1024
-    cpus: int = 0
-    arch: Arch = Arch.AUTO
-    accelerator: AcceleratorChoice = AcceleratorChoice.AUTO
-    wiring: WiringChoice = WiringChoice.AUTO
-    firmware: FirmwareChoice = FirmwareChoice.AUTO
-    datasource: Datasource = Datasource.OPENSTACK
-    patience: float = 180.0
-    limit: float = 1800.0
-    append: str = ""
-    display: bool = False
-    strict: bool = False
-    allow_backing: bool = False
-    lift_limits: bool = False
-    keep_runs: int = 0
-    keep: bool = False
-    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+    artifacts: Path = _row(
+        Path("artifacts"), "where each run leaves a folder with everything it saw", metavar="DIR"
+    )
+    cache: Path = _row(
+        cache_dir,
+        "where everything is kept that can be made again: downloads, base systems, saved states",
+        metavar="DIR",
+    )
+    memory: int = _row(1024, "MiB of memory of each guest", metavar="MIB")
+    cpus: int = _row(
+        0,
+        "processors of each guest",
+        metavar="N",
+        zero="2, or 1 where QEMU before 8.1 emulates them",
+    )
+    arch: Arch = _row(
+        Arch.AUTO, "the guests' processor; auto: that of the image's kernel or manifest"
+    )
+    accelerator: AcceleratorChoice = _row(
+        AcceleratorChoice.AUTO,
+        "what runs the guests' code; auto: KVM where a probe has run on it, otherwise TCG",
+    )
+    wiring: WiringChoice = _row(
+        WiringChoice.AUTO, "how guests reach Heat; auto: a network namespace if possible"
+    )
+    firmware: FirmwareChoice = _row(
+        FirmwareChoice.AUTO,
+        "the guests' firmware; auto: UEFI only for an image without a BIOS boot loader",
+    )
+    datasource: Datasource = _row(
+        Datasource.OPENSTACK, "where guests find their metadata, by cloud-init's names"
+    )
+    patience: float = _row(
+        180.0,
+        "give up after this long without a line on the console, a request or a signal; multiplied "
+        "by the slowness of the host, measured at that time",
+        metavar="SECONDS",
+    )
+    limit: float = _row(
+        1800.0,
+        "give up after this long despite progress, multiplied in the same way",
+        metavar="SECONDS",
+    )
+    append: str = _row(
+        "",
+        "words to append to the kernel's command line (for images with a kernel beside them)",
+        metavar="WORDS",
+    )
+    display: bool = _row(
+        False,
+        "give each guest a VGA adapter from the start, which costs boot time; without it a guest "
+        "that does not boot is started once more, for a picture",
+    )
+    strict: bool = _row(
+        False,
+        "fail a run in which anything was noticed: failed units, tracebacks, refused or repeated "
+        "signals, outputs that were not sent",
+    )
+    allow_backing: bool = _row(
+        False,
+        "follow an image's backing files, and links to its kernel and initrd, out of its "
+        "directory: the guest can then read those files",
+    )
+    lift_limits: bool = _row(
+        False,
+        "take requests that are too large for Heat, Keystone, Zaqar and Swift by their defaults; "
+        "the verdict says so",
+    )
+    keep_runs: int = _row(
+        0,
+        "before anything runs, remove the folders of earlier runs but for the newest N; those of "
+        "runs that still go on stay",
+        metavar="N",
+        zero="all stay",
+    )
+    keep: bool = _row(
+        False, "keep stacks and disks when the session ends, for the next hotplate up"
+    )
 
     @classmethod
     def load(
@@ -133,43 +190,71 @@ class Settings:
         """
         file = directory / FILE
         in_file = _read(file)
-        defaults = cls(cache=cache_dir(environ))
-        values: dict[str, Any] = {}
-        sources: dict[str, str] = {}
-        for setting in fields(cls):
-            if setting.name == "sources":
-                continue
-            variable = f"HOTPLATE_{setting.name.upper()}"
+        if unknown := sorted({*in_file} - {*TABLE}):
+            names = '", "'.join(unknown)
+            raise UsageError(
+                f'"{file}" has unknown settings: "{names}"',
+                hint=f"known: {', '.join(TABLE)}",
+            )
+        values: dict[str, Any] = {"cache": cache_dir(environ)}
+        for name in TABLE:
+            variable = variable_of(name)
             for source, value in (
-                ("the command line", given.get(setting.name)),
+                (COMMAND_LINE, given.get(name)),
                 (variable, environ.get(variable)),
-                (str(file), in_file.pop(setting.name, None)),
+                (str(file), in_file.get(name)),
             ):
                 if value is not None:
-                    values[setting.name] = _convert(
-                        setting.name, getattr(defaults, setting.name), value, source
-                    )
-                    sources[setting.name] = source
+                    values[name] = _converted(name, value, source)
                     break
-            else:
-                sources[setting.name] = "default"
-            in_file.pop(setting.name, None)
-        if in_file:
-            unknown = '", "'.join(sorted(in_file))
-            names = ", ".join(f.name for f in fields(cls) if f.name != "sources")
-            raise UsageError(f'"{file}" has unknown settings: "{unknown}"', hint=f"known: {names}")
-        return replace(defaults, **values, sources=sources)
+        return cls(**values)
 
     def with_words(self, words: Mapping[str, str]) -> Settings:
         """Return them with other values, as the command line has them, by field name.
 
         :raises UsageError: for a value of the wrong kind.
         """
-        source = "the command line"
-        values = {
-            name: _convert(name, getattr(self, name), word, source) for name, word in words.items()
-        }
-        return replace(self, **values, sources={**self.sources, **dict.fromkeys(words, source)})
+        values = {name: _converted(name, words[name], COMMAND_LINE) for name in words}
+        return replace(self, **values)
+
+
+TABLE: Mapping[str, Field[Any]] = {each.name: each for each in fields(Settings)}
+"""The rows by name."""
+
+
+def variable_of(name: str) -> str:
+    """Return the environment variable of a setting."""
+    return f"HOTPLATE_{name.upper()}"
+
+
+def help_of(name: str) -> str:
+    """Return the meaning of a setting, with the meaning of 0."""
+    about = TABLE[name].metadata
+    return f"{about['meaning']}; 0: {about['zero']}" if about["zero"] else str(about["meaning"])
+
+
+def default_of(name: str) -> str:
+    """Return the default of a setting, as it is written; "" when it is nothing."""
+    default = TABLE[name].default
+    if default is MISSING:
+        return "~/.cache/hotplate"
+    if isinstance(default, Enum):
+        return str(default.value)
+    if isinstance(default, float):
+        return f"{default:g}"
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def kind_of(name: str) -> type[Any]:
+    """Return the type of a setting: that of its default."""
+    default = TABLE[name].default
+    return Path if default is MISSING else type(default)
+
+
+def choices_of(name: str) -> list[str]:
+    """Return the values of a setting with choices; none for another."""
+    kind = kind_of(name)
+    return [each.value for each in kind] if issubclass(kind, Enum) else []
 
 
 def _read(file: Path) -> dict[str, object]:
@@ -181,41 +266,42 @@ def _read(file: Path) -> dict[str, object]:
         raise UsageError(f'"{file}" cannot be read as TOML: {error}') from error
 
 
-def _convert(name: str, default: Any, value: Any, source: str) -> Any:
-    """Return ``value`` as the type of ``default``, or raise an error with the expected type."""
+def _converted(name: str, value: Any, source: str) -> Any:
+    """Return a value as the type of its setting.
+
+    :raises UsageError: names the source, and the expected type.
+    """
+    kind = kind_of(name)
     try:
-        if isinstance(default, Enum):
-            return value if isinstance(value, type(default)) else type(default)(str(value))
-        if isinstance(default, bool):
+        if issubclass(kind, Enum):
+            return value if isinstance(value, kind) else kind(str(value))
+        if kind is bool:
             return _boolean(value)
-        if isinstance(default, (int, float)):
-            number = type(default)(value)
-            # Neither nan nor inf: a wait has to end. 0 is valid where it is the default, and there
-            # means "as many as suit" or "all".
-            if not 0 <= number < float("inf") or (number == 0 and default != 0):
+        converted = kind(value)
+        if kind in (int, float):
+            zero = converted == 0 and TABLE[name].metadata["zero"]
+            # Neither nan nor inf: a wait has to end.
+            if not (zero or 0 < converted < float("inf")):
                 raise ValueError
-            return number
-        return type(default)(value)
+        return converted
     except (ValueError, TypeError, OverflowError) as error:
         raise UsageError(
-            f'setting "{name}" from {source} is "{value}"; expected {_expected(default)}'
+            f'setting "{name}" from {source} is "{value}"; expected {_expected(name)}'
         ) from error
 
 
 def _boolean(value: object) -> bool:
-    words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() not in words:
-        raise ValueError
-    return words[str(value).lower()]
+    word = str(value).lower()
+    if word in ("1", "true", "yes"):
+        return True
+    if word in ("0", "false", "no"):
+        return False
+    raise ValueError
 
 
-def _expected(default: object) -> str:
-    if isinstance(default, Enum):
-        return "one of " + ", ".join(member.value for member in type(default))
-    if isinstance(default, bool):
-        return "true or false"
-    if isinstance(default, (int, float)):
-        return "a number greater than zero" if default else "a number, or 0"
-    return "a path" if isinstance(default, Path) else "text"
+def _expected(name: str) -> str:
+    if choices := choices_of(name):
+        return f"one of {', '.join(choices)}"
+    number = "a number, or 0" if TABLE[name].metadata["zero"] else "a number greater than zero"
+    words = {bool: "true or false", int: number, float: number, Path: "a path", str: "text"}
+    return words[kind_of(name)]

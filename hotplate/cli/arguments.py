@@ -6,17 +6,11 @@ import argparse
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from hotplate import settings
 from hotplate.errors import UsageError
-from hotplate.settings import (
-    AcceleratorChoice,
-    Arch,
-    Datasource,
-    FirmwareChoice,
-    Settings,
-    WiringChoice,
-)
+from hotplate.settings import Settings
 
 if TYPE_CHECKING:
     from hotplate.cloud.options import CloudOptions
@@ -102,7 +96,7 @@ def add_image_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def load_named_images(args: argparse.Namespace, settings: Settings) -> dict[str, Image]:
+def load_named_images(args: argparse.Namespace, loaded: Settings) -> dict[str, Image]:
     """Return the images named by :func:`add_image_argument`.
 
     :raises UsageError: for a name given twice, or a missing file.
@@ -112,9 +106,37 @@ def load_named_images(args: argparse.Namespace, settings: Settings) -> dict[str,
 
     return named.open_all(
         named.parse(args.named_images),
-        allow_backing=settings.allow_backing,
-        checksums=settings.cache / "checksums",
+        allow_backing=loaded.allow_backing,
+        checksums=loaded.cache / "checksums",
     )
+
+
+MACHINE = ("memory", "cpus", "arch", "accelerator", "wiring")
+"""The settings of machines that have one value for all cases."""
+
+
+def add_settings(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add the option of each setting, from the table of settings."""
+    for name in names:
+        more: dict[str, Any]
+        if settings.kind_of(name) is bool:
+            # None without the option: then the environment and the file decide.
+            more = {"action": "store_true", "default": None}
+        elif choices := settings.choices_of(name):
+            more = {"choices": choices}
+        else:
+            metavar = settings.TABLE[name].metadata["metavar"]
+            more = {"type": settings.kind_of(name), "metavar": metavar}
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, help=_help_of(name), **more)
+
+
+def _help_of(name: str) -> str:
+    """Return the help of a setting's option, with its default if that means anything by itself."""
+    default = settings.default_of(name)
+    if default in ("", "0", "auto", "false"):
+        return settings.help_of(name)
+    return f"{settings.help_of(name)} (default: {default})"
 
 
 def add_machine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
@@ -122,50 +144,18 @@ def add_machine_arguments(parser: argparse.ArgumentParser, *, several: bool = Fa
 
     :param several: accept several firmwares and data sources, as ``firmwares`` and ``datasources``.
     """
-    parser.add_argument("--memory", type=int, metavar="MIB", help="memory of each guest")
-    few = "processors of each guest (2; 1 where QEMU before 8.1 emulates it)"
-    parser.add_argument("--cpus", type=int, help=few)
-    for name, kind, text in (
-        ("arch", Arch, "the guests' processor; auto: the image's"),
-        ("accelerator", AcceleratorChoice, "auto: KVM where it works, otherwise TCG"),
-        ("wiring", WiringChoice, "how guests reach Heat; auto: a network namespace if possible"),
-    ):
-        parser.add_argument(f"--{name}", choices=[each.value for each in kind], help=text)
-    firmware = "auto: UEFI only for an image without a BIOS boot loader"
-    source = "where guests find their metadata (default: openstack)"
-    for name, words, text in (
-        ("firmware", [each.value for each in FirmwareChoice], firmware),
-        ("datasource", [each.value for each in Datasource], source),
-    ):
+    add_settings(parser, *MACHINE)
+    for name in ("firmware", "datasource"):
         if several:
-            _add_list_argument(parser, name, words, text)
+            _add_list_argument(parser, name)
         else:
-            parser.add_argument(f"--{name}", choices=words, help=text)
-    parser.add_argument(
-        "--display",
-        action="store_true",
-        default=None,
-        help="give each guest a VGA adapter from the start; without it a guest that does not boot "
-        "is started once more, for a picture",
-    )
-    parser.add_argument(
-        "--append",
-        metavar="WORDS",
-        help="words to append to the kernel's command line (for images with a kernel beside them)",
-    )
-    parser.add_argument(
-        "--allow-backing",
-        action="store_true",
-        default=None,
-        help="follow an image's backing files, and links to its kernel and initrd, out of its "
-        "directory: the guest can then read those files",
-    )
+            add_settings(parser, name)
+    add_settings(parser, "display", "append", "allow_backing")
 
 
-def _add_list_argument(
-    parser: argparse.ArgumentParser, name: str, words: list[str], text: str
-) -> None:
-    """Add an option that takes a comma-separated list of the words."""
+def _add_list_argument(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add the option of a setting with choices that takes several, with commas between them."""
+    words = settings.choices_of(name)
 
     def words_of(value: str) -> list[str]:
         chosen = list(dict.fromkeys(value.split(",")))
@@ -180,7 +170,7 @@ def _add_list_argument(
         dest=f"{name}s",
         type=words_of,
         metavar="{" + ",".join(words) + "}",
-        help=f"{text}; several with commas between them",
+        help=f"{_help_of(name)}; several with commas between them",
     )
 
 
@@ -200,13 +190,7 @@ def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
         "osapi_max_request_body_size does (114688); user data is always limited to 65535 base64 "
         "characters",
     )
-    parser.add_argument(
-        "--lift-limits",
-        action="store_true",
-        default=None,
-        help="take requests that are too large for Heat, Keystone, Zaqar and Swift by their "
-        "defaults; the verdict says so",
-    )
+    add_settings(parser, "lift_limits")
 
 
 def load_cloud_options(args: argparse.Namespace, *, public_key: str = "") -> CloudOptions:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from hotplate.cli.arguments import cache_of, words_of
+from hotplate.cli.arguments import add_settings, cache_of, words_of
 from hotplate.errors import ImageError
 from hotplate.image.build import Build, BuildResult
 from hotplate.image.build_display import build_shown
@@ -47,9 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--type", choices=TYPES, help="image format (default: qcow2)")
     add_content_arguments(parser)
-    parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="where downloads and base systems are kept"
-    )
+    add_settings(parser, "cache")
     parser.add_argument(
         "--dry-run",
         action="store_true",

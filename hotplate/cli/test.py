@@ -16,6 +16,7 @@ from hotplate.cli.arguments import (
     add_cloud_arguments,
     add_image_argument,
     add_machine_arguments,
+    add_settings,
     add_template_arguments,
     check_files,
     load_cloud_options,
@@ -84,37 +85,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the verdict as JSON, a list for several cases; - writes each as a line to "
         "the standard output when its case ends, and what else is said to the standard error",
     )
-    parser.add_argument(
-        "--artifacts",
-        type=Path,
-        metavar="DIR",
-        help="where each run leaves a folder with everything it saw",
-    )
-    parser.add_argument(
-        "--keep-runs",
-        type=int,
-        metavar="N",
-        help="before anything runs, remove the folders of earlier runs but for the newest N; those "
-        "of runs that still go on stay",
-    )
+    add_settings(parser, "artifacts", "keep_runs")
     add_machine_arguments(parser, several=True)
     add_cloud_arguments(parser)
-    parser.add_argument(
-        "--patience",
-        type=float,
-        metavar="SECONDS",
-        help="give up after this long without anything new",
-    )
-    parser.add_argument(
-        "--limit", type=float, metavar="SECONDS", help="give up after this long in any case"
-    )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        default=None,
-        help="fail a run in which anything was noticed: failed units, tracebacks, refused or "
-        "repeated signals, outputs that were not sent",
-    )
+    add_settings(parser, "patience", "limit", "strict")
     parser.add_argument(
         "-j",
         "--jobs",

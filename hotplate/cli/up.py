@@ -29,12 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_directory_argument(parser)
     parser.add_argument("--artifacts", type=Path, metavar="DIR", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--keep",
-        action="store_true",
-        default=None,
-        help="keep stacks and disks when the session ends, for the next hotplate up",
-    )
+    arguments.add_settings(parser, "keep")
     parser.add_argument(
         "--restored",
         action="store_true",
