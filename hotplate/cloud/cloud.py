@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import socket
-import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud import expected_deployments
+from hotplate.cloud.database.store import copy_database
 from hotplate.cloud.glance.images import UNDER_TEST
 from hotplate.cloud.heat import engine as heat_engine
 from hotplate.cloud.heat import patches
@@ -29,9 +29,8 @@ from hotplate.cloud.http.gateway import Front, Proxy, WSGIApp
 from hotplate.cloud.http.quota import Quota
 from hotplate.cloud.http.serving import Serving, raise_descriptors
 from hotplate.cloud.keystone import heat_backend as keystone_backend
-from hotplate.cloud.keystone.identity import Credentials, Identity
+from hotplate.cloud.keystone.identity import Credentials
 from hotplate.cloud.nova.compute import Compute
-from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.options import CloudOptions
 from hotplate.cloud.zaqar.websocket import WebsocketServer
 from hotplate.errors import UsageError
@@ -41,8 +40,6 @@ from hotplate.events.log import EventLog
 
 if TYPE_CHECKING:
     from hotplate.cloud import services
-    from hotplate.cloud.neutron.networking import Networking
-    from hotplate.cloud.nova.metadata import Metadata
 
 HOST_CONNECTIONS = 500
 """Maximum number of open connections of the host's own clients."""
@@ -72,7 +69,8 @@ class Cloud:
         (``heat.log``); a cloud started on the same directory again resumes its stacks.
     :param compute: boots the servers.
     :param events: the log of every request, signal and change of a resource.
-    :ivar parts: the services without their HTTP, once it has started.
+    :ivar parts: the services without their HTTP, once it has started; ``identity``,
+        ``networking``, ``servers`` and ``metadata`` are those of them that callers use.
     :ivar proxy: the address of an ``http_proxy``, by which a client on the host reaches the
         services at the addresses for guests, which Heat hands out for signals.
     """
@@ -142,6 +140,10 @@ class Cloud:
             progress=self.progress,
             closing=self._exit,
         )
+        self.identity = self.parts.identity
+        self.networking = self.parts.networking
+        self.servers = self.parts.servers
+        self.metadata = self.parts.metadata
         self._serving = self._host_serving(self.options.threads)
         # Heat's answers wait for the services that it calls: requests to Heat must not take the
         # threads, nor the connections, of those services.
@@ -265,28 +267,6 @@ class Cloud:
         )
         self._exit.callback(self._serving.add(listener, proxy))
 
-    # -- the parts of the services --------------------
-
-    @property
-    def identity(self) -> Identity:
-        """Keystone's users, tokens and trusts."""
-        return self.parts.identity
-
-    @property
-    def networking(self) -> Networking:
-        """Neutron's networks, ports and routers."""
-        return self.parts.networking
-
-    @property
-    def servers(self) -> Servers:
-        """Nova's servers and key pairs."""
-        return self.parts.servers
-
-    @property
-    def metadata(self) -> Metadata:
-        """The metadata of the servers."""
-        return self.parts.metadata
-
     # -- serving --------------------
 
     def _serve(
@@ -395,7 +375,7 @@ class Cloud:
 
     def _on_deployments(self, server_id: str, configs: list[dict[str, object]]) -> None:
         expected.emit(
-            self.events, server_id, expected_deployments.deployments(configs, self._labels)
+            self.events, server_id, expected_deployments.deployments(configs, self._labels.label)
         )
 
     def _on_event(self, stack: Any, event: Any) -> None:
@@ -525,12 +505,8 @@ class Cloud:
         Nothing may be in progress, because the two files are copied one after the other.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        self.parts.store.copy_to(directory / "neighbours.db")
-        with (
-            closing(sqlite3.connect(self.directory / "heat.db")) as source,
-            closing(sqlite3.connect(directory / "heat.db")) as target,
-        ):
-            source.backup(target)
+        for name in ("neighbours.db", "heat.db"):
+            copy_database(self.directory / name, directory / name)
 
     def fault(
         self,

@@ -6,19 +6,14 @@ The format is Heat's: the configs of ``software_deployments/metadata/SERVER`` wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from hotplate.events.expected import ExpectedDeployment, Transport
 
-
-class Named(Protocol):
-    """Protocol for looking up a resource's label."""
-
-    def label(self, stack_id: str, resource: str) -> str:
-        """Return the name of a stack's resource, prefixed by the names of its parents."""
-        ...
+Label = Callable[[str, str], str]
+"""Returns the name of a resource, given its stack's id and its name, with its parents' names."""
 
 
 class Labels:
@@ -39,12 +34,12 @@ class Labels:
         return f"{self._prefixes.get(stack_id, '')}{resource}"
 
 
-def deployments(configs: Iterable[Mapping[str, object]], labels: Named) -> list[ExpectedDeployment]:
+def deployments(configs: Iterable[Mapping[str, object]], label: Label) -> list[ExpectedDeployment]:
     """Return the deployments that a server is expected to run, by the configs that Heat serves."""
-    return [_deployment(config, labels) for config in configs]
+    return [_deployment(config, label) for config in configs]
 
 
-def _deployment(config: Mapping[str, Any], labels: Named) -> ExpectedDeployment:
+def _deployment(config: Mapping[str, Any], label: Label) -> ExpectedDeployment:
     inputs = {each["name"]: each.get("value") for each in config.get("inputs") or ()}
     stack_path = str(inputs.get("deploy_stack_id") or "")
     stack = stack_path.rpartition("/")[2]
@@ -55,7 +50,7 @@ def _deployment(config: Mapping[str, Any], labels: Named) -> ExpectedDeployment:
         group=str(config.get("group") or ""),
         stack=stack,
         resource=resource,
-        label=labels.label(stack, resource),
+        label=label(stack, resource),
         transport=str(inputs.get("deploy_signal_transport") or ""),
         action=str(inputs.get("deploy_action") or ""),
         signal=_signal(inputs, stack_path, resource),

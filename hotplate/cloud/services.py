@@ -75,6 +75,7 @@ class Parts:
         self.queues = zaqar.Queues(
             self.store, notify=progress.notify, lift_limits=options.lift_limits
         )
+        self.zaqar_key = self.store.setting("zaqar_key", secrets.token_hex(32))
         self.images = Images(
             self.store,
             directory / "images",
@@ -111,18 +112,6 @@ class Parts:
         return version
 
 
-def _keystone(parts: Parts) -> WSGIApp:
-    return keystone_api.app(parts.identity, signature_ttl=parts.options.signature_ttl)
-
-
-def _glance(parts: Parts) -> WSGIApp:
-    return glance_api.app(parts.images, parts.identity)
-
-
-def _nova(parts: Parts) -> WSGIApp:
-    return nova_api.app(parts.servers, parts.identity, parts.store)
-
-
 def _neutron(parts: Parts) -> WSGIApp:
     app = neutron_api.app(parts.networking, parts.identity)
     if not parts.compute.networked:
@@ -139,24 +128,6 @@ def _swift(parts: Parts) -> WSGIApp:
         skew=lambda: parts.faults.skew("swift"),
         lift_limits=parts.options.lift_limits,
     )
-
-
-def _zaqar(parts: Parts) -> WSGIApp:
-    key = parts.store.setting("zaqar_key", secrets.token_hex(32))
-    return zaqar.app(parts.queues, parts.identity, secret=key)
-
-
-def _metadata(parts: Parts) -> WSGIApp:
-    return metadata_service.app(parts.metadata, parts.servers)
-
-
-def _heat(parts: Parts) -> WSGIApp:
-    return heat_api.heat_app(parts.identity, parts.heat_version)
-
-
-def _cfn(parts: Parts) -> WSGIApp:
-    ttl = parts.options.signature_ttl
-    return heat_api.cfn_app(parts.identity, parts.heat_version, signature_ttl=ttl)
 
 
 @dataclass(frozen=True)
@@ -177,19 +148,36 @@ class Service:
 
 
 BESIDE_HEAT = (
-    Service("keystone", _keystone),
-    Service("glance", _glance),
-    Service("nova", _nova, wakes_heat=True),
+    Service(
+        "keystone",
+        lambda parts: keystone_api.app(parts.identity, signature_ttl=parts.options.signature_ttl),
+    ),
+    Service("glance", lambda parts: glance_api.app(parts.images, parts.identity)),
+    Service(
+        "nova",
+        lambda parts: nova_api.app(parts.servers, parts.identity, parts.store),
+        wakes_heat=True,
+    ),
     Service("neutron", _neutron),
     Service("swift", _swift, wakes_heat=True),
-    Service("zaqar", _zaqar),
+    Service("zaqar", lambda parts: zaqar.app(parts.queues, parts.identity, secret=parts.zaqar_key)),
     Service("zaqar-websocket", None),
-    Service("metadata", _metadata, on_host=False),
+    Service(
+        "metadata", lambda parts: metadata_service.app(parts.metadata, parts.servers), on_host=False
+    ),
 )
 """The services that start before Heat's engine, which calls them while it starts."""
 
 OF_HEAT = (
-    Service("heat", _heat, wakes_heat=True),
-    Service("cfn", _cfn, wakes_heat=True),
+    Service(
+        "heat", lambda parts: heat_api.heat_app(parts.identity, parts.heat_version), wakes_heat=True
+    ),
+    Service(
+        "cfn",
+        lambda parts: heat_api.cfn_app(
+            parts.identity, parts.heat_version, signature_ttl=parts.options.signature_ttl
+        ),
+        wakes_heat=True,
+    ),
 )
 """The services that start after Heat's engine, which answers for them."""

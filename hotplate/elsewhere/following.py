@@ -213,7 +213,7 @@ class Following:
         """Emit the deployments that Heat serves to a server, when they have changed."""
         with self._cloud.translated("what Heat serves to a server"):
             configs = self._cloud.heat().software_deployments.metadata(server_id=followed.id)
-        deployments = expected_deployments.deployments(configs, self._tree)
+        deployments = expected_deployments.deployments(configs, self._tree.label)
         if deployments != followed.deployments:
             followed.deployments = deployments
             expected.emit(self._events, followed.id, deployments)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 _SCHEMA = """
@@ -183,16 +183,13 @@ class Store:
         assert row is not None
         return str(row["value"])
 
-    def copy_to(self, path: Path) -> None:
-        """Write a consistent copy of the database to ``path``."""
-        target = sqlite3.connect(path)
-        try:
-            with self._lock:
-                self._connection.backup(target)
-        finally:
-            target.close()
-
     def close(self) -> None:
         """Close the connection; the file stays."""
         with self._lock:
             self._connection.close()
+
+
+def copy_database(path: Path, target: Path) -> None:
+    """Write a consistent copy of a SQLite database, which may be in use, to ``target``."""
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(target)) as copy:
+        source.backup(copy)
