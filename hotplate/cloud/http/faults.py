@@ -88,19 +88,6 @@ class Faults:
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
 
-    def add(self, fault: Fault) -> Fault:
-        """Plant ``fault``."""
-        with self._lock:
-            self._faults.append(fault)
-        return fault
-
-    def remove(self, fault: Fault) -> None:
-        """Remove ``fault`` and release the requests that hang in it."""
-        fault.over.set()
-        with self._lock:
-            if fault in self._faults:
-                self._faults.remove(fault)
-
     def clear(self) -> None:
         """Remove all faults."""
         with self._lock:
@@ -110,12 +97,16 @@ class Faults:
 
     @contextmanager
     def planted(self, fault: Fault) -> Iterator[Fault]:
-        """Plant ``fault`` for the ``with`` block."""
-        self.add(fault)
+        """Plant ``fault`` for the ``with`` block; its end releases the requests that hang in it."""
+        with self._lock:
+            self._faults.append(fault)
         try:
             yield fault
         finally:
-            self.remove(fault)
+            fault.over.set()
+            with self._lock:
+                if fault in self._faults:
+                    self._faults.remove(fault)
 
     def hit(
         self, endpoint: str, matches: Callable[[Fault], bool] = lambda _fault: True
