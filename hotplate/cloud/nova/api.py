@@ -23,7 +23,6 @@ from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_actions import ActionsApi
 from hotplate.cloud.nova.server_changes import ChangesApi
 from hotplate.cloud.nova.server_create import CreateApi
-from hotplate.cloud.nova.server_records import NoSuchServerError
 from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.nova.servers_api import ServersApi
 
@@ -86,9 +85,6 @@ class NovaApi:
         except HttpError as error:
             error.headers += headers
             raise
-        except NoSuchServerError as error:
-            text = f"Instance {error} could not be found."
-            raise HttpError(404, text, headers=headers) from error
         return replace(answer, headers=(*answer.headers, *headers))
 
     def _versions(self, request: Request) -> Answer:

@@ -123,6 +123,17 @@ def _extra_specs(_request: Request, _caller: Caller) -> Answer:
 
 UNLIMITED = -1
 
+QUOTAS = {
+    "instances": (INSTANCES, "maxTotalInstances", "totalInstancesUsed"),
+    "cores": (UNLIMITED, "maxTotalCores", "totalCoresUsed"),
+    "ram": (UNLIMITED, "maxTotalRAMSize", "totalRAMUsed"),
+    "metadata_items": (schemas.METADATA_ITEMS, "maxServerMeta", ""),
+    "key_pairs": (KEY_PAIRS, "maxTotalKeypairs", ""),
+    "server_groups": (GROUPS, "maxServerGroups", "totalServerGroupsUsed"),
+    "server_group_members": (INSTANCES, "maxServerGroupMembers", ""),
+}
+"""Quota -> its limit, and the names of limit and usage in the answer of ``/limits``."""
+
 
 class QuotasApi:
     """Resources below ``/limits``, ``/os-quota-sets``, ``/os-availability-zone`` and the like."""
@@ -151,45 +162,23 @@ class QuotasApi:
             "server_groups": len(self._groups.all()),
         }
 
-    @staticmethod
-    def _most() -> dict[str, int]:
-        return {
-            "instances": INSTANCES,
-            "cores": UNLIMITED,
-            "ram": UNLIMITED,
-            "metadata_items": schemas.METADATA_ITEMS,
-            "key_pairs": KEY_PAIRS,
-            "server_groups": GROUPS,
-            "server_group_members": INSTANCES,
-        }
-
     def _limits(self, _request: Request, caller: Caller) -> Answer:
-        used, most = self._used(), self._most()
-        absolute = {
-            "maxTotalInstances": most["instances"],
-            "maxTotalCores": most["cores"],
-            "maxTotalRAMSize": most["ram"],
-            "maxServerMeta": most["metadata_items"],
-            "maxTotalKeypairs": most["key_pairs"],
-            "maxServerGroups": most["server_groups"],
-            "maxServerGroupMembers": most["server_group_members"],
-            "totalInstancesUsed": used["instances"],
-            "totalCoresUsed": used["cores"],
-            "totalRAMUsed": used["ram"],
-            "totalServerGroupsUsed": used["server_groups"],
-        }
+        used = self._used()
+        absolute = {most: limit for limit, most, _ in QUOTAS.values()}
+        absolute |= {word: used[name] for name, (_, _, word) in QUOTAS.items() if word}
         if not caller.since(57):
             absolute |= {"maxPersonality": 5, "maxPersonalitySize": 10240, "maxImageMeta": 128}
         return Answer(body={"limits": {"rate": [], "absolute": absolute}})
 
     def _quota(self, request: Request, _caller: Caller) -> Answer:
-        return Answer(body={"quota_set": {"id": request.part("project"), **self._most()}})
+        limits = {name: limit for name, (limit, _, _) in QUOTAS.items()}
+        return Answer(body={"quota_set": {"id": request.part("project"), **limits}})
 
     def _detail(self, request: Request, _caller: Caller) -> Answer:
         used = self._used()
         detail: dict[str, object] = {
-            name: {"limit": most, "in_use": used.get(name, 0), "reserved": 0}
-            for name, most in self._most().items()
+            name: {"limit": limit, "in_use": used.get(name, 0), "reserved": 0}
+            for name, (limit, _, _) in QUOTAS.items()
         }
         return Answer(body={"quota_set": {"id": request.part("project"), **detail}})
 

@@ -45,11 +45,9 @@ class PortAddress:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PortAddress:
         """Return the inverse of :func:`dataclasses.asdict`, after JSON made lists of tuples."""
-        lists = {
-            "host_routes": tuple((str(to), str(by)) for to, by in value["host_routes"]),
-            "name_servers": tuple(value["name_servers"]),
-        }
-        return cls(**{**value, **lists})
+        routes = tuple((to, by) for to, by in value["host_routes"])
+        names = tuple(value["name_servers"])
+        return cls(**{**value, "host_routes": routes, "name_servers": names})
 
 
 @dataclass(frozen=True)
@@ -76,11 +74,8 @@ class ServerPort:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ServerPort:
         """Return the inverse of :func:`dataclasses.asdict`, after JSON made lists of tuples."""
-        lists = {
-            "addresses": tuple(PortAddress.from_json(each) for each in value["addresses"]),
-            "names": tuple(value["names"]),
-        }
-        return cls(**{**value, **lists})
+        addresses = tuple(PortAddress.from_json(each) for each in value["addresses"])
+        return cls(**{**value, "addresses": addresses, "names": tuple(value["names"])})
 
     def shown(self) -> dict[str, object]:
         """Return the port as events show it; see :class:`~hotplate.events.kinds.ServerBoot`."""

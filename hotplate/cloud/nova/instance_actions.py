@@ -33,24 +33,16 @@ DETAILS = 255
 EVENTS = {
     "create": "compute__do_build_and_run_instance",
     "delete": "compute_terminate_instance",
-    "start": "compute_start_instance",
-    "stop": "compute_stop_instance",
-    "pause": "compute_pause_instance",
-    "unpause": "compute_unpause_instance",
-    "suspend": "compute_suspend_instance",
-    "resume": "compute_resume_instance",
-    "reboot": "compute_reboot_instance",
-    "rebuild": "compute_rebuild_instance",
+    **{name: f"compute_{name}_instance" for name in ("start", "stop", "pause", "unpause")},
+    **{name: f"compute_{name}_instance" for name in ("suspend", "resume", "reboot", "rebuild")},
     "resize": "compute_prep_resize",
     "confirmResize": "compute_confirm_resize",
     "revertResize": "compute_revert_resize",
     "changePassword": "compute_set_admin_password",
     "lock": "api_lock",
     "unlock": "api_unlock",
-    "attach_interface": "compute_attach_interface",
-    "detach_interface": "compute_detach_interface",
-    "attach_volume": "compute_attach_volume",
-    "detach_volume": "compute_detach_volume",
+    **{name: f"compute_{name}" for name in ("attach_interface", "detach_interface")},
+    **{name: f"compute_{name}" for name in ("attach_volume", "detach_volume")},
 }
 """Nova's name of an action -> the event in it; each of ours has one."""
 

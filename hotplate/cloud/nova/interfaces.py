@@ -1,4 +1,4 @@
-"""A server's interfaces: the request for them, their views, and the protocol to make them.
+"""A server's interfaces: the request for them, and their views.
 
 Without ports of Neutron a server has one, on the network that each machine has of its own.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from hotplate.cloud.nova.compute import PortAddress, ServerPort, ServerSpec
+from hotplate.cloud.nova.compute import PortAddress, ServerPort
 
 NETWORK = "hotplate"
 """The network of every server without a port of Neutron, and the name of Neutron's default one."""
@@ -71,34 +71,6 @@ class Interface:
                 for each in self.port.addresses
             ],
         }
-
-
-class Interfaces(Protocol):
-    """Gives servers ports of Neutron, and takes them back.
-
-    A refusal by Neutron is raised as Nova's :class:`~hotplate.cloud.http.rest.HttpError`.
-    """
-
-    def give(self, wanted: Wanted) -> tuple[ServerPort, ...]:
-        """Create or bind the ports of a new server: all of them, or none."""
-
-    def attach(self, wanted: Wanted) -> ServerPort:
-        """Give a server another port."""
-
-    def detach(self, spec: ServerSpec, port_id: str) -> None:
-        """Take a port away from a server."""
-
-    def release(self, server_id: str) -> None:
-        """Take all ports of a server away, and delete those that were made for it."""
-
-    def add_group(self, server_id: str, name_or_id: str) -> None:
-        """Add the ports of a server to a security group."""
-
-    def remove_group(self, server_id: str, name_or_id: str) -> None:
-        """Remove the ports of a server from a security group."""
-
-    def shown(self, spec: ServerSpec) -> list[Interface]:
-        """Return the current interfaces of a server."""
 
 
 @dataclass(frozen=True)

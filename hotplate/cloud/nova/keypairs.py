@@ -45,7 +45,10 @@ class KeyPairsApi:
         schema = schemas.KEY_PAIR_SINCE_92 if caller.since(92) else schemas.KEY_PAIR
         asked = schemas.read(request, schema)["keypair"]
         name, kind = asked["name"], asked.get("type", "ssh")
-        self._check_room(name)
+        if self._servers.has_keypair(name):
+            raise HttpError(409, f"Key pair '{name}' already exists.")
+        if len(self._servers.keypairs()) >= KEY_PAIRS:
+            raise HttpError(403, "Quota exceeded, too many key pairs.")
         private, public = "", asked.get("public_key") or ""
         if not public:
             private, public = generate(name, kind)
@@ -55,12 +58,6 @@ class KeyPairsApi:
         if private:
             shown["private_key"] = private
         return Answer(201 if caller.since(2) else 200, {"keypair": shown})
-
-    def _check_room(self, name: str) -> None:
-        if self._servers.has_keypair(name):
-            raise HttpError(409, f"Key pair '{name}' already exists.")
-        if len(self._servers.keypairs()) >= KEY_PAIRS:
-            raise HttpError(403, "Quota exceeded, too many key pairs.")
 
     def _show(self, request: Request, caller: Caller) -> Answer:
         pair = self._servers.keypair(request.part("name")[:255])
@@ -76,10 +73,9 @@ class KeyPairsApi:
 
     def _delete(self, request: Request, caller: Caller) -> Answer:
         name = request.part("name")
-        if not self._servers.has_keypair(name):
+        if not self._servers.delete_keypair(name):
             user = caller.grant.user.id
             raise HttpError(404, f"Keypair {name} not found for user {user}")
-        self._servers.delete_keypair(name)
         return Answer(204 if caller.since(2) else 202)
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.http.gateway import SERVER, WSGIApp
+from hotplate.cloud.http.rest import Answer
 from hotplate.cloud.nova.compute import PortAddress, ServerPort
 from hotplate.cloud.nova.interfaces import own_link
 from hotplate.cloud.nova.server_records import NoSuchServerError, ServerRecord
@@ -43,6 +44,7 @@ OPENSTACK_VERSIONS = (
     "2025-04-04",
     "latest",
 )
+"""Versions of the OpenStack tree, each greater than the one before it as a string, too."""
 #: A config drive leaves out the older EC2 versions (``[DEFAULT] config_drive_skip_versions``).
 DRIVE_EC2_VERSIONS = ("2009-04-04", "latest")
 
@@ -135,18 +137,17 @@ class Metadata:
 
     def _openstack(self, server: ServerRecord, version: str) -> dict[str, bytes]:
         spec = server.spec
-        since = _Since(version)
-        files = {"meta_data.json": _json(self._meta_data(server, since))}
+        files = {"meta_data.json": _json(self._meta_data(server, version))}
         if spec.user_data:
             files["user_data"] = spec.user_data
-        if since("2013-04-04"):
+        if version >= "2013-04-04":
             files["password"] = self._servers.password(spec.id).encode()
-        if since("2013-10-17"):
+        if version >= "2013-10-17":
             vendor = self._vendor.get(spec.id)
             files["vendor_data.json"] = _json({"cloud-init": vendor} if vendor else {})
-        if since("2015-10-15") and self._network_data:
+        if version >= "2015-10-15" and self._network_data:
             files["network_data.json"] = _json(self._network_data_of(server))
-        if since("2016-10-06"):
+        if version >= "2016-10-06":
             files["vendor_data2.json"] = _json({})
         return files
 
@@ -157,7 +158,7 @@ class Metadata:
             interfaces = self._servers.interfaces(server)
         return network_data([each.port for each in interfaces], emulated=server.has_ports)
 
-    def _meta_data(self, server: ServerRecord, since: Callable[[str], bool]) -> dict[str, object]:
+    def _meta_data(self, server: ServerRecord, version: str) -> dict[str, object]:
         spec = server.spec
         data: dict[str, object] = {
             "uuid": spec.id,
@@ -170,18 +171,18 @@ class Metadata:
             data["meta"] = spec.metadata
         if spec.public_keys:
             data["public_keys"] = spec.public_keys
-            if since("2015-10-15"):
+            if version >= "2015-10-15":
                 data["keys"] = [
                     {"name": name, "type": "ssh", "data": key}
                     for name, key in spec.public_keys.items()
                 ]
-        if since("2013-04-04"):
+        if version >= "2013-04-04":
             data["random_seed"] = server.random_seed
-        if since("2015-10-15"):
+        if version >= "2015-10-15":
             data["project_id"] = self._project
-        if since("2016-06-30"):
+        if version >= "2016-06-30":
             data["devices"] = []
-        if since("2020-10-14"):
+        if version >= "2020-10-14":
             data["dedicated_cpus"] = []
         return data
 
@@ -242,54 +243,42 @@ class Metadata:
         return values
 
 
-class _Since:
-    """Tests whether a version of the OpenStack metadata is at least as new as another."""
-
-    def __init__(self, version: str) -> None:
-        self._index = OPENSTACK_VERSIONS.index(version)
-
-    def __call__(self, version: str) -> bool:
-        return self._index >= OPENSTACK_VERSIONS.index(version)
-
-
 def app(metadata: Metadata, servers: Servers) -> WSGIApp:
     """Return the metadata service; the listener identifies the guest, never the request."""
 
     def metadata_app(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-        server_id = environ[SERVER]
-        path = environ.get("PATH_INFO", "/")
-        method = environ["REQUEST_METHOD"]
-        if method == "POST" and path.rstrip("/").endswith("/password"):
-            return _post_password(environ, start_response, servers, server_id)
-        if method not in ("GET", "HEAD"):
-            return _plain(start_response, "405 Method Not Allowed", b"")
-        try:
-            answer = metadata.answer(server_id, path)
-        except NoSuchServerError:
-            answer = None
-        if answer is None:
-            return _plain(start_response, "404 Not Found", b"404 Not Found\n\nNot Found\n")
-        kind, body = answer
-        start_response("200 OK", [("Content-Type", kind), ("Content-Length", str(len(body)))])
-        return [body]
+        return _answer(metadata, servers, environ).send(start_response)
 
     return metadata_app
 
 
-def _post_password(
-    environ: WSGIEnvironment, start_response: StartResponse, servers: Servers, server_id: str
-) -> list[bytes]:
+def _answer(metadata: Metadata, servers: Servers, environ: WSGIEnvironment) -> Answer:
+    server_id, path = environ[SERVER], environ.get("PATH_INFO", "/")
+    method = environ["REQUEST_METHOD"]
+    if method == "POST" and path.rstrip("/").endswith("/password"):
+        return _post_password(environ, servers, server_id)
+    if method not in ("GET", "HEAD"):
+        return _text(405, b"")
+    try:
+        answer = metadata.answer(server_id, path)
+    except NoSuchServerError:
+        answer = None
+    if answer is None:
+        return _text(404, b"404 Not Found\n\nNot Found\n")
+    kind, body = answer
+    return Answer(200, body, (("Content-Type", kind),))
+
+
+def _post_password(environ: WSGIEnvironment, servers: Servers, server_id: str) -> Answer:
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     if len(body) > 1020:
-        return _plain(start_response, "400 Bad Request", b"Request is too large.")
-    if not servers.set_password(server_id, body.decode("utf-8", "replace")):
-        return _plain(start_response, "409 Conflict", b"")
-    return _plain(start_response, "200 OK", b"")
+        return _text(400, b"Request is too large.")
+    stored = servers.set_password(server_id, body.decode("utf-8", "replace"))
+    return _text(200 if stored else 409, b"")
 
 
-def _plain(start_response: StartResponse, status: str, body: bytes) -> list[bytes]:
-    start_response(status, [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
-    return [body]
+def _text(status: int, body: bytes) -> Answer:
+    return Answer(status, body, (("Content-Type", "text/plain"),))
 
 
 def _json(value: object) -> bytes:

@@ -42,7 +42,9 @@ _FREE = {"device_id": "", "device_owner": "", "binding:host_id": ""}
 
 
 class ServerPorts:
-    """Gives servers ports; an :class:`~hotplate.cloud.nova.interfaces.Interfaces`.
+    """Gives servers ports of Neutron, and takes them back.
+
+    A refusal by Neutron is raised as Nova's :class:`~hotplate.cloud.http.rest.HttpError`.
 
     :param project: the owner of the ports that are created.
     """
@@ -279,32 +281,39 @@ def _of_server(server_id: str) -> Values:
     return {"device_id": server_id, "device_owner": OWNER, "binding:host_id": HOST}
 
 
+_OUTSIDE = (
+    "Invalid input received: Fixed IP {fixed_ip} is not a valid ip address for network {uuid}."
+)
+_REFUSALS: tuple[tuple[type[Exception], str], ...] = (
+    (exceptions.NetworkNotFound, "Network {uuid} could not be found."),
+    (exceptions.PortNotFound, "Port id {port} could not be found."),
+    (exceptions.InvalidIpForNetwork, _OUTSIDE),
+    (exceptions.InvalidIpForSubnet, _OUTSIDE),
+    (IpAddressAlreadyAllocated, "Fixed IP address {fixed_ip} is already in use."),
+    (
+        exceptions.IpAddressGenerationFailure,
+        "No fixed IP addresses available for network: {network}",
+    ),
+)
+"""Refusals by Neutron, and Nova's words for them, which name the requested network's fields."""
+
+
 @contextmanager
 def _as_nova(entry: dict[str, Any]) -> Iterator[None]:
-    """Raise refusals by Neutron in Nova's words."""
+    """Raise refusals by Neutron in Nova's words.
+
+    :param entry: the requested network.
+    """
     try:
         yield
     except HttpError:
         raise
-    except exceptions.NetworkNotFound as error:
-        raise HttpError(400, f"Network {entry.get('uuid')} could not be found.") from error
-    except exceptions.PortNotFound as error:
-        raise HttpError(400, f"Port id {entry.get('port')} could not be found.") from error
-    except (exceptions.InvalidIpForNetwork, exceptions.InvalidIpForSubnet) as error:
-        raise HttpError(
-            400,
-            f"Invalid input received: Fixed IP {entry.get('fixed_ip')} is not a valid ip address "
-            f"for network {entry.get('uuid')}.",
-        ) from error
-    except IpAddressAlreadyAllocated as error:
-        raise HttpError(
-            400, f"Fixed IP address {entry.get('fixed_ip')} is already in use."
-        ) from error
-    except exceptions.IpAddressGenerationFailure as error:
-        raise HttpError(
-            400, f"No fixed IP addresses available for network: {entry.get('uuid') or 'default'}"
-        ) from error
     except Exception as error:
+        fields = {name: entry.get(name) for name in ("uuid", "port", "fixed_ip")}
+        for kind, words in _REFUSALS:
+            if isinstance(error, kind):
+                text = words.format(**fields, network=entry.get("uuid") or "default")
+                raise HttpError(400, text) from error
         answer = http_error(error)
         if answer is None:
             raise

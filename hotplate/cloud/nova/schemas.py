@@ -17,7 +17,6 @@ SHOWN = 300
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^\S(.*\S)?$"}
 _TEXT = {"type": "string", "maxLength": 255}
-_PASSWORD = {"type": "string", "maxLength": 255}
 _REFERENCE = {"type": ["string", "integer"], "maxLength": 255}
 _NUMBER = {"type": ["string", "integer"], "minimum": 1, "pattern": "^[0-9]{1,6}$"}
 _BOOLEAN = {"type": ["string", "boolean"], "maxLength": 10}
@@ -31,8 +30,7 @@ _TAG = {"type": "string", "minLength": 1, "maxLength": 60, "pattern": "^[^,/]*$"
 _TAG_LIST = {"type": "array", "items": _TAG, "maxItems": TAGS}
 _OBJECTS = {"type": "array", "items": {"type": "object"}, "maxItems": 64}
 _NETWORKS = {"anyOf": [_OBJECTS, {"enum": ["auto", "none"]}]}
-_DESCRIPTION = {"type": ["string", "null"], "maxLength": 255}
-_DEVICE = {"type": ["string", "null"], "maxLength": 255}
+_TEXT_OR_NULL = {"type": ["string", "null"], "maxLength": 255}
 _DISK_CONFIG = {"enum": ["AUTO", "MANUAL"]}
 
 
@@ -67,17 +65,29 @@ def _wrapped(name: str, inner: dict[str, Any], **beside: object) -> Schema:
     return Schema(_object({name: inner, **beside}, (name,)))
 
 
-_CREATE_FIELDS = {
+def _body(name: str, properties: dict[str, Any], *required: str) -> Schema:
+    """Return the schema of a body with one object of these properties."""
+    return _wrapped(name, _object(properties, required))
+
+
+_PROPERTIES = {
     "name": _NAME,
+    "description": _TEXT_OR_NULL,
+    "accessIPv4": _TEXT,
+    "accessIPv6": _TEXT,
+    "hostname": _NAME,
+    "OS-DCF:diskConfig": _DISK_CONFIG,
+}
+"""The properties that a server is created with, and that can be changed."""
+
+_CREATE_FIELDS = {
+    **_PROPERTIES,
     "imageRef": _TEXT,
     "flavorRef": _REFERENCE,
-    "adminPass": _PASSWORD,
+    "adminPass": _TEXT,
     "metadata": _METADATA,
     "networks": _NETWORKS,
     "personality": _OBJECTS,
-    "OS-DCF:diskConfig": _DISK_CONFIG,
-    "accessIPv4": _TEXT,
-    "accessIPv6": _TEXT,
     "availability_zone": _NAME,
     "block_device_mapping": _OBJECTS,
     "block_device_mapping_v2": _OBJECTS,
@@ -88,12 +98,10 @@ _CREATE_FIELDS = {
     "return_reservation_id": _BOOLEAN,
     "security_groups": _OBJECTS,
     "user_data": {"type": "string"},
-    "description": _DESCRIPTION,
     "tags": _TAG_LIST,
     "trusted_image_certificates": {"type": ["array", "null"], "maxItems": 50},
     "host": _NAME,
     "hypervisor_hostname": _NAME,
-    "hostname": _NAME,
 }
 _HINTED = {"os:scheduler_hints": _HINTS, "OS-SCH-HNT:scheduler_hints": _HINTS}
 
@@ -101,57 +109,33 @@ CREATE = _wrapped("server", _object(_CREATE_FIELDS, ("name", "flavorRef")), **_H
 CREATE_SINCE_37 = _wrapped(
     "server", _object(_CREATE_FIELDS, ("name", "flavorRef", "networks")), **_HINTED
 )
-UPDATE = _wrapped(
-    "server",
-    _object(
-        {
-            "name": _NAME,
-            "description": _DESCRIPTION,
-            "accessIPv4": _TEXT,
-            "accessIPv6": _TEXT,
-            "hostname": _NAME,
-            "OS-DCF:diskConfig": _DISK_CONFIG,
-        }
-    ),
-)
+UPDATE = _body("server", _PROPERTIES)
 METADATA = _wrapped("metadata", _METADATA)
 METADATA_ITEM = _wrapped("meta", {**_METADATA, "minProperties": 1, "maxProperties": 1})
 TAG_LIST = _wrapped("tags", _TAG_LIST)
 
-REBUILD = _wrapped(
+REBUILD = _body(
     "rebuild",
-    _object(
-        {
-            "imageRef": _TEXT,
-            "name": _NAME,
-            "adminPass": _PASSWORD,
-            "metadata": _METADATA,
-            "preserve_ephemeral": _BOOLEAN,
-            "OS-DCF:diskConfig": _DISK_CONFIG,
-            "accessIPv4": _TEXT,
-            "accessIPv6": _TEXT,
-            "personality": _OBJECTS,
-            "description": _DESCRIPTION,
-            "key_name": {"type": ["string", "null"], "maxLength": 255},
-            "user_data": {"type": ["string", "null"]},
-            "trusted_image_certificates": {"type": ["array", "null"], "maxItems": 50},
-            "hostname": _NAME,
-        },
-        ("imageRef",),
-    ),
+    {
+        **_PROPERTIES,
+        "imageRef": _TEXT,
+        "adminPass": _TEXT,
+        "metadata": _METADATA,
+        "preserve_ephemeral": _BOOLEAN,
+        "personality": _OBJECTS,
+        "key_name": _TEXT_OR_NULL,
+        "user_data": {"type": ["string", "null"]},
+        "trusted_image_certificates": {"type": ["array", "null"], "maxItems": 50},
+    },
+    "imageRef",
 )
-RESIZE = _wrapped(
-    "resize",
-    _object({"flavorRef": _REFERENCE, "OS-DCF:diskConfig": _DISK_CONFIG}, ("flavorRef",)),
-)
-REBOOT = _wrapped(
-    "reboot", _object({"type": {"enum": ["SOFT", "HARD", "Soft", "Hard"]}}, ("type",))
-)
+RESIZE = _body("resize", {"flavorRef": _REFERENCE, "OS-DCF:diskConfig": _DISK_CONFIG}, "flavorRef")
+REBOOT = _body("reboot", {"type": {"enum": ["SOFT", "HARD", "Soft", "Hard"]}}, "type")
 CONSOLE = _wrapped(
     "os-getConsoleOutput",
     _object({"length": {"type": ["integer", "string", "null"], "pattern": "^-?[0-9]{1,9}$"}}),
 )
-PASSWORD = _wrapped("changePassword", _object({"adminPass": _PASSWORD}, ("adminPass",)))
+PASSWORD = _wrapped("changePassword", _object({"adminPass": _TEXT}, ("adminPass",)))
 _GROUP_NAME = _object({"name": {**_TEXT, "minLength": 1}}, ("name",))
 ADD_GROUP = _wrapped("addSecurityGroup", _GROUP_NAME)
 REMOVE_GROUP = _wrapped("removeSecurityGroup", _GROUP_NAME)
@@ -165,54 +149,48 @@ _KEY_PAIR_FIELDS = {
     "type": {"enum": ["ssh", "x509"]},
     "user_id": _TEXT,
 }
-KEY_PAIR = _wrapped("keypair", _object(_KEY_PAIR_FIELDS, ("name",)))
-KEY_PAIR_SINCE_92 = _wrapped("keypair", _object(_KEY_PAIR_FIELDS, ("name", "public_key")))
+KEY_PAIR = _body("keypair", _KEY_PAIR_FIELDS, "name")
+KEY_PAIR_SINCE_92 = _body("keypair", _KEY_PAIR_FIELDS, "name", "public_key")
 
 _POLICY = {"enum": ["affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"]}
-GROUP = _wrapped(
+GROUP = _body(
     "server_group",
-    _object(
-        {
-            "name": _NAME,
-            "policies": {"type": "array", "items": _POLICY, "minItems": 1, "maxItems": 1},
-        },
-        ("name", "policies"),
-    ),
+    {
+        "name": _NAME,
+        "policies": {"type": "array", "items": _POLICY, "minItems": 1, "maxItems": 1},
+    },
+    "name",
+    "policies",
 )
-GROUP_SINCE_64 = _wrapped(
+GROUP_SINCE_64 = _body(
     "server_group",
-    _object(
-        {
-            "name": _NAME,
-            "policy": _POLICY,
-            "rules": _object({"max_server_per_host": _NUMBER}),
-        },
-        ("name", "policy"),
-    ),
+    {
+        "name": _NAME,
+        "policy": _POLICY,
+        "rules": _object({"max_server_per_host": _NUMBER}),
+    },
+    "name",
+    "policy",
 )
 _FIXED_IP = _object({"ip_address": _TEXT}, ("ip_address",))
-INTERFACE = _wrapped(
+INTERFACE = _body(
     "interfaceAttachment",
-    _object(
-        {
-            "net_id": _TEXT,
-            "port_id": _TEXT,
-            "fixed_ips": {"type": "array", "items": _FIXED_IP, "minItems": 1, "maxItems": 1},
-            "tag": _TAG,
-        }
-    ),
+    {
+        "net_id": _TEXT,
+        "port_id": _TEXT,
+        "fixed_ips": {"type": "array", "items": _FIXED_IP, "minItems": 1, "maxItems": 1},
+        "tag": _TAG,
+    },
 )
-VOLUME = _wrapped(
+VOLUME = _body(
     "volumeAttachment",
-    _object(
-        {
-            "volumeId": _TEXT,
-            "device": _DEVICE,
-            "tag": _TAG,
-            "delete_on_termination": _BOOLEAN,
-        },
-        ("volumeId",),
-    ),
+    {
+        "volumeId": _TEXT,
+        "device": _TEXT_OR_NULL,
+        "tag": _TAG,
+        "delete_on_termination": _BOOLEAN,
+    },
+    "volumeId",
 )
 
 

@@ -20,7 +20,7 @@ from hotplate.cloud.nova.server_create import (
     public_keys,
     user_data,
 )
-from hotplate.cloud.nova.server_records import ServerRecord, UserDataTooLargeError, check_state
+from hotplate.cloud.nova.server_records import ServerRecord, check_state
 from hotplate.cloud.nova.servers import Action, Servers
 from hotplate.cloud.nova.servers_api import view
 from hotplate.errors import MachineLostError, sentence_of
@@ -176,8 +176,8 @@ class ActionsApi:
         changes = self._rebuild_changes(asked)
         try:
             self._servers.rebuild(server_id, changes)
-        except UserDataTooLargeError as error:
-            raise HttpError(error.status, str(error)) from error
+        except HttpError:
+            raise
         except Exception as error:
             raise HttpError(500, sentence_of(error)) from error
         notes = kept(asked)
@@ -231,12 +231,14 @@ class ActionsApi:
 
     def _add_group(self, call: _Call) -> Answer:
         name = call.asked("addSecurityGroup", schemas.ADD_GROUP)["name"]
-        self._servers.add_group(call.server.spec.id, name)
+        server_id = call.server.spec.id
+        self._servers.ports_of(server_id).add_group(server_id, name)
         return Answer(202)
 
     def _remove_group(self, call: _Call) -> Answer:
         name = call.asked("removeSecurityGroup", schemas.REMOVE_GROUP)["name"]
-        self._servers.remove_group(call.server.spec.id, name)
+        server_id = call.server.spec.id
+        self._servers.ports_of(server_id).remove_group(server_id, name)
         return Answer(202)
 
     def _lock(self, call: _Call) -> Answer:

@@ -21,7 +21,6 @@ from hotplate.cloud.nova.server_records import (
     INSTANCES,
     Notes,
     ServerRecord,
-    UserDataTooLargeError,
 )
 from hotplate.cloud.nova.servers import Servers
 from hotplate.errors import sentence_of
@@ -88,8 +87,8 @@ class CreateApi:
         """
         try:
             return self._servers.boot(spec, notes)
-        except UserDataTooLargeError as error:
-            raise HttpError(error.status, str(error)) from error
+        except HttpError:
+            raise
         except Exception as error:
             raise HttpError(500, sentence_of(error)) from error
 

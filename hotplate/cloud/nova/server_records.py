@@ -1,4 +1,4 @@
-"""Nova's records of servers and key pairs, and the errors for missing and refused servers."""
+"""Nova's records of servers and key pairs, the states of servers, and how many there may be."""
 
 from __future__ import annotations
 
@@ -27,16 +27,11 @@ STATES: dict[str, tuple[str, int, str | None]] = {
 """Status -> state of the virtual machine, of its power, and the task that changes it."""
 
 
-class NoSuchServerError(Exception):
+class NoSuchServerError(HttpError):
     """There is no server with that id."""
 
-
-class UserDataTooLargeError(Exception):
-    """Nova would refuse the request; ``status`` and ``str()`` are its answer."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    def __init__(self, server_id: str) -> None:
+        super().__init__(404, f"Instance {server_id} could not be found.")
 
 
 @dataclass(frozen=True)

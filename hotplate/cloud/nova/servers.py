@@ -13,18 +13,17 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.rest import HttpError
 from hotplate.cloud.nova.compute import Compute, GuestServices, ServerPort, ServerSpec
-from hotplate.cloud.nova.interfaces import Interface, Interfaces, RequestedNetwork, Wanted, own_link
+from hotplate.cloud.nova.interfaces import Interface, RequestedNetwork, Wanted, own_link
 from hotplate.cloud.nova.server_records import (
     KeyPair,
     NoSuchServerError,
     Notes,
     ServerRecord,
-    UserDataTooLargeError,
     check_state,
     now,
 )
@@ -32,6 +31,10 @@ from hotplate.errors import is_unforeseen, sentence_of
 from hotplate.events.background import Background
 from hotplate.events.kinds import InterfaceChange, ServerBoot
 from hotplate.events.log import EventLog
+
+if TYPE_CHECKING:
+    # Not imported: servers without ports need no Neutron, whose library takes seconds to import.
+    from hotplate.cloud.nova.neutron import ServerPorts
 
 ATTACH_IN = ("ACTIVE", "PAUSED", "SHUTOFF")
 DETACH_IN = ("ACTIVE", "SHUTOFF")
@@ -57,12 +60,8 @@ def _check_has(server: ServerRecord, port_id: str) -> None:
 
 def _record(row: sqlite3.Row) -> ServerRecord:
     spec = ServerSpec.from_json(json.loads(row["spec"]))
-    notes = _read_notes(row["notes"])
+    notes = Notes(**json.loads(row["notes"] or "{}"))
     return ServerRecord(spec, row["number"], row["random_seed"], row["created"], notes)
-
-
-def _read_notes(text: str | None) -> Notes:
-    return Notes(**json.loads(text)) if text else Notes()
 
 
 class Servers:
@@ -85,7 +84,7 @@ class Servers:
         user_data_limit: int,
         request_limit: int,
         public_key: str = "",
-        ports: Interfaces | None = None,
+        ports: ServerPorts | None = None,
         requested_networks: Callable[[Wanted], list[RequestedNetwork]] = lambda _: [],
         image_refusal: Callable[[str], str] = lambda _: "",
     ) -> None:
@@ -110,11 +109,11 @@ class Servers:
     def check_size(self, spec: ServerSpec) -> None:
         """Refuse user data or a request that is too large for a real Nova, with its messages.
 
-        :raises UserDataTooLargeError: with status 400 or 413.
+        :raises HttpError: 400 or 413.
         """
         encoded = len(base64.b64encode(spec.user_data))
         if encoded > self._user_data_limit:
-            raise UserDataTooLargeError(
+            raise HttpError(
                 400,
                 "User data too large. User data must be no larger than "
                 f"{self._user_data_limit} bytes once base64 encoded. "
@@ -123,7 +122,7 @@ class Servers:
         # Names, metadata and the JSON around them.
         request = encoded + len(json.dumps({**spec.to_json(), "user_data": "", "ports": []}))
         if self._request_limit and request > self._request_limit:
-            raise UserDataTooLargeError(
+            raise HttpError(
                 413,
                 "Over limit: the request body must be no larger than "
                 f"{self._request_limit} bytes (osapi_max_request_body_size). "
@@ -226,17 +225,14 @@ class Servers:
             self.note(server_id)
         return spec
 
-    def _notes(self, server_id: str) -> Notes:
-        row = self._store.row("SELECT notes FROM hotplate_server_note WHERE id = ?", server_id)
-        return _read_notes(row["notes"] if row else None)
-
     def note(self, server_id: str, **changes: Any) -> None:
         """Change the notes of a server.
 
         :param changes: fields of :class:`Notes`; a function derives a field from its present value.
+        :raises NoSuchServerError: when the server has been deleted meanwhile.
         """
         with self._store.transaction():
-            notes = self._notes(server_id)
+            notes = self.get(server_id).notes
             values = {
                 name: each(getattr(notes, name)) if callable(each) else each
                 for name, each in changes.items()
@@ -252,9 +248,9 @@ class Servers:
 
     def status(self, server_id: str) -> tuple[str, str]:
         """Return Nova's word for the state of a server, and the reason."""
-        self.get(server_id)
+        notes = self.get(server_id).notes
         word, reason = self._compute.status(server_id)
-        if word in ("ACTIVE", "SHUTOFF") and self._notes(server_id).old_flavor:
+        if word in ("ACTIVE", "SHUTOFF") and notes.old_flavor:
             word = "VERIFY_RESIZE"
         return word, reason
 
@@ -276,17 +272,8 @@ class Servers:
     def act(self, server_id: str, action: Action) -> None:
         """Perform an action on an existing server."""
         self.get(server_id)
-        calls: dict[Action, Callable[[str], None]] = {
-            "suspend": self._compute.suspend,
-            "resume": self._compute.resume,
-            "stop": self._compute.stop,
-            "start": self._compute.start,
-            "pause": self._compute.pause,
-            "unpause": self._compute.unpause,
-            "reboot": self._compute.reboot,
-            "hard_reboot": self._compute.hard_reboot,
-        }
-        calls[action](server_id)
+        # The compute's methods have Nova's names.
+        getattr(self._compute, action)(server_id)
         self._events.emit("nova", action, server=server_id)
 
     # -- its interfaces --------------------
@@ -319,22 +306,11 @@ class Servers:
             return [own_link(server_id, each) for each in requested]
         return self._ports.shown(server.spec)
 
-    def add_group(self, server_id: str, name_or_id: str) -> None:
-        """Add a server's ports to a security group of Neutron.
+    def ports_of(self, server_id: str) -> ServerPorts:
+        """Return the one that can change the security groups of a server's ports.
 
-        :raises HttpError: 404 for a server without ports, and Nova's answer to a refusal by
-            Neutron.
+        :raises HttpError: 404 for a server without ports.
         """
-        self._with_ports(server_id).add_group(server_id, name_or_id)
-
-    def remove_group(self, server_id: str, name_or_id: str) -> None:
-        """Remove a server's ports from a security group of Neutron.
-
-        :raises HttpError: as :meth:`add_group`, and 404 when no port is in it.
-        """
-        self._with_ports(server_id).remove_group(server_id, name_or_id)
-
-    def _with_ports(self, server_id: str) -> Interfaces:
         if self._ports is None or not self.get(server_id).spec.ports:
             raise HttpError(
                 404, f"instance_id {server_id} could not be found as device id on any ports"
@@ -392,7 +368,7 @@ class Servers:
                 return
             # The action fails with the guest's refusal, or with the server's end meanwhile.
             end(sentence_of(error))
-            if is_unforeseen(error) and not isinstance(error, (HttpError, NoSuchServerError)):
+            if is_unforeseen(error) and not isinstance(error, HttpError):
                 raise
         else:
             end("")
@@ -470,6 +446,6 @@ class Servers:
         """Return True when a user created that key pair."""
         return self._store.row("SELECT 1 FROM hotplate_keypair WHERE name = ?", name) is not None
 
-    def delete_keypair(self, name: str) -> None:
-        """Delete a key pair."""
-        self._store.write("DELETE FROM hotplate_keypair WHERE name = ?", name)
+    def delete_keypair(self, name: str) -> bool:
+        """Delete a key pair; return False when no user created one of that name."""
+        return bool(self._store.write("DELETE FROM hotplate_keypair WHERE name = ?", name))
