@@ -13,6 +13,7 @@ import pytest
 
 from hotplate.cloud.cloud import Cloud
 from hotplate.cloud.nova.compute import GuestServices, RouterSpec, ServerSpec
+from hotplate.cloud.nova.microversions import NEWEST
 from hotplate.cloud.options import CloudOptions
 from hotplate.events.log import EventLog
 from hotplate.timing.deadline import Deadline, retry
@@ -181,6 +182,13 @@ class Stacks:
                     raise
 
 
+def owner_headers(cloud: Cloud) -> dict[str, str]:
+    """Return the headers of a request of the owner, made without a request to Keystone."""
+    owner = cloud.identity.user(cloud.credentials.user_id)
+    assert owner is not None
+    return {"X-Auth-Token": cloud.identity.token(cloud.identity.grant(owner))}
+
+
 @pytest.fixture
 def stacks(cloud: Cloud) -> Iterator[Stacks]:
     made = Stacks(cloud)
@@ -210,3 +218,27 @@ def openstack(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     (directory / "clouds.yaml").write_text(cloud.clouds_yaml())
     with in_directory(directory) as command:
         yield command
+
+
+@pytest.fixture(scope="module")
+def at(cloud: Cloud) -> Callable[[str], Any]:
+    """Return a function for novaclient at a version."""
+    from novaclient import client
+    from test_clients import owner_session
+
+    return lambda version: client.Client(version, session=owner_session(cloud))
+
+
+@pytest.fixture(scope="module")
+def nova(at: Callable[[str], Any]) -> Any:
+    """Return novaclient at the newest version that it and the cloud support."""
+    return at(f"2.{NEWEST}")
+
+
+@pytest.fixture(scope="module")
+def neutron(cloud: Cloud) -> Any:
+    """Return neutronclient."""
+    from neutronclient.v2_0 import client
+    from test_clients import owner_session
+
+    return client.Client(session=owner_session(cloud))

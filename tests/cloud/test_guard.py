@@ -11,7 +11,7 @@ from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.addresses import Addresses
 from hotplate.cloud.http.rest import HttpError, Request
 from hotplate.cloud.keystone.guard import Guard
-from hotplate.cloud.keystone.identity import Grant, Identity
+from hotplate.cloud.keystone.identity import Grant, Identity, IdentityError
 
 
 @pytest.fixture
@@ -76,3 +76,11 @@ def test_stack_user_is_refused(identity: Identity) -> None:
     with pytest.raises(HttpError) as refused:
         check(identity, token_of(identity, user))
     assert refused.value.status == 403
+
+
+def test_tampered_token_is_refused(identity: Identity) -> None:
+    token = token_of(identity, identity.owner.user_id)
+    assert identity.read_token(token).user.id == identity.owner.user_id
+    for wrong in ("", "x", token[:-1], token[:-4] + "AAAA", "gAAAAA"):
+        with pytest.raises(IdentityError):
+            identity.read_token(wrong)

@@ -10,26 +10,14 @@ from typing import Any
 import openstack as openstack_sdk
 import pytest
 import requests
-from novaclient import client as nova_client
+from conftest import owner_headers
 from novaclient import exceptions as nova_exceptions
 from openstack_command import OpenStack
 from test_clients import owner_session
 
 from hotplate.cloud.cloud import Cloud
 from hotplate.cloud.nova import instance_actions
-from hotplate.cloud.nova.microversions import NEWEST
 from hotplate.errors import MachineLostError
-
-
-@pytest.fixture(scope="module")
-def at(cloud: Cloud) -> Callable[[str], Any]:
-    """Return a function for novaclient at a version."""
-    return lambda version: nova_client.Client(version, session=owner_session(cloud))
-
-
-@pytest.fixture(scope="module")
-def nova(at: Callable[[str], Any]) -> Any:
-    return at(f"2.{NEWEST}")
 
 
 @pytest.fixture
@@ -163,10 +151,7 @@ def test_actions_are_paged_and_filtered_by_time(cloud: Cloud, nova: Any, web: An
     for query in ("changes-since=soon", "changes-since=2030-01-01&changes-before=2020-01-01"):
         answer = requests.get(
             f"{cloud.endpoints['nova']}/v2.1/servers/{web.id}/os-instance-actions?{query}",
-            headers={
-                "X-Auth-Token": owner_session(cloud).get_token(),
-                "OpenStack-API-Version": "compute 2.66",
-            },
+            headers={**owner_headers(cloud), "OpenStack-API-Version": "compute 2.66"},
             timeout=10,
         )
         assert answer.status_code == 400, answer.text

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,14 @@ def test_metadata_is_served_on_a_unix_socket(cloud: Any, vm: Guest, tmp_path: Pa
         answer = b"".join(iter(lambda: client.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.0 200 OK")
     assert answer.endswith(b"web-server-1.novalocal")
+
+
+def test_listeners_are_closed(cloud: Any) -> None:
+    before = threading.active_count()
+    for _ in range(3):
+        with guest(cloud, "nobody") as vm:
+            assert vm.get("/latest/user-data").status_code == 404
+    assert threading.active_count() <= before + 1
 
 
 @pytest.fixture(scope="module")

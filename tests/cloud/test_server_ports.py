@@ -1,4 +1,4 @@
-"""Ports of servers: in Nova's API, in Heat's plug-ins, and in a guest's metadata."""
+"""Ports of servers, in Nova's API, Heat's plug-ins and a guest's metadata; and their routers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ import pytest
 import tenacity
 from heat.engine.clients.os.nova import NovaClientPlugin
 from neutronclient.common import exceptions as neutron_failures
-from neutronclient.v2_0 import client as neutron_client
-from novaclient import client as nova_client
 from novaclient import exceptions as nova_failures
-from test_clients import owner_session
 from wire_guest import guest
 
-from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.cloud.nova.compute import RouterInterface, ServerSpec
 from hotplate.cloud.options import CloudOptions
 from hotplate.events.event import Event
 from hotplate.events.kinds import ServiceRequest
@@ -29,16 +26,6 @@ NOWHERE = "9392d605-90bd-4547-8c0a-2d3609fb667e"
 @pytest.fixture(scope="module")
 def cloud_options() -> CloudOptions:
     return CloudOptions(network_data=True)
-
-
-@pytest.fixture(scope="module")
-def neutron(cloud: Any) -> Any:
-    return neutron_client.Client(session=owner_session(cloud))
-
-
-@pytest.fixture(scope="module")
-def nova(cloud: Any) -> Any:
-    return nova_client.Client("2.79", session=owner_session(cloud))
 
 
 @pytest.fixture
@@ -112,12 +99,12 @@ def test_server_gets_the_requested_networks_port_and_address(
 ) -> None:
     body = {"network_id": lan["id"], "name": "own", "fixed_ips": [{"ip_address": "10.5.0.20"}]}
     own = neutron.create_port({"port": body})["port"]
-    public = {"floatingip": {"floating_network_id": external(neutron)}}
+    public = {"floatingip": {"floating_network_id": id_of(neutron, "public")}}
     server = boot(
         [
             {"port-id": own["id"]},
             {"net-id": lan["id"], "v4-fixed-ip": "10.5.0.21"},
-            {"net-id": default(neutron)},
+            {"net-id": id_of(neutron, "hotplate")},
         ]
     )
     first, second, third = spec_of(cloud, server).ports
@@ -142,12 +129,8 @@ def test_server_gets_the_requested_networks_port_and_address(
     assert [each["id"] for each in ports if each["device_owner"] != "network:dhcp"] == [own["id"]]
 
 
-def default(neutron: Any) -> str:
-    return str(neutron.list_networks(name="hotplate")["networks"][0]["id"])
-
-
-def external(neutron: Any) -> str:
-    return str(neutron.list_networks(name="public")["networks"][0]["id"])
+def id_of(neutron: Any, network: str) -> str:
+    return str(neutron.list_networks(name=network)["networks"][0]["id"])
 
 
 def test_server_with_no_network_has_no_port(cloud: Any, neutron: Any, boot: Any) -> None:
@@ -200,21 +183,6 @@ def test_servers_of_one_request_have_their_own_ports(nova: Any, boot: Any, lan: 
     finally:
         for each in many:
             nova.servers.delete(each)
-
-
-def test_server_that_cannot_start_leaves_no_port(neutron: Any, boot: Any, compute: Any) -> None:
-    before = len(neutron.list_ports()["ports"])
-
-    def refuse(spec: ServerSpec) -> None:
-        raise RuntimeError("no memory for " + spec.name)
-
-    compute.on_boot = refuse
-    try:
-        with pytest.raises(nova_failures.ClientException, match="no memory"):
-            boot()
-    finally:
-        compute.on_boot = lambda spec: None
-    assert len(neutron.list_ports(device_owner="compute:nova")["ports"]) <= before
 
 
 @pytest.mark.parametrize("state", ["ACTIVE", "SHUTOFF"])
@@ -478,8 +446,9 @@ def test_five_servers_of_a_group_have_five_addresses(stacks: Any) -> None:
             },
             "is still in use",
         ),
+        ({"web": server(user_data="x" * 60_000)}, "User data too large"),
     ],
-    ids=["outside", "twice"],
+    ids=["outside", "twice", "large"],
 )
 def test_refusal_by_nova_is_the_reason_of_the_stack(
     stacks: Any, resources: dict[str, Any], words: str
@@ -488,25 +457,11 @@ def test_refusal_by_nova_is_the_reason_of_the_stack(
     assert words in stacks.wait(made, "CREATE_FAILED", seconds=60).stack_status_reason
 
 
-def test_networks_of_a_server_are_changed(
-    stacks: Any,
-) -> None:
+def moved(stacks: Any) -> str:
+    """Begin to move the only server of a stack to another network."""
     template = stack_of(
         {"networks": ["web", "networks"]}, net=NET, subnet=SUBNET, web=server(networks=ON_NET)
     )
-    made = stacks.create(template)
-    stacks.wait(made, "CREATE_COMPLETE", seconds=60)
-    template["resources"]["web"] = server(networks=[{"network": "hotplate"}])
-    stacks.client.stacks.update(made, template=template)
-    stacks.wait(made, "UPDATE_COMPLETE", seconds=60)
-    networks = stacks.outputs(made)["networks"]
-    assert "private" not in networks
-    assert networks["hotplate"][0].startswith("10.0.0.")
-
-
-def moved(stacks: Any) -> str:
-    """Begin to move the only server of a stack to another network."""
-    template = stack_of(net=NET, subnet=SUBNET, web=server(networks=ON_NET))
     made: str = stacks.create(template)
     stacks.wait(made, "CREATE_COMPLETE", seconds=60)
     template["resources"]["web"] = server(networks=[{"network": "hotplate"}])
@@ -553,3 +508,58 @@ def test_update_waits_while_nova_asks_the_guest(
     keeper.answers.set()
     stacks.wait(made, "UPDATE_COMPLETE", seconds=60)
     assert networks_of(cloud, stacks, made) == ["hotplate"]
+    networks = stacks.outputs(made)["networks"]
+    assert "private" not in networks
+    assert networks["hotplate"][0].startswith("10.0.0.")
+
+
+# -- routers, whose packets tests/testbed tests --------------------
+
+
+@pytest.fixture(scope="module")
+def subnets(neutron: Any) -> list[Any]:
+    """Create subnets of two networks: 10.6.0.0/24 and an IPv6 one, and 10.6.1.0/24."""
+    made = []
+    for number in (0, 1):
+        network = neutron.create_network({"network": {"name": f"n{number}"}})["network"]
+        body = {"network_id": network["id"], "ip_version": 4, "cidr": f"10.6.{number}.0/24"}
+        made.append(neutron.create_subnet({"subnet": body})["subnet"])
+    six = {"network_id": made[0]["network_id"], "ip_version": 6, "cidr": "fd00:6::/64"}
+    return [*made, neutron.create_subnet({"subnet": six})["subnet"]]
+
+
+def test_router_changes_are_reported(neutron: Any, compute: Any, subnets: list[Any]) -> None:
+    router = neutron.create_router({"router": {"name": "between"}})["router"]
+    for subnet in subnets:
+        neutron.add_interface_router(router["id"], {"subnet_id": subnet["id"]})
+    (seen,) = compute.routers
+    assert (seen.id, seen.name, seen.routes) == (router["id"], "between", ())
+    ports = neutron.list_ports(device_id=router["id"])["ports"]
+    macs = {port["fixed_ips"][0]["ip_address"]: port["mac_address"] for port in ports}
+    assert seen.interfaces == tuple(
+        RouterInterface(subnet["network_id"], macs[address], address)
+        for subnet, address in zip(subnets[:2], ("10.6.0.1", "10.6.1.1"), strict=True)
+    )
+    route = {"destination": "192.168.9.0/24", "nexthop": "10.6.1.9"}
+    neutron.add_extra_routes_to_router(router["id"], {"router": {"routes": [route]}})
+    assert compute.routers[0].routes == (("192.168.9.0/24", "10.6.1.9"),)
+    neutron.update_router(router["id"], {"router": {"routes": []}})
+    neutron.update_router(router["id"], {"router": {"admin_state_up": False}})
+    assert compute.routers == ()
+    neutron.update_router(router["id"], {"router": {"admin_state_up": True}})
+    assert compute.routers == (seen,)
+    neutron.remove_interface_router(router["id"], {"subnet_id": subnets[1]["id"]})
+    assert compute.routers[0].interfaces == seen.interfaces[:1]
+    for subnet in (subnets[0], subnets[2]):
+        neutron.remove_interface_router(router["id"], {"subnet_id": subnet["id"]})
+    neutron.delete_router(router["id"])
+    assert compute.routers == ()
+
+
+def test_unchanged_routing_is_not_reported(neutron: Any, compute: Any) -> None:
+    router = neutron.create_router({"router": {}})["router"]
+    compute.routers = None
+    neutron.update_router(router["id"], {"router": {"description": "another"}})
+    assert compute.routers is None
+    neutron.delete_router(router["id"])
+    assert compute.routers == ()

@@ -42,63 +42,13 @@ def test_server_has_the_one_address_of_its_machine(cloud: Any, stacks: Any, comp
     assert "OS::Neutron::Port" in {each.kind for each in cloud.stand_ins(made)}
 
 
-@pytest.mark.parametrize("network", ["outside", {"get_resource": "network"}])
-def test_floating_address_is_accepted_without_ports(
-    cloud: Any, stacks: Any, network: object
-) -> None:
-    """Heat's own scenario of a signal maps one, by the network of its template."""
-    resources = {
-        "network": {"type": "OS::Neutron::Net", "properties": {"name": "outside"}},
+def routed(name: str, cidr: str, networks: list[dict[str, object]]) -> dict[str, Any]:
+    """Return a server on a network that is named ``name`` and has a router to the outside."""
+    return {
+        "net": {"type": "OS::Neutron::Net", "properties": {"name": name}},
         "subnet": {
             "type": "OS::Neutron::Subnet",
-            "properties": {"network": {"get_resource": "network"}, "cidr": "10.100.0.0/16"},
-        },
-        "router": {
-            "type": "OS::Neutron::Router",
-            "properties": {"external_gateway_info": {"network": "public"}},
-        },
-        "leg": {
-            "type": "OS::Neutron::RouterInterface",
-            "properties": {
-                "router": {"get_resource": "router"},
-                "subnet": {"get_resource": "subnet"},
-            },
-        },
-        "server": {
-            "type": "OS::Nova::Server",
-            "depends_on": "leg",
-            "properties": {
-                "image": "i",
-                "flavor": "f",
-                "networks": [{"subnet": {"get_resource": "subnet"}}],
-            },
-        },
-        "floating_ip": {
-            "type": "OS::Neutron::FloatingIP",
-            "properties": {"floating_network": "public"},
-        },
-        "association": {
-            "type": "OS::Neutron::FloatingIPAssociation",
-            "properties": {
-                "floatingip_id": {"get_resource": "floating_ip"},
-                "port_id": {"get_attr": ["server", "addresses", network, 0, "port"]},
-            },
-        },
-    }
-    made = stacks.create(hot(resources))
-    stacks.wait(made, "CREATE_COMPLETE", seconds=90)
-
-
-def test_server_attributes_use_the_networks_of_its_template(
-    cloud: Any, stacks: Any, compute: Any
-) -> None:
-    """Heat lists the ports of a server in Neutron, under the names and ids of their networks."""
-    network = {"get_resource": "net"}
-    resources = {
-        "net": {"type": "OS::Neutron::Net", "properties": {"name": "inside"}},
-        "subnet": {
-            "type": "OS::Neutron::Subnet",
-            "properties": {"network": network, "cidr": "10.9.0.0/24"},
+            "properties": {"network": {"get_resource": "net"}, "cidr": cidr},
         },
         "router": {
             "type": "OS::Neutron::Router",
@@ -115,12 +65,14 @@ def test_server_attributes_use_the_networks_of_its_template(
         "server": {
             "type": "OS::Nova::Server",
             "depends_on": "leg",
-            "properties": {
-                "image": "i",
-                "flavor": "f",
-                "networks": [{"network": network}, {"network": "hotplate"}],
-            },
+            "properties": {"image": "i", "flavor": "f", "networks": networks},
         },
+    }
+
+
+def floating(network: object) -> dict[str, Any]:
+    """Return a floating address for the server, by its address on a network."""
+    return {
         "ip": {
             "type": "OS::Neutron::FloatingIP",
             "depends_on": "leg",
@@ -134,6 +86,21 @@ def test_server_attributes_use_the_networks_of_its_template(
             },
         },
     }
+
+
+def test_floating_address_is_accepted_without_ports(cloud: Any, stacks: Any) -> None:
+    """Heat's own scenario of a signal maps one, by the network of its template."""
+    networks = [{"subnet": {"get_resource": "subnet"}}]
+    made = stacks.create(hot(routed("outside", "10.100.0.0/16", networks) | floating("outside")))
+    stacks.wait(made, "CREATE_COMPLETE", seconds=90)
+
+
+def test_server_attributes_use_the_networks_of_its_template(
+    cloud: Any, stacks: Any, compute: Any
+) -> None:
+    """Heat lists the ports of a server in Neutron, under the names and ids of their networks."""
+    network = {"get_resource": "net"}
+    resources = routed("inside", "10.9.0.0/24", [{"network": network}, {"network": "hotplate"}])
     paths = {
         "port": ["server", "addresses", "inside", 0, "port"],
         "subnets": ["server", "addresses", network, 0, "subnets", 0, "cidr"],
@@ -142,7 +109,7 @@ def test_server_attributes_use_the_networks_of_its_template(
         "second": ["server", "networks", "hotplate", 0],
     }
     outputs = {name: {"value": {"get_attr": path}} for name, path in paths.items()}
-    made = stacks.create(hot(resources, outputs=outputs))
+    made = stacks.create(hot(resources | floating(network), outputs=outputs))
     stacks.wait(made, "CREATE_COMPLETE", seconds=90)
     values = stacks.outputs(made)
     assert values["port"] == stacks.client.resources.get(made, "server").physical_resource_id

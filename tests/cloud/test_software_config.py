@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Stacks
 from wire_guest import Guest, collect, describe, guest
 
 TEMPLATE: dict[str, Any] = {
@@ -118,25 +120,33 @@ def test_script_deployment_completes(cloud: Any, compute: Any, stacks: Any, tmp_
     assert stacks.outputs(stack_id) == {"result": "fine", "stdout": "out", "status_code": 0}
 
 
-def test_wrong_secret_is_refused(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> None:
-    stack_id = stacks.create(TEMPLATE)
-    with guest(cloud, booted(stacks, compute, stack_id)) as vm:
-        cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
-        wrong = {**cfn, "secret_access_key": "0" * 32}
-        response = describe(vm, wrong)
-        assert response.status_code == 403
-        error = ET.fromstring(response.text)
-        assert error.tag == "ErrorResponse"
-        assert error.findtext("Error/Code") == "AccessDenied"
-        assert collect(vm, tmp_path / "occ", wrong, "cfn").documents.get("cfn") is None
+@pytest.fixture(scope="module")
+def polled(cloud: Any, compute: Any) -> Iterator[tuple[Guest, dict[str, str]]]:
+    """Return a guest, and the settings of its polls."""
+    stacks = Stacks(cloud)
+    with guest(cloud, booted(stacks, compute, stacks.create(TEMPLATE))) as vm:
+        yield vm, vm.cfn_init_data()["os-collect-config"]["cfn"]
+    stacks.clean()
 
-        refused = [
-            event
-            for event in cloud.events
-            if event.source == "cfn" and event.detail.get("status") == 403
-        ]
-        assert refused
-        assert refused[0].detail["action"] == "DescribeStackResource"
+
+def test_wrong_secret_is_refused(
+    cloud: Any, polled: tuple[Guest, dict[str, str]], tmp_path: Path
+) -> None:
+    vm, cfn = polled
+    wrong = {**cfn, "secret_access_key": "0" * 32}
+    response = describe(vm, wrong)
+    assert response.status_code == 403
+    error = ET.fromstring(response.text)
+    assert error.tag == "ErrorResponse"
+    assert error.findtext("Error/Code") == "AccessDenied"
+    assert collect(vm, tmp_path / "occ", wrong, "cfn").documents.get("cfn") is None
+    refused = [
+        event
+        for event in cloud.events
+        if event.source == "cfn" and event.detail.get("status") == 403
+    ]
+    assert refused
+    assert refused[0].detail["action"] == "DescribeStackResource"
 
 
 @pytest.mark.parametrize(
@@ -147,15 +157,12 @@ def test_wrong_secret_is_refused(cloud: Any, compute: Any, stacks: Any, tmp_path
         ({"AWSAccessKeyId": "0" * 32}, 403, "AccessDenied"),
     ],
 )
-def test_describe_errors(
-    cloud: Any, compute: Any, stacks: Any, change: dict[str, str], status: int, code: str
+def test_invalid_poll_is_refused(
+    polled: tuple[Guest, dict[str, str]], change: dict[str, str], status: int, code: str
 ) -> None:
-    stack_id = stacks.create(TEMPLATE)
-    with guest(cloud, booted(stacks, compute, stack_id)) as vm:
-        cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
-        response = describe(vm, cfn, **change)
-        assert response.status_code == status, response.text
-        assert ET.fromstring(response.text).findtext("Error/Code") == code
+    response = describe(*polled, **change)
+    assert response.status_code == status, response.text
+    assert ET.fromstring(response.text).findtext("Error/Code") == code
 
 
 def test_events_contain_no_secrets(cloud: Any, compute: Any, stacks: Any) -> None:
