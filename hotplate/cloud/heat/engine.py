@@ -17,6 +17,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -158,112 +159,68 @@ def claim() -> Callable[[], None]:
     return _running.release
 
 
+@dataclass
 class Engine:
     """One running engine service with its database and message bus.
 
     :param database: the SQLite file; created when it does not exist.
     :param log: the file of Heat's own log.
+    :param trustee: the login by which the engine acts for the owners of stacks.
     :param end_tasks: makes the threads of stacks in progress end soon.
     :param on_failure: called with the exception when a database statement fails.
     :param lift_limits: disable Heat's own limits on requests and on a stack's resources.
+    :ivar stood_in: types with a stand-in, set by :meth:`start`.
     """
 
-    def __init__(
-        self,
-        *,
-        database: Path,
-        log: Path,
-        environment_dir: Path,
-        keystone_url: str,
-        trustee: dict[str, str],
-        keystone_backend: str,
-        cloud_backend: str,
-        end_tasks: Callable[[], None],
-        on_failure: Callable[[Exception], None] = lambda _: None,
-        lift_limits: bool = False,
-    ) -> None:
-        self._database = database
-        self._log = log
-        self._environment_dir = environment_dir
-        self._keystone_url = keystone_url
-        self._trustee = trustee
-        self._backends = {"keystone_backend": keystone_backend, "cloud_backend": cloud_backend}
-        self._end_tasks = end_tasks
-        self._on_failure = on_failure
-        self._lift_limits = lift_limits
-        self._service: Any = None
-        self._overridden: list[tuple[str, str | None]] = []
-        self._handler: logging.Handler | None = None
-        self._undo_log: list[tuple[logging.Logger, int, bool]] = []
-        self._restore_database: Any = None
-        self._db_engines: list[Any] = []
-        #: Types with a stand-in, set by :meth:`start`.
-        self.stood_in: list[str] = []
+    database: Path
+    log: Path
+    environment_dir: Path
+    keystone_url: str
+    trustee: dict[str, str]
+    keystone_backend: str
+    cloud_backend: str
+    end_tasks: Callable[[], None]
+    on_failure: Callable[[Exception], None] = lambda _: None
+    lift_limits: bool = False
+    stood_in: list[str] = field(default_factory=list, init=False)
+    _undo: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False)
 
     def start(self) -> None:
         """Start the engine; return when it answers."""
-        try:
+        with contextlib.ExitStack() as self._undo:
             self._start_log()
             load()
             self._configure()
             self._open_database()
             self._start_service()
-        except BaseException:
-            self.stop()
-            raise
+            self._undo = self._undo.pop_all()
 
     def stop(self) -> None:
         """Stop the engine, wait for its threads, and restore Heat's globals."""
-        try:
-            if self._service is not None:
-                self._stop_service()
-            if self._restore_database is not None:
-                self._restore_database()
-                self._restore_database = None
-            while self._db_engines:
-                self._db_engines.pop().dispose()
-            if _loaded:
-                from heat.common import messaging
-                from oslo_config import cfg
-
-                messaging.cleanup()
-                while self._overridden:
-                    name, group = self._overridden.pop()
-                    cfg.CONF.clear_override(name, group)
-        finally:
-            self._stop_log()
+        self._undo.close()
 
     # -- the parts --------------------
 
     def _start_log(self) -> None:
         # Log lines that guests cause must not fill the disk.
-        self._handler = logging.handlers.RotatingFileHandler(
-            self._log, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", errors="replace"
+        handler = logging.handlers.RotatingFileHandler(
+            self.log, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", errors="replace"
         )
-        self._handler.setFormatter(
+        self._undo.callback(handler.close)
+        handler.setFormatter(
             _Clean("%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(message)s")
         )
-        for name in LOGGERS:
+        for name in (*LOGGERS, *QUIET):
             logger = logging.getLogger(name)
-            self._undo_log.append((logger, logger.level, logger.propagate))
-            logger.addHandler(self._handler)
+            self._undo.callback(logger.setLevel, logger.level)
+            if name in QUIET:
+                logger.setLevel(QUIET[name])
+                continue
+            self._undo.callback(setattr, logger, "propagate", logger.propagate)
+            self._undo.callback(logger.removeHandler, handler)
+            logger.addHandler(handler)
             logger.setLevel(logging.INFO if name == "heat" else logging.WARNING)
             logger.propagate = False
-        for name, level in QUIET.items():
-            logger = logging.getLogger(name)
-            self._undo_log.append((logger, logger.level, logger.propagate))
-            logger.setLevel(level)
-
-    def _stop_log(self) -> None:
-        for logger, level, propagate in self._undo_log:
-            if self._handler is not None:
-                logger.removeHandler(self._handler)
-            logger.setLevel(level)
-            logger.propagate = propagate
-        self._undo_log.clear()
-        if self._handler is not None:
-            self._handler.close()
-            self._handler = None
 
     def _configure(self) -> None:
         from keystoneauth1 import loading
@@ -276,13 +233,14 @@ class Engine:
         policy_opts.set_defaults(conf, enforce_new_defaults=False, enforce_scope=False)
         cfn = guest_base("cfn")
         options: dict[str, object] = {
-            **self._backends,
+            "keystone_backend": self.keystone_backend,
+            "cloud_backend": self.cloud_backend,
             "convergence_engine": False,
             "heat_metadata_server_url": cfn,
             "heat_waitcondition_server_url": f"{cfn}/v1/waitcondition",
             # Read later, so that it overrides the stand-ins.
-            "environment_dir": str(self._environment_dir / "none"),
-            "template_dir": str(self._environment_dir),
+            "environment_dir": str(self.environment_dir / "none"),
+            "template_dir": str(self.environment_dir),
             "plugin_dirs": [],
             "region_name_for_services": None,
             "stack_user_domain_id": "heat",
@@ -290,28 +248,28 @@ class Engine:
             "stack_scheduler_hints": True,
             "enable_stack_adopt": True,
             "enable_stack_abandon": True,
-            "max_resources_per_stack": -1 if self._lift_limits else limits.RESOURCES,
+            "max_resources_per_stack": -1 if self.lift_limits else limits.RESOURCES,
             # A machine that does not come up is reported at once; whether to try again is up to the
             # user of the harness.
             "action_retry_limit": 0,
-            "max_json_body_size": limits.MAX_BODY_LIFTED if self._lift_limits else limits.JSON_BODY,
+            "max_json_body_size": limits.MAX_BODY_LIFTED if self.lift_limits else limits.JSON_BODY,
         }
         for name, value in options.items():
             self._override(name, value)
         self._override("endpoint_type", "internalURL", "clients")
-        self._override("auth_uri", self._keystone_url, "clients_keystone")
+        self._override("auth_uri", self.keystone_url, "clients_keystone")
         loading.register_auth_conf_options(conf, "trustee")
         self._override("auth_type", "password", "trustee")
         for option in loading.get_auth_plugin_conf_options("password"):
             conf.register_opt(option, group="trustee")
-        for name, value in self._trustee.items():
+        for name, value in self.trustee.items():
             self._override(name, value, "trustee")
 
     def _override(self, name: str, value: object, group: str | None = None) -> None:
         from oslo_config import cfg
 
+        self._undo.callback(cfg.CONF.clear_override, name, group)
         cfg.CONF.set_override(name, value, group)
-        self._overridden.append((name, group))
 
     def _open_database(self) -> None:
         from heat.db import api as db_api
@@ -320,7 +278,7 @@ class Engine:
 
         # Readers get connections of their own (for oslo.db: a slave without lag), so that only
         # writers need to wait for one another.
-        url = f"sqlite:///{self._database}?timeout=30"
+        url = f"sqlite:///{self.database}?timeout=30"
         manager = enginefacade.transaction_context()
         manager.configure(
             connection=url,
@@ -333,16 +291,15 @@ class Engine:
             max_pool_size=32,
             max_overflow=64,
         )
-        writer = manager.writer.get_engine()
-        reader = manager.reader.get_engine()
-        self._db_engines = [writer, reader]
+        writer, reader = manager.writer.get_engine(), manager.reader.get_engine()
+        for engine in (writer, reader):
+            self._undo.callback(engine.dispose)
+            _tell_of_failures(engine, self.on_failure)
         with writer.connect() as connection:
             connection.connection.execute("PRAGMA journal_mode=WAL")
         _one_writer_at_a_time(writer)
-        for engine in self._db_engines:
-            _tell_of_failures(engine, self._on_failure)
         models.BASE.metadata.create_all(writer)
-        self._restore_database = db_api.context_manager.patch_factory(manager)
+        self._undo.callback(db_api.context_manager.patch_factory(manager))
 
     def _start_service(self) -> None:
         from heat.common import messaging
@@ -351,6 +308,7 @@ class Engine:
 
         from hotplate.cloud.heat import stand_ins
 
+        self._undo.callback(messaging.cleanup)
         messaging.setup("fake://")
         # Drop the cached environment of an earlier cloud in this process.
         resources._environment = None
@@ -358,20 +316,22 @@ class Engine:
             resources.initialise()
         self.stood_in = stand_ins.register(resources.global_env())
         environment.read_global_environment(
-            resources.global_env(), env_dir=str(self._environment_dir)
+            resources.global_env(), env_dir=str(self.environment_dir)
         )
-        self._service = service.EngineService("hotplate", rpc_api.ENGINE_TOPIC)
-        self._service.start()
+        running = service.EngineService("hotplate", rpc_api.ENGINE_TOPIC)
+        self._undo.callback(self._stop_service, running)
+        running.start()
         # The first client of the bus registers the option.
         self._override("rpc_response_timeout", ANSWER_SECONDS)
 
-    def _stop_service(self) -> None:
-        running = self._service
-        self._service = None
+    def _stop_service(self, running: Any) -> None:
+        from oslo_config import cfg
+
         # Stacks in progress are not waited for: their servers are going away.  Their threads end
         # at their next sleep, while the engine can still answer them.
-        self._end_tasks()
-        self._override("rpc_response_timeout", 5)
+        self.end_tasks()
+        cfg.CONF.set_override("rpc_response_timeout", 5)
+        self._undo.callback(cfg.CONF.clear_override, "rpc_response_timeout")
         end = time.monotonic() + 10
         while time.monotonic() < end:
             groups = list(running.thread_group_mgr.groups.values())
