@@ -59,16 +59,6 @@ def _granted() -> TakenForGranted:
     return _use.granted
 
 
-class _Present:
-    """A service that exists regardless of the catalogue."""
-
-    def does_endpoint_exist(self, service_type: str, service_name: str) -> bool:  # noqa: ARG002
-        return True
-
-    def has_extension(self, alias: str) -> bool:  # noqa: ARG002
-        return True
-
-
 class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
     """Real novaclient over loopback."""
 
@@ -322,8 +312,14 @@ def _led_to_interface(client: Any) -> Callable[..., Any]:
     return updated
 
 
-class CinderPlugin(_Present, cinder.CinderClientPlugin):  # type: ignore[misc]
-    """Cinder, in which every volume exists."""
+class CinderPlugin(cinder.CinderClientPlugin):  # type: ignore[misc]
+    """Cinder, in which every volume exists, and which exists itself, whatever the catalogue has."""
+
+    def does_endpoint_exist(self, service_type: str, service_name: str) -> bool:  # noqa: ARG002
+        return True
+
+    def has_extension(self, alias: str) -> bool:  # noqa: ARG002
+        return True
 
     def _create(self, version: str | None = None) -> Any:  # noqa: ARG002
         return SimpleNamespace()

@@ -82,23 +82,11 @@ class StandIn(resource.Resource):  # type: ignore[misc]
     def handle_create(self) -> None:
         self.resource_id_set(str(uuid.uuid4()))
 
-    def handle_update(self, json_snippet: object, tmpl_diff: object, prop_diff: object) -> None:
-        """Accept the update."""
+    def _accept(self, *_: object) -> None:
+        """Do nothing: there is nothing to change, to check or to delete."""
 
-    def handle_delete(self) -> None:
-        """Do nothing: there is nothing to delete."""
-
-    def handle_suspend(self) -> None:
-        """Accept the suspension."""
-
-    def handle_resume(self) -> None:
-        """Accept the resumption."""
-
-    def handle_check(self) -> None:
-        """Do nothing: it always exists."""
-
-    def handle_signal(self, details: object = None) -> None:
-        """Accept the signal."""
+    handle_update = handle_delete = handle_suspend = handle_resume = _accept
+    handle_check = handle_signal = _accept
 
     def get_live_state(self, resource_properties: object) -> dict[str, object]:  # noqa: ARG002
         return {}
