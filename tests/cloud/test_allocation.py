@@ -7,6 +7,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from neutron_lib import exceptions
 
 from hotplate.cloud.neutron import allocation
 from hotplate.cloud.neutron.allocation import Pool
@@ -37,12 +38,15 @@ def test_gateway_outside_the_subnet_takes_no_address() -> None:
 @pytest.mark.parametrize(
     ("given_pools", "error"),
     [
-        ([("10.0.0.9", "10.0.0.4")], allocation.PoolError),
-        ([("10.0.0.4", "2001:db8::1")], allocation.PoolError),
-        ([("10.0.0.4", "next door")], allocation.PoolError),
-        ([("10.0.0.250", "10.0.0.255")], allocation.PoolOutsideError),
-        ([("10.0.0.0", "10.0.0.4")], allocation.PoolOutsideError),
-        ([("10.0.0.8", "10.0.0.9"), ("10.0.0.4", "10.0.0.8")], allocation.PoolOverlapError),
+        ([("10.0.0.9", "10.0.0.4")], exceptions.InvalidAllocationPool),
+        ([("10.0.0.4", "2001:db8::1")], exceptions.InvalidAllocationPool),
+        ([("10.0.0.4", "next door")], exceptions.InvalidAllocationPool),
+        ([("10.0.0.250", "10.0.0.255")], exceptions.OutOfBoundsAllocationPool),
+        ([("10.0.0.0", "10.0.0.4")], exceptions.OutOfBoundsAllocationPool),
+        (
+            [("10.0.0.8", "10.0.0.9"), ("10.0.0.4", "10.0.0.8")],
+            exceptions.OverlappingAllocationPools,
+        ),
     ],
 )
 def test_bad_pools_are_refused(given_pools: list[tuple[str, str]], error: type[Exception]) -> None:
@@ -65,7 +69,7 @@ def test_huge_pool_costs_no_more_than_its_taken_addresses() -> None:
     network = ip_network("2001:db8::/32")
     (pool,) = allocation.default_pools(network, None)
     taken = {pool.first + number for number in range(500)}
-    assert pool.lowest_free(taken) == pool.first + 500
+    assert allocation.lowest_free([pool], taken) == pool.first + 500
 
 
 @given(st.sets(st.integers(1, 14)))

@@ -8,28 +8,19 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from neutron_lib import exceptions
+from neutron_lib.utils import net
+from oslo_utils import netutils
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-MAC_PREFIX = "fa:16:3e"
+BASE_MAC = ["fa", "16", "3e", "00", "00", "00"]
 """Neutron's ``[DEFAULT] base_mac``."""
-
-
-class PoolError(Exception):
-    """A pool ends before it begins, mixes IP versions, or contains an invalid address."""
-
-
-class PoolOutsideError(PoolError):
-    """A pool contains addresses that no host of the subnet may have."""
-
-
-class PoolOverlapError(PoolError):
-    """Two pools overlap."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +38,19 @@ class Pool:
     def __str__(self) -> str:
         return f"{self.first}-{self.last}"
 
-    def lowest_free(self, taken: Collection[Address]) -> Address | None:
-        """Return the lowest address that is not ``taken``; None when all are.
+    def __iter__(self) -> Iterator[Address]:
+        return map(type(self.first), range(int(self.first), int(self.last) + 1))
 
-        It takes at most one step for each taken address, however large the pool is.
-        """
-        number = int(self.first)
-        kind = type(self.first)
-        while number <= int(self.last):
-            address = kind(number)
-            if address not in taken:
-                return address
-            number += 1
-        return None
+    def __reversed__(self) -> Iterator[Address]:
+        return map(type(self.first), range(int(self.last), int(self.first) - 1, -1))
+
+
+def lowest_free(pools: Iterable[Pool], taken: Collection[Address]) -> Address | None:
+    """Return the lowest address of the pools that is not ``taken``; None when all are.
+
+    It takes at most one step for each taken address, however large the pools are.
+    """
+    return next((each for pool in pools for each in pool if each not in taken), None)
 
 
 def highest_free(pools: Iterable[Pool], taken: Collection[Address]) -> Address | None:
@@ -69,13 +60,7 @@ def highest_free(pools: Iterable[Pool], taken: Collection[Address]) -> Address |
     >>> str(highest_free([hosts(network)], [ipaddress.ip_address("10.0.0.6")]))
     '10.0.0.5'
     """
-    for pool in pools:
-        number, kind = int(pool.last), type(pool.last)
-        while number >= int(pool.first):
-            if (address := kind(number)) not in taken:
-                return address
-            number -= 1
-    return None
+    return next((each for pool in pools for each in reversed(pool) if each not in taken), None)
 
 
 def hosts(network: Network) -> Pool:
@@ -113,18 +98,19 @@ def read_pools(network: Network, given: Iterable[tuple[str, str]]) -> list[Pool]
     """Return the requested pools, in the order of their addresses.
 
     :param given: pairs of first and last address.
-    :raises PoolError: for an invalid pool.
-    :raises PoolOutsideError: for a pool that is not within the subnet's hosts.
-    :raises PoolOverlapError: for two pools that overlap.
+    :raises neutron_lib.exceptions.NeutronException: for an invalid pool, one that is not within the
+        subnet's hosts, and two that overlap.
     """
     every = hosts(network)
     pools = sorted((_read_pool(*each) for each in given), key=lambda pool: int(pool.first))
     for pool in pools:
         if pool.first not in every or pool.last not in every:
-            raise PoolOutsideError(str(pool))
+            raise exceptions.OutOfBoundsAllocationPool(pool=pool, subnet_cidr=network)
     for lower, upper in itertools.pairwise(pools):
         if int(upper.first) <= int(lower.last):
-            raise PoolOverlapError(f"{lower}, {upper}")
+            raise exceptions.OverlappingAllocationPools(
+                pool_1=lower, pool_2=upper, subnet_cidr=network
+            )
     return pools
 
 
@@ -132,19 +118,10 @@ def _read_pool(start: str, end: str) -> Pool:
     try:
         pool = Pool(ipaddress.ip_address(start), ipaddress.ip_address(end))
     except ValueError:
-        raise PoolError(f"{start}-{end}") from None
+        raise exceptions.InvalidAllocationPool(pool=f"{start}-{end}") from None
     if pool.first.version != pool.last.version or int(pool.first) > int(pool.last):
-        raise PoolError(str(pool))
+        raise exceptions.InvalidAllocationPool(pool=pool)
     return pool
-
-
-def lowest_free(pools: Iterable[Pool], taken: Collection[Address]) -> Address | None:
-    """Return the lowest address of the pools that is not ``taken``; None when all are."""
-    for pool in pools:
-        address = pool.lowest_free(taken)
-        if address is not None:
-            return address
-    return None
 
 
 def first_free_subnet(
@@ -167,16 +144,12 @@ def first_free_subnet(
         number, last = int(prefix.network_address), int(prefix.broadcast_address)
         while number + size - 1 <= last:
             subnet = type(prefix)((number, length))
-            other = next((each for each in taken if _overlap(each, subnet)), None)
+            other = next((each for each in taken if each.overlaps(subnet)), None)
             if other is None:
                 return subnet
             after = int(other.broadcast_address) + 1
             number = max(number + size, -(-after // size) * size)
     return None
-
-
-def _overlap(one: Network, other: Network) -> bool:
-    return one.version == other.version and one.overlaps(other)
 
 
 def slaac_address(network: Network, mac: str) -> Address:
@@ -185,9 +158,7 @@ def slaac_address(network: Network, mac: str) -> Address:
     >>> str(slaac_address(ipaddress.ip_network("2001:db8::/64"), "fa:16:3e:00:00:01"))
     '2001:db8::f816:3eff:fe00:1'
     """
-    octets = bytes.fromhex(mac.replace(":", ""))
-    host = bytes([octets[0] ^ 2]) + octets[1:3] + b"\xff\xfe" + octets[3:]
-    return network.network_address + int.from_bytes(host, "big")
+    return ipaddress.ip_address(str(netutils.get_ipv6_addr_by_EUI64(str(network), mac)))
 
 
 def new_mac(taken: Collection[str]) -> str:
@@ -196,7 +167,7 @@ def new_mac(taken: Collection[str]) -> str:
     :raises OverflowError: when almost none is free.
     """
     for _ in range(64):
-        mac = MAC_PREFIX + "".join(f":{octet:02x}" for octet in secrets.token_bytes(3))
+        mac: str = net.get_random_mac(BASE_MAC)
         if mac not in taken:
             return mac
     raise OverflowError("no MAC address is left")

@@ -192,7 +192,7 @@ class Routers(Resources):
                 if other["id"] == subnet["id"]:
                     raise bad("router", f"Router already has a port on subnet {subnet['id']}")
                 present = network_of(other)
-                if present.version == cidr.version and present.overlaps(cidr):
+                if present.overlaps(cidr):
                     raise bad(
                         "router",
                         f"Cidr {cidr} of subnet {subnet['id']} overlaps with cidr {present} of "

@@ -123,8 +123,7 @@ class Subnets(Resources):
 
     def _check_overlap(self, cidr: Network, network_id: str) -> None:
         for other in self.where(network_id=network_id):
-            present = network_of(other)
-            if present.version == cidr.version and present.overlaps(cidr):
+            if network_of(other).overlaps(cidr):
                 raise invalid(
                     f"Requested subnet with cidr: {cidr} for network: {network_id} "
                     "overlaps with another subnet"
@@ -187,17 +186,7 @@ def _gateway(cidr: Network, values: Values) -> Address | None:
 def _pools(cidr: Network, given: list[Values] | None, gateway: Address | None) -> list[Pool]:
     if given is None:
         return allocation.default_pools(cidr, gateway)
-    try:
-        pools = allocation.read_pools(cidr, [(each["start"], each["end"]) for each in given])
-    except allocation.PoolOutsideError as error:
-        raise exceptions.OutOfBoundsAllocationPool(pool=error, subnet_cidr=cidr) from None
-    except allocation.PoolOverlapError as error:
-        first, second = str(error).split(", ")
-        raise exceptions.OverlappingAllocationPools(
-            pool_1=first, pool_2=second, subnet_cidr=cidr
-        ) from None
-    except allocation.PoolError as error:
-        raise exceptions.InvalidAllocationPool(pool=error) from None
+    pools = allocation.read_pools(cidr, [(each["start"], each["end"]) for each in given])
     for pool in pools:
         if gateway is not None and gateway in pool:
             raise exceptions.GatewayConflictWithAllocationPools(pool=pool, ip_address=gateway)

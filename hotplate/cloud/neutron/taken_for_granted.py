@@ -172,9 +172,7 @@ class TakenForGranted:
 
     def _hold(self, network_id: str, address: Address, subnet_id: str) -> None:
         """Make a network created here contain an address: add a subnet, or move the one named."""
-        subnets = [
-            each for each in self._records.all("subnets") if each["network_id"] == network_id
-        ]
+        subnets = self._records.where("subnets", network_id=network_id)
         if any(address in allocation.hosts(network_of(each)) for each in subnets):
             return
         cidr = _around(address)
@@ -199,9 +197,8 @@ class TakenForGranted:
 
     def _drop_unused(self, network_id: str) -> None:
         """Remove subnets of a network created here that no template names and no port uses."""
-        for subnet in self._records.all("subnets"):
-            mine = subnet["network_id"] == network_id and subnet.get(_LONE)
-            if mine and not self._used(subnet["id"]):
+        for subnet in self._records.where("subnets", network_id=network_id):
+            if subnet.get(_LONE) and not self._used(subnet["id"]):
                 self._records.remove("subnets", subnet["id"])
 
     def _used(self, subnet_id: str) -> bool:
