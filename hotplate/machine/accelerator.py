@@ -11,7 +11,6 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -215,12 +214,7 @@ def probe(program: str, *, accelerator: str, cpu: str, rom: bytes | None = None)
         return KvmResult(False, f"QEMU ended with status {status}: {complaint}")
 
 
-def _remembered(
-    program: str,
-    cpu: str,
-    cache: Path,
-    ask: Callable[..., KvmResult] = probe,
-) -> KvmResult:
+def _remembered(program: str, cpu: str, cache: Path) -> KvmResult:
     """Return the result for a CPU model under KVM, from the cache or by a probe."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     key = f"{boot} {qemu_version(program)} {cpu}"
@@ -230,7 +224,7 @@ def _remembered(
     with contextlib.suppress(KeyError, TypeError, ValueError):
         works, seen = verdicts[key]
         return KvmResult(bool(works), str(seen))
-    verdict = ask(program, accelerator="kvm", cpu=cpu)
+    verdict = probe(program, accelerator="kvm", cpu=cpu)
     # Results of other boots of the host and other versions are useless.
     kept = {k: v for k, v in verdicts.items() if k.rsplit(" ", 1)[0] == key.rsplit(" ", 1)[0]}
     kept[key] = [verdict.works, verdict.seen]

@@ -19,7 +19,7 @@ from hotplate.events.log import EventLog
 from hotplate.text import clean
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
-LONGEST_LINE = 4096
+MAX_LINE = 4096
 """Characters; a longer line is continued as the next one."""
 _LINE_END = re.compile(r"\n|(?<=[^\n])\x1bc")
 """SeaBIOS ends its last line by a reset of the terminal (RIS of ECMA-48), not by a line feed."""
@@ -257,7 +257,7 @@ class Console:
             for line in ended:
                 whole += _pieces(line)
             # A stream without line ends must not grow without bound.
-            if len(partial) > LONGEST_LINE:
+            if len(partial) > MAX_LINE:
                 *full, partial = _pieces(partial)
                 whole += full
             self._partial = partial
@@ -280,6 +280,6 @@ class Console:
 
 def _pieces(line: str) -> list[str]:
     """Return a line, cut into pieces when it is too long."""
-    if len(line) <= LONGEST_LINE:
+    if len(line) <= MAX_LINE:
         return [line]
-    return [line[at : at + LONGEST_LINE] for at in range(0, len(line), LONGEST_LINE)]
+    return [line[at : at + MAX_LINE] for at in range(0, len(line), MAX_LINE)]

@@ -21,7 +21,6 @@ import re
 import secrets
 import shutil
 import sqlite3
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -243,12 +242,11 @@ def identity(image: Image, settings: Settings) -> dict[str, str]:
     """Return everything that a state depends on."""
     arch = arch_of(image, settings)
     program = find_tool(ARCHITECTURES[arch].program)
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     chosen = accelerator.choose(settings.accelerator.value, arch=arch, cache=settings.cache)
     return {
         **image.fingerprint(settings.cache / "checksums"),
         "name": image.path.name,
-        "qemu": version.stdout.splitlines()[0],
+        "qemu": accelerator.qemu_version(program),
         "hotplate": __version__,
         "code": _code(),
         "heat": importlib.metadata.version("openstack-heat"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hotplate import locks
+from hotplate import locks, paths
 from hotplate.cli import cache
 from hotplate.errors import HostError, HotplateError, UsageError
 from hotplate.image import release_images
@@ -29,6 +30,20 @@ class Builds:
         self.done.append(request.release)
         request.image.parent.mkdir(parents=True, exist_ok=True)
         request.image.write_text(request.release)
+
+
+hash_once = functools.cache(release_images.hash_directory)
+
+
+@pytest.fixture(autouse=True)
+def own_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hash hotplate's elements and hooks, which these tests do not change, once for all."""
+    own, hashed = (paths.elements_dir(), paths.hooks_dir()), release_images.hash_directory
+    monkeypatch.setattr(
+        release_images,
+        "hash_directory",
+        lambda each: hash_once(each) if each in own else hashed(each),
+    )
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from hotplate.errors import ThreadFault
 from hotplate.events.log import EventLog
 from hotplate.machine import console as module
-from hotplate.machine.console import FILE_BYTES, FLOOD_LINES, LONGEST_LINE, Console
+from hotplate.machine.console import FLOOD_LINES, MAX_LINE, Console
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 
@@ -81,10 +81,10 @@ def test_terminal_reset_ends_a_line(guest: Guest):
 
 
 def test_flood_is_an_event_and_does_not_fill_memory(guest: Guest):
-    guest.write(b"first\n" + b"\n" * (20 * FLOOD_LINES) + b"last\n")
+    guest.write(b"first\n" + b"\n" * (2 * FLOOD_LINES) + b"last\n")
     guest.end()
     assert floods(guest.events) == ["console-flood"]
-    assert guest.console.position == 20 * FLOOD_LINES + 2
+    assert guest.console.position == 2 * FLOOD_LINES + 2
     kept = guest.console.lines
     assert (kept[0], kept[-1]) == ("first", "last")
     assert len(kept) == module.FIRST_LINES + module.LAST_LINES
@@ -92,19 +92,21 @@ def test_flood_is_an_event_and_does_not_fill_memory(guest: Guest):
 
 
 def test_long_lines_are_cut_and_count_as_a_flood(guest: Guest):
-    guest.write(b"x" * (module.FLOOD_BYTES + 2 * LONGEST_LINE))
+    guest.write(b"x" * (module.FLOOD_BYTES + 2 * MAX_LINE))
     guest.end()
     assert floods(guest.events) == ["console-flood"]
-    assert max(len(line) for line in guest.console.lines) == LONGEST_LINE
+    assert max(len(line) for line in guest.console.lines) == MAX_LINE
     assert sum(len(line) for line in guest.console.lines) < 3 * module.LINE_BYTES
 
 
-def test_file_has_the_beginning_and_the_end(guest: Guest):
-    guest.write(b"begin\n" + b"middle\n" * (3 * FILE_BYTES // 7) + b"end\n")
+def test_file_has_the_beginning_and_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "FILE_BYTES", 1 << 18)
+    monkeypatch.setattr(module, "END_BYTES", 1 << 14)
+    guest = Guest(tmp_path / "console.log")
+    guest.write(b"begin\n" + b"middle\n" * (3 * module.FILE_BYTES // 7) + b"end\n")
     guest.end()
-    size = guest.console.path.stat().st_size
-    assert FILE_BYTES < size < FILE_BYTES + module.END_BYTES + 200
     whole = guest.console.path.read_bytes()
+    assert module.FILE_BYTES < len(whole) < module.FILE_BYTES + module.END_BYTES + 200
     assert whole.startswith(b"begin\nmiddle\n")
     assert whole.endswith(b"middle\nend\n")
     assert b"... hotplate left out " in whole

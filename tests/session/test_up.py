@@ -6,6 +6,7 @@ import json
 import os
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +47,34 @@ def server(name: str, *networks: str, image: str = "any") -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("several", [False, True])
+def session(
+    play: Any,
+    tmp_path: Path,
+    say: Callable[[str], None],
+    *,
+    others: dict[str, Image] | None = None,
+    **given: str,
+) -> Up:
+    """Return a session of played machines."""
+    given = {"accelerator": "tcg", "memory": "128", "cache": str(tmp_path / "cache"), **given}
+    return Up(
+        play.image,
+        directory=SessionDirectory(tmp_path / "up"),
+        settings=Settings.load(given, environ={}, directory=tmp_path),
+        options=lambda key: CloudOptions(public_key=key),
+        say=say,
+        others=others,
+    )
+
+
+ADDRESS = "[0-9.]+"
+
+
 def test_topology_is_reported_when_a_stack_is_complete(
-    play: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, several: bool
+    play: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # The fixture plays the machines; here they stay silent.
     monkeypatch.setattr(PlayedMachine, "_live", lambda _machine: None)
-    settings = Settings.load(
-        {"accelerator": "tcg", "memory": 128, "cache": tmp_path / "cache"},
-        environ={},
-        directory=tmp_path,
-    )
     lines: list[str] = []
     complete = threading.Event()
 
@@ -66,44 +84,27 @@ def test_topology_is_reported_when_a_stack_is_complete(
             complete.set()
 
     first = play.image.path.stem
-    images = (first, "debian") if several else ("any", "any")
-    others = {"debian": Image.open(tiny_disk.make(tmp_path / "d.raw"))} if several else {}
-    web, db = (rf"web \({first}\)", r"db \(debian\)") if several else ("web", "db")
+    others = {"debian": Image.open(tiny_disk.make(tmp_path / "d.raw"))}
+    web, db = rf"web \({first}\) {ADDRESS}", rf"db \(debian\) {ADDRESS}"
     resources = {
-        "web": server("web", "front", image=images[0]),
-        "db": server("db", "front", "back", image=images[1]),
+        "web": server("web", "front", image=first),
+        "db": server("db", "front", "back", image="debian"),
     }
     template = {"heat_template_version": "2018-08-31", "resources": resources}
-    with Up(
-        play.image,
-        directory=SessionDirectory(tmp_path / "up"),
-        settings=settings,
-        options=lambda key: CloudOptions(public_key=key),
-        say=say,
-        others=others,
-    ) as up:
+    with session(play, tmp_path, say, others=others) as up:
         up.create(Template(source="a test", template=template))
         assert complete.wait(60), lines
     front, back = (each for each in lines if each.startswith("network "))
-    address = r"[0-9.]+"
-    assert re.fullmatch(rf"network front {address}/\d+: {web} {address}, {db} {address}", front)
-    assert re.fullmatch(rf"network back {address}/\d+: {db} {address}", back)
+    assert re.fullmatch(rf"network front {ADDRESS}/\d+: {web}, {db}", front)
+    assert re.fullmatch(rf"network back {ADDRESS}/\d+: {db}", back)
 
 
 def test_renamed_server_is_reached_by_its_new_name(
     play: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(PlayedMachine, "_live", lambda _machine: None)
-    given = {"accelerator": "tcg", "memory": 128, "cache": tmp_path / "cache"}
-    settings = Settings.load(given, environ={}, directory=tmp_path)
     lines: list[str] = []
-    with Up(
-        play.image,
-        directory=SessionDirectory(tmp_path / "up"),
-        settings=settings,
-        options=lambda key: CloudOptions(public_key=key),
-        say=lambda text: lines.extend(text.splitlines()),
-    ) as up:
+    with session(play, tmp_path, lambda text: lines.extend(text.splitlines())) as up:
 
         def asked(name: str) -> object:
             return up._answer({"ask": "server", "server": name})[0]
@@ -131,6 +132,11 @@ def test_renamed_server_is_reached_by_its_new_name(
         assert asked("web") == "web"
         assert up._doors._server("web").spec.id == second.id
         assert up._answer({"ask": "servers"})[0] == ["front", "web"]
+        # All servers have the one image of the session, which is not named.
+        up._tell_topology()
+        assert re.fullmatch(
+            rf"network \S+ {ADDRESS}/\d+: front {ADDRESS}, web {ADDRESS}", lines[-1]
+        )
         with pytest.raises(UsageError) as refused:
             asked("nobody")
         assert refused.value.hint == 'the servers are: "front", "web"'
@@ -149,38 +155,35 @@ def test_renamed_server_is_reached_by_its_new_name(
         nova.delete_server(third)
 
 
-@pytest.mark.parametrize(("number", "status"), [(0, "COMPLETE"), (3, "FAILED")])
 def test_deployed_config_leaves_no_stack(
-    play: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, status: str
+    play: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    answer = {"deploy_stdout": "hello", "deploy_status_code": number, "made": "this"}
-    guest = Guest(answers={"deployment": answer})
+    answers: dict[str, dict[str, object]] = {}
+    guest = Guest(answers=answers)
     monkeypatch.setattr(PlayedMachine, "role", staticmethod(lambda _name: guest))
-    given = {"accelerator": "tcg", "memory": 128, "wiring": "namespace", "cache": tmp_path / "c"}
-    settings = Settings.load(given, environ={}, directory=tmp_path)
     properties = {"image": "any", "flavor": "any", "user_data_format": "SOFTWARE_CONFIG"}
     resources = {"web": {"type": "OS::Nova::Server", "properties": properties}}
     template = {"heat_template_version": "2018-08-31", "resources": resources}
     wanted = {"group": "mine", "config": "x", "outputs": ["made"], "timeout": 60}
-    with Up(
-        play.image,
-        directory=SessionDirectory(tmp_path / "up"),
-        settings=settings,
-        options=lambda key: CloudOptions(public_key=key),
-        say=lambda _: None,
-    ) as up:
+    with session(play, tmp_path, lambda _: None, wiring="namespace") as up:
         up.create(Template(source="a test", template=template))
         is_on = up.events.wait(lambda event: event.kind == "power-on", seconds=60)
         assert is_on is not None
-        handed = in_memory(json.dumps(wanted).encode())
-        request: dict[str, object] = {"ask": "deploy", "server": "", "descriptors": [handed]}
-        ended, (file,) = up._answer(request)
-        os.close(handed)
-        with os.fdopen(file, "rb") as stream:
-            about = json.loads(stream.read())
-        assert ended == status
-        assert about["outputs"]["deploy_stdout"] == "hello"
-        assert about["outputs"]["made"] == "this"
-        heat = up.testbed.cloud.heat()
-        left = [each for each in heat.stacks.list() if each.action != "DELETE"]
-        assert [each.stack_name for each in left] == ["hotplate"]
+        for number, status in ((0, "COMPLETE"), (3, "FAILED")):
+            answers["deployment"] = {
+                "deploy_stdout": "hello",
+                "deploy_status_code": number,
+                "made": "this",
+            }
+            handed = in_memory(json.dumps(wanted).encode())
+            request: dict[str, object] = {"ask": "deploy", "server": "", "descriptors": [handed]}
+            ended, (file,) = up._answer(request)
+            os.close(handed)
+            with os.fdopen(file, "rb") as stream:
+                about = json.loads(stream.read())
+            assert ended == status
+            assert about["outputs"]["deploy_stdout"] == "hello"
+            assert about["outputs"]["made"] == "this"
+            heat = up.testbed.cloud.heat()
+            left = [each for each in heat.stacks.list() if each.action != "DELETE"]
+            assert [each.stack_name for each in left] == ["hotplate"]

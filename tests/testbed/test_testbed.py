@@ -1,7 +1,8 @@
-"""The effect of settings on a testbed; no machine is booted."""
+"""The effect of settings on a testbed, without a cloud; no machine is booted."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import tiny_disk
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.settings import AcceleratorChoice, Settings, WiringChoice
+from hotplate.testbed import testbed as module
 from hotplate.testbed.testbed import Testbed
 
 pytestmark = pytest.mark.tool("qemu-system-x86_64")
@@ -19,8 +21,9 @@ pytestmark = pytest.mark.tool("qemu-system-x86_64")
     ("wiring", "networked"), [(WiringChoice.AUTO, True), (WiringChoice.GUESTFWD, False)]
 )
 def test_servers_have_networks_unless_a_wiring_is_chosen(
-    tmp_path: Path, wiring: WiringChoice, networked: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wiring: WiringChoice, networked: bool
 ) -> None:
+    monkeypatch.setattr(module, "Cloud", lambda **_: contextlib.nullcontext())
     settings = Settings(accelerator=AcceleratorChoice.TCG, cache=tmp_path, wiring=wiring)
     image = Image.open(tiny_disk.make(tmp_path / "tiny.raw"))
     with Testbed(image, settings=settings, directory=tmp_path, events=EventLog()) as testbed:
