@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, ClassVar, Self
 
 from hotplate.events.event import Event
@@ -52,6 +53,8 @@ class EventFacts:
         return {name: value for name, value in facts.items() if value is not None}
 
 
+# Asked for each event several times; dataclasses.fields() makes a new tuple each time.
+@cache
 def _names(kind: type[EventFacts]) -> tuple[str, ...]:
     return tuple(each.name for each in fields(kind))
 
