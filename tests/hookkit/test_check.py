@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from hotplate.cli import main
+from hotplate.hookkit import lines
 from hotplate.hookkit.contract import EXCEPTIONS, LINE_NAMES
 from hotplate.hookkit.contract_configs import ROLES, filled_in
 from hotplate.hookkit.contract_file import contract_file
@@ -288,12 +289,14 @@ def test_each_exception_belongs_to_a_line():
     assert {line for lines, _ in EXCEPTIONS.values() for line in lines} <= set(LINE_NAMES)
 
 
-def test_config_that_does_not_signal_its_start_is_named(make, check, tmp_path):
+def test_config_that_does_not_signal_its_start_is_named(make, check, tmp_path, monkeypatch):
+    has_come = lines._Ready.has_come
+    monkeypatch.setattr(lines._Ready, "has_come", lambda self, _: has_come(self, 1.0))
     slow = tmp_path / "slow.sh"
     slow.write_text("sleep 600\n")
     words = ["--line=interruption", f"--config=slow={slow}", "--timeout=15"]
-    status, lines = check(make(GOOD), *words)
-    (fault,) = lines["interruption"]["faults"]
+    status, results = check(make(GOOD), *words)
+    (fault,) = results["interruption"]["faults"]
     assert (status, fault["reason"]) == (
         1,
         "the config slow wrote nothing to its FIFO within 15 seconds",

@@ -48,7 +48,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["python", "sh", "sh-tool"])
 def test_new_contract_test_passes_unchanged(repository, capsys, case):
     assert main(["hook", "new", "my-tool", *CASES[case]]) == 0
     # Only a folder of the test is searched: other programs change their files meanwhile.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -84,7 +86,6 @@ def sample() -> list[Verdict]:
             Subject("/images/lost.raw"), Outcome.LOST, "", ("the machine went away",), stages(2)
         ),
         Verdict(Subject("/images/none.raw"), Outcome.INTERRUPTED, "", ("ended",), (), signal=2),
-        passed("last.raw"),
     ]
 
 
@@ -103,22 +104,26 @@ def test_several_verdicts_are_written_as_expected_junit_and_json(tmp_path):
     assert written(tmp_path, sample()) == expected("several")
 
 
-def test_one_verdict_is_written_as_expected_junit_and_json(tmp_path):
-    assert written(tmp_path, sample()[1:2], several=False) == expected("one")
+def test_one_verdict_is_written_without_a_list(tmp_path):
+    xml, json_ = written(tmp_path, sample()[1:2], several=False)
+    assert json.loads(json_) == json.loads(expected("several")[1])[1]
+    (suite,) = ET.fromstring(xml)
+    every = ET.fromstring(expected("several")[0]).findall("testsuite")
+    assert ET.tostring(suite).strip() == ET.tostring(every[1]).strip()
 
 
-def test_no_verdict_is_written_as_expected_junit_and_json(tmp_path):
-    assert written(tmp_path, []) == expected("none")
+def test_no_verdict_is_an_empty_list(tmp_path):
+    xml, json_ = written(tmp_path, [])
+    assert (len(ET.fromstring(xml)), json_) == (0, b"[]\n")
 
 
-@pytest.mark.parametrize("number", [0, 1, 3])
-def test_results_of_last_cases_are_written(tmp_path, number):
+def test_results_of_last_cases_are_written(tmp_path):
     last = LastCases(tmp_path)
-    for each in sample()[:number]:
+    for each in sample()[:3]:
         case = Case(str(each.subject), Path(each.subject.image), TemplateChoice(Path("t.yaml")))
         last.remember(case, each)
     last.write()
-    assert (tmp_path / "cases.json").read_bytes() == (EXPECTED / f"cases{number}.json").read_bytes()
+    assert (tmp_path / "cases.json").read_bytes() == (EXPECTED / "cases.json").read_bytes()
 
 
 def test_results_replace_those_written_before(tmp_path):
