@@ -1,58 +1,54 @@
 """The sections "groups" and "users"."""
 
+from __future__ import annotations
+
 import grp
 import pwd
-from typing import Any, List, Optional
+from functools import partial
+from typing import Any
 
 from heat_cfn import run
 from heat_cfn.problems import CfnError
-from heat_cfn.step import Step, as_list, as_map, as_name, as_text, number_text
+from heat_cfn.step import Changes, Step, as_list, as_map, as_name, as_text, number_text
 
 
-def group_steps(value: Any, where: str) -> List[Step]:
+def group_steps(value: Any, where: str) -> list[Step]:
     """Return a step for each group: ``{name: {"gid": "45"}}``, sorted by name."""
     steps = []
     for name, properties in sorted(as_map(value, where).items()):
         as_name(name, where)
-        label = "%s/%s" % (where, name)
+        label = f"{where}/{name}"
         gid = _number(as_map(properties, label).get("gid"), label + "/gid")
-        steps.append(Step('groups: "%s"' % name, lambda _, name=name, gid=gid: _group(name, gid)))
+        steps.append(Step(f'groups: "{name}"', partial(_group, name, gid)))
     return steps
 
 
-def user_steps(value: Any, where: str) -> List[Step]:
+def user_steps(value: Any, where: str) -> list[Step]:
     """Return a step for each user: ``{name: {"uid", "groups", "homeDir"}}``, sorted by name."""
     steps = []
     for name, properties in sorted(as_map(value, where).items()):
         as_name(name, where)
-        label = "%s/%s" % (where, name)
+        label = f"{where}/{name}"
         entry = as_map(properties, label)
         uid = _number(entry.get("uid"), label + "/uid")
         groups = as_list(entry.get("groups"), label + "/groups")
         home = entry.get("homeDir")
         if home is not None:
             as_text(home, label + "/homeDir")
-        steps.append(
-            Step(
-                'users: "%s"' % name,
-                lambda _, name=name, uid=uid, groups=groups, home=home: _user(
-                    name, uid, groups, home
-                ),
-            )
-        )
+        steps.append(Step(f'users: "{name}"', partial(_user, name, uid, groups, home)))
     return steps
 
 
-def _number(value: Any, where: str) -> Optional[str]:
+def _number(value: Any, where: str) -> str | None:
     text = number_text(value)
     if text is None or text == "":
         return None
     if not isinstance(text, str) or not text.isdigit():
-        raise CfnError('"%s" must be a number' % where)
+        raise CfnError(f'"{where}" must be a number')
     return text
 
 
-def _group(name: str, gid: Optional[str]) -> None:
+def _group(name: str, gid: str | None, _changes: Changes) -> None:
     try:
         existing = grp.getgrnam(name)
     except KeyError:
@@ -62,7 +58,9 @@ def _group(name: str, gid: Optional[str]) -> None:
         run.do(["groupmod", "--gid", gid, name])
 
 
-def _user(name: str, uid: Optional[str], groups: List[str], home: Optional[str]) -> None:
+def _user(
+    name: str, uid: str | None, groups: list[str], home: str | None, _changes: Changes
+) -> None:
     options = []
     try:
         existing = pwd.getpwnam(name)

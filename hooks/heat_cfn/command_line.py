@@ -1,10 +1,13 @@
 """Options, logs and exit statuses of the ``cfn-*`` commands."""
 
+from __future__ import annotations
+
 import argparse
 import os
 import sys
 import time
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any
 
 from heat_cfn import metadata
 from heat_cfn.problems import CfnError
@@ -36,14 +39,14 @@ def add_source_options(options: argparse.ArgumentParser) -> None:
         "-u",
         "--url",
         metavar="URL",
-        help="Heat's cfn API; default: what is in %s" % metadata.state_path("cfn-metadata-server"),
+        help=f"Heat's cfn API; default: what is in {metadata.state_path('cfn-metadata-server')}",
     )
     options.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
 
 
 def find(arguments: Any) -> Any:
     """Return the metadata that the options select; from Heat if there are keys, else from disk."""
-    keys: Optional[metadata.Credentials] = None
+    keys: metadata.Credentials | None = None
     if arguments.credential_file:
         keys = metadata.credentials_from(arguments.credential_file)
     elif arguments.access_key and arguments.secret_key:
@@ -63,7 +66,7 @@ def find(arguments: Any) -> Any:
 def note(program: str, message: str) -> None:
     """Add a line to the command's log, readable by root alone; never with a value in it."""
     path = os.path.join(os.environ.get("HEAT_CFN_LOG_DIR", LOGS), program + ".log")
-    line = "%s %s\n" % (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), message)
+    line = time.strftime("%Y-%m-%dT%H:%M:%SZ ", time.gmtime()) + message + "\n"
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o600)
@@ -84,7 +87,7 @@ def run(program: str, action: Callable[[], int]) -> int:
     try:
         return action()
     except CfnError as error:
-        message = "%s: %s" % (program, error)
+        message = f"{program}: {error}"
         print(message, file=sys.stderr, flush=True)
         note(program, str(error))
         return 1

@@ -1,9 +1,14 @@
 """Fetch the URLs of "files" and "sources"."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import tempfile
+import urllib.parse
 from typing import IO, Any
+
+from heat_config.address import redacted
 
 from heat_cfn import web
 from heat_cfn.problems import CfnError
@@ -24,31 +29,43 @@ def read(url: str) -> bytes:
         return file.read()
 
 
-def fetch(url: str) -> "IO[bytes]":
+def fetch(url: str) -> IO[bytes]:
     """Return an unnamed temporary file with the bytes at ``url``, positioned at its beginning.
 
     :raises CfnError: when they cannot all be read.
     """
-    return web.patiently(lambda: _fetch(url), 1 if url.startswith("file:") else ATTEMPTS)
-
-
-def _fetch(url: str) -> "IO[bytes]":
-    name = web.shown(url)
     # Not /tmp, which is memory on many systems. The caller closes the file.
     file = tempfile.TemporaryFile(dir=ROOM if os.path.isdir(ROOM) else None)  # noqa: SIM115
     try:
-        with web.open_url(web.request(url), redirects=True) as response:
-            shutil.copyfileobj(response, file)
-            expected = response.headers.get("Content-Length")
-        if expected is not None and expected.isdigit() and int(expected) != file.tell():
-            raise CfnError(
-                '"%s" was cut short after %d of %s bytes' % (name, file.tell(), expected)
-            )
+        if url.startswith("file:"):
+            _copy(url, file)
+        else:
+            web.patiently(lambda: _fetch(url, file), ATTEMPTS)
         file.seek(0)
-        return file
-    except CfnError:
+    except BaseException:
         file.close()
         raise
-    except Exception as error:
-        file.close()
-        raise CfnError('"%s" cannot be downloaded: %s' % (name, web.reason(error))) from None
+    return file
+
+
+def _fetch(url: str, file: IO[bytes]) -> None:
+    def write(piece: bytes) -> None:
+        try:
+            file.write(piece)
+        except OSError as error:  # not the server's: the disk is full
+            raise CfnError(f'"{redacted(url)}" cannot be kept: {error.strerror}') from None
+
+    file.seek(0)
+    file.truncate()
+    web.ask(url, sink=write)
+
+
+def _copy(url: str, file: IO[bytes]) -> None:
+    parts = urllib.parse.urlsplit(url)
+    if parts.hostname not in (None, "localhost"):
+        raise CfnError(f'"{redacted(url)}" is on another machine')
+    try:
+        with open(urllib.parse.unquote(parts.path), "rb") as source:
+            shutil.copyfileobj(source, file)
+    except OSError as error:
+        raise CfnError(f'"{redacted(url)}" cannot be read: {error.strerror}') from None

@@ -1,5 +1,7 @@
 """The section "files"."""
 
+from __future__ import annotations
+
 import base64
 import binascii
 import contextlib
@@ -9,7 +11,7 @@ import os
 import pwd
 import re
 import stat
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from heat_config import directories, files
 
@@ -20,7 +22,7 @@ from heat_cfn.step import Changes, Step, as_map, as_name, as_text, kind, number_
 SYMLINK = "120"  # a mode that begins so makes a symbolic link to the path in "content"
 
 
-def steps(value: Any, where: str) -> List[Step]:
+def steps(value: Any, where: str) -> list[Step]:
     """Return a step for each file.
 
     :param value: ``{path: {"content" or "source", "encoding", "owner", "group", "mode"}}``; content
@@ -28,33 +30,31 @@ def steps(value: Any, where: str) -> List[Step]:
     """
     result = []
     for path, properties in sorted(as_map(value, where).items()):
-        label = "%s/%s" % (where, path)
+        label = f"{where}/{path}"
         as_text(path, where)
         if not os.path.isabs(path) or path.endswith("/"):
-            raise CfnError('"%s" must be the absolute path of a file' % label)
+            raise CfnError(f'"{label}" must be the absolute path of a file')
         result.append(_step(path, as_map(properties, label), label))
     return result
 
 
-def _step(path: str, entry: Dict[str, Any], where: str) -> Step:
+def _step(path: str, entry: dict[str, Any], where: str) -> Step:
     if ("content" in entry) == ("source" in entry):
-        raise CfnError('"%s" must have either "content" or "source"' % where)
+        raise CfnError(f'"{where}" must have either "content" or "source"')
     for name in ("context", "authentication"):
         if entry.get(name):
-            raise CfnError(
-                '"%s" uses "%s", which Heat\'s cfn-init has never supported' % (where, name)
-            )
+            raise CfnError(f'"{where}" uses "{name}", which Heat\'s cfn-init has never supported')
     mode = _mode(entry.get("mode"), where + "/mode")
     owner, group = entry.get("owner"), entry.get("group")
     for name, account in (("owner", owner), ("group", group)):
         if account is not None:
-            as_name(number_text(account), "%s/%s" % (where, name))
+            as_name(number_text(account), f"{where}/{name}")
     source = entry.get("source")
     if source is not None:
         download.check(source, where + "/source")
     if mode is not None and mode.startswith(SYMLINK):
         target = as_text(entry.get("content"), where + "/content")
-        return Step('files: "%s"' % path, lambda changes: _link(path, target, changes))
+        return Step(f'files: "{path}"', lambda changes: _link(path, target, changes))
     body = _content(entry, where) if source is None else b""
 
     def run(changes: Changes) -> None:
@@ -64,28 +64,28 @@ def _step(path: str, entry: Dict[str, Any], where: str) -> Step:
             if _write(path, data, bits, _uid(owner), _gid(group)):
                 changes.files.add(os.path.normpath(path))
         except OSError as error:
-            raise CfnError("it cannot be written: %s" % error.strerror) from None
+            raise CfnError(f"it cannot be written: {error.strerror}") from None
 
-    return Step('files: "%s"' % path, run)
+    return Step(f'files: "{path}"', run)
 
 
-def _mode(value: Any, where: str) -> Optional[str]:
+def _mode(value: Any, where: str) -> str | None:
     if value is None or value == "":
         return None
     # A bare number is ambiguous: YAML reads 000644 as 420.
     if not isinstance(value, str) or not re.fullmatch(r"(1[02]0|0{0,3})?[0-7]{3,4}", value):
-        raise CfnError('"%s" must be a string of octal digits, such as "000644"' % where)
+        raise CfnError(f'"{where}" must be a string of octal digits, such as "000644"')
     return value
 
 
-def _content(entry: Dict[str, Any], where: str) -> bytes:
+def _content(entry: dict[str, Any], where: str) -> bytes:
     content = entry["content"]
     encoding = entry.get("encoding") or "plain"
     if encoding not in ("plain", "base64"):
-        raise CfnError('"%s/encoding" must be "plain" or "base64"' % where)
+        raise CfnError(f'"{where}/encoding" must be "plain" or "base64"')
     if not isinstance(content, str):
         if encoding == "base64":
-            raise CfnError('"%s/content" must be base64 text, not %s' % (where, kind(content)))
+            raise CfnError(f'"{where}/content" must be base64 text, not {kind(content)}')
         return (json.dumps(content, indent=4, ensure_ascii=False) + "\n").encode(
             "utf-8", "surrogatepass"
         )
@@ -94,7 +94,7 @@ def _content(entry: Dict[str, Any], where: str) -> bytes:
     try:
         return base64.b64decode("".join(content.split()), validate=True)
     except (binascii.Error, ValueError):
-        raise CfnError('"%s/content" is not base64' % where) from None
+        raise CfnError(f'"{where}/content" is not base64') from None
 
 
 def _uid(owner: Any) -> int:
@@ -104,7 +104,7 @@ def _uid(owner: Any) -> int:
     try:
         return int(owner) if owner.isdigit() else pwd.getpwnam(owner).pw_uid
     except KeyError:
-        raise CfnError('there is no user "%s"' % owner) from None
+        raise CfnError(f'there is no user "{owner}"') from None
 
 
 def _gid(group: Any) -> int:
@@ -114,10 +114,10 @@ def _gid(group: Any) -> int:
     try:
         return int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
     except KeyError:
-        raise CfnError('there is no group "%s"' % group) from None
+        raise CfnError(f'there is no group "{group}"') from None
 
 
-def _write(path: str, data: bytes, mode: Optional[int], uid: int, gid: int) -> bool:
+def _write(path: str, data: bytes, mode: int | None, uid: int, gid: int) -> bool:
     """Put a whole file in place, or leave the old one; return whether anything changed."""
     parent, name = os.path.split(path)
     directory = directories.open_directory(parent, make=True)
@@ -137,7 +137,7 @@ def _write(path: str, data: bytes, mode: Optional[int], uid: int, gid: int) -> b
     return True
 
 
-def _status(directory: int, name: str) -> Optional[os.stat_result]:
+def _status(directory: int, name: str) -> os.stat_result | None:
     """Return the status of *name* in an open directory, None when it does not exist."""
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -163,7 +163,7 @@ def _link(path: str, target: str, changes: Changes) -> None:
             is_link = old is not None and stat.S_ISLNK(old.st_mode)
             if is_link and os.readlink(name, dir_fd=directory) == target:
                 return
-            temporary = ".cfn-init-%d" % os.getpid()
+            temporary = f".cfn-init-{os.getpid()}"
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=directory)
             os.symlink(target, temporary, dir_fd=directory)
@@ -171,5 +171,5 @@ def _link(path: str, target: str, changes: Changes) -> None:
         finally:
             os.close(directory)
     except OSError as error:
-        raise CfnError("the link cannot be made: %s" % error.strerror) from None
+        raise CfnError(f"the link cannot be made: {error.strerror}") from None
     changes.files.add(os.path.normpath(path))

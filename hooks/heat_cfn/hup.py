@@ -3,11 +3,13 @@
 As in heat-cfntools this is one check, not a daemon: run it from cron or from a systemd timer.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
 from configparser import ConfigParser, Error
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from heat_cfn import command_line, metadata, plan, services, show
 from heat_cfn.problems import CfnError
@@ -21,14 +23,14 @@ class Hook(NamedTuple):
     """One section of a hook file."""
 
     name: str
-    triggers: List[str]
+    triggers: list[str]
     resource: str
     path: str  # within the metadata; empty for the whole of it
     action: str
     runas: str
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run cfn-hup; returns 0 when nothing has changed or every hook succeeded."""
     options = command_line.parser(
         PROGRAM, "Run the hooks whose part of the metadata has changed since the last time."
@@ -54,17 +56,17 @@ def _look(arguments: Any) -> int:
     settings = _main(main_file)
     hooks = _hooks(main_file, directory)
     if not hooks:
-        raise CfnError('no hooks were found in "%s" and "hooks.d"' % directory)
+        raise CfnError(f'no hooks were found in "{directory}" and "hooks.d"')
     failed = []
     for resource in sorted({hook.resource for hook in hooks}):
         mine = [hook for hook in hooks if hook.resource == resource]
         failed += _resource(settings, resource, mine, arguments.verbose)
     if failed:
-        raise CfnError("these hooks failed: %s" % ", ".join(failed))
+        raise CfnError(f"these hooks failed: {', '.join(failed)}")
     return 0
 
 
-def _resource(settings: Dict[str, str], resource: str, hooks: List[Hook], loud: bool) -> List[str]:
+def _resource(settings: dict[str, str], resource: str, hooks: list[Hook], loud: bool) -> list[str]:
     old = metadata.previous(resource)
     credentials = settings.get("credential-file")
     if credentials:
@@ -120,36 +122,36 @@ def _restart_services(document: Any) -> bool:
     return started
 
 
-def _run(hook: Hook, old: Any, new: Any, loud: bool) -> List[str]:
-    command_line.note(PROGRAM, 'hook "%s"' % hook.name)
+def _run(hook: Hook, old: Any, new: Any, loud: bool) -> list[str]:
+    command_line.note(PROGRAM, f'hook "{hook.name}"')
     if loud:
-        print('hook "%s"' % hook.name, flush=True)
+        print(f'hook "{hook.name}"', flush=True)
     environment = dict(os.environ)
     for variable, document in (("CFN_OLD_METADATA", old), ("CFN_NEW_METADATA", new)):
         text = json.dumps(document)
         if len(variable) + len(text) + 2 <= LONGEST_VARIABLE:
             environment[variable] = text
         else:
-            command_line.note(PROGRAM, "the metadata is too long for %s" % variable)
+            command_line.note(PROGRAM, f"the metadata is too long for {variable}")
     argv = ["/bin/sh", "-c", hook.action]
     if hook.runas and hook.runas != "root":
         argv = ["runuser", "-u", hook.runas, "--", *argv]
     try:
         ended = subprocess.run(argv, stdin=subprocess.DEVNULL, env=environment, check=False)
     except OSError as error:
-        command_line.note(PROGRAM, 'hook "%s" cannot be run: %s' % (hook.name, error.strerror))
+        command_line.note(PROGRAM, f'hook "{hook.name}" cannot be run: {error.strerror}')
         return [hook.name]
     return [hook.name] if ended.returncode else []
 
 
-def _main(path: str) -> Dict[str, str]:
+def _main(path: str) -> dict[str, str]:
     settings = dict(_parse(path).get("main", {}))
     if not settings.get("stack"):
-        raise CfnError('"%s" must have the section [main] with "stack"' % path)
+        raise CfnError(f'"{path}" must have the section [main] with "stack"')
     return settings
 
 
-def _hooks(main_file: str, directory: str) -> List[Hook]:
+def _hooks(main_file: str, directory: str) -> list[Hook]:
     paths = [main_file, os.path.join(directory, "hooks.conf")]
     more = os.path.join(directory, "hooks.d")
     if os.path.isdir(more):
@@ -163,14 +165,12 @@ def _hooks(main_file: str, directory: str) -> List[Hook]:
     return hooks
 
 
-def _hook(name: str, entry: Dict[str, str], file: str) -> Hook:
+def _hook(name: str, entry: dict[str, str], file: str) -> Hook:
     if not entry.get("triggers") or not entry.get("path") or not entry.get("action"):
-        raise CfnError('"%s" in "%s" must have triggers, path and action' % (name, file))
+        raise CfnError(f'"{name}" in "{file}" must have triggers, path and action')
     parts = entry["path"].split(".", 3)
     if len(parts) < 2 or parts[0] != "Resources" or (len(parts) > 2 and parts[2] != "Metadata"):
-        raise CfnError(
-            '"path" of "%s" in "%s" must be Resources.<name>.Metadata[.<key>]' % (name, file)
-        )
+        raise CfnError(f'"path" of "{name}" in "{file}" must be Resources.<name>.Metadata[.<key>]')
     return Hook(
         name,
         [trigger.strip() for trigger in entry["triggers"].split(",")],
@@ -181,13 +181,13 @@ def _hook(name: str, entry: Dict[str, str], file: str) -> Hook:
     )
 
 
-def _parse(path: str) -> Dict[str, Dict[str, str]]:
+def _parse(path: str) -> dict[str, dict[str, str]]:
     parser = ConfigParser(interpolation=None)
     try:
         with open(path, encoding="utf-8") as file:
             parser.read_file(file)
     except (OSError, UnicodeDecodeError):
-        raise CfnError('"%s" cannot be read' % path) from None
+        raise CfnError(f'"{path}" cannot be read') from None
     except Error:
-        raise CfnError('"%s" is not an ini file' % path) from None
+        raise CfnError(f'"{path}" is not an ini file') from None
     return {name: dict(parser[name]) for name in parser.sections()}

@@ -1,6 +1,6 @@
 """cfn-init: bring this machine into the state that AWS::CloudFormation::Init describes."""
 
-from typing import List, Optional
+from __future__ import annotations
 
 from heat_cfn import command_line, plan
 from heat_cfn.problems import CfnError
@@ -9,7 +9,7 @@ from heat_cfn.step import Changes
 PROGRAM = "cfn-init"
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run cfn-init; returns 0 when every step was taken, 1 after the first that failed."""
     options = command_line.parser(
         PROGRAM,
@@ -25,23 +25,23 @@ def main(argv: Optional[List[str]] = None) -> int:
     return command_line.run(PROGRAM, lambda: _apply(arguments))
 
 
-def _apply(arguments: "object") -> int:
+def _apply(arguments: object) -> int:
     selected = [
         name.strip() for name in (getattr(arguments, "configsets", "") or "").split(",") if name
     ]
     init = plan.initial(command_line.find(arguments))
     steps = plan.steps(init, selected)  # all of it is checked before anything is changed
     for name in plan.unknown_sections(init, selected):
-        _say('"%s" is not a section that cfn-init supports; it is ignored' % name)
+        _say(f'"{name}" is not a section that cfn-init supports; it is ignored')
     changes = Changes()
     for step in steps:
         _say(step.name)
         try:
             step.run(changes)
         except CfnError as error:
-            raise CfnError("%s: %s" % (step.name, error)) from None
+            raise CfnError(f"{step.name}: {error}") from None
         except OSError as error:
-            raise CfnError("%s: %s" % (step.name, error.strerror or error)) from None
+            raise CfnError(f"{step.name}: {error.strerror or error}") from None
     return 0
 
 

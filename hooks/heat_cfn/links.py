@@ -1,9 +1,11 @@
 """cfn-create-aws-symlinks: make links to the commands at their paths in Amazon's images."""
 
+from __future__ import annotations
+
 import argparse
 import glob
 import os
-from typing import Any, List, Optional
+from typing import Any
 
 from heat_cfn import command_line
 from heat_cfn.problems import CfnError
@@ -11,7 +13,7 @@ from heat_cfn.problems import CfnError
 PROGRAM = "cfn-create-aws-symlinks"
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run cfn-create-aws-symlinks; returns 0 when every command has its link."""
     options = command_line.parser(PROGRAM, "Link the cfn-* commands into another directory.")
     options.add_argument("-t", "--target", default="/opt/aws/bin", help="default: %(default)s")
@@ -25,7 +27,7 @@ def main(argv: Optional[List[str]] = None) -> int:
 def _link(arguments: Any) -> int:
     commands = sorted(glob.glob(os.path.join(glob.escape(arguments.source), "cfn-*")))
     if not commands:
-        raise CfnError('there are no cfn-* commands in "%s"' % arguments.source)
+        raise CfnError(f'there are no cfn-* commands in "{arguments.source}"')
     in_the_way = []
     try:
         os.makedirs(arguments.target, exist_ok=True)
@@ -40,11 +42,9 @@ def _link(arguments: Any) -> int:
                 os.unlink(place)
             os.symlink(command, place)
     except OSError as error:
-        raise CfnError(
-            'no links can be made in "%s": %s' % (arguments.target, error.strerror)
-        ) from None
+        raise CfnError(f'no links can be made in "{arguments.target}": {error.strerror}') from None
     if in_the_way:
         raise CfnError(
-            "these exist and are something else (--force replaces them): %s" % ", ".join(in_the_way)
+            f"these exist and are something else (--force replaces them): {', '.join(in_the_way)}"
         )
     return 0

@@ -4,6 +4,8 @@ The request is that of boto for heat-cfntools: DescribeStackResource with Conten
 signed with signature version 2 (HMAC-SHA256 over verb, host with port, path and sorted query).
 """
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import hmac
@@ -12,13 +14,16 @@ import os
 import re
 import urllib.parse
 from configparser import ConfigParser, Error
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, NamedTuple
+
+from heat_config.address import Target
 
 from heat_cfn import web
 from heat_cfn.problems import CfnError
 
 STATE = "/var/lib/heat-cfntools"
 CACHE = "/var/cache/heat-cfntools"
+ANSWER_LIMIT = 64 << 20  # bytes
 
 
 class Credentials(NamedTuple):
@@ -38,7 +43,7 @@ def cache_path(name: str) -> str:
     return os.path.join(os.environ.get("HEAT_CFN_CACHE_DIR", CACHE), name)
 
 
-def last_path(resource: Optional[str]) -> str:
+def last_path(resource: str | None) -> str:
     """Return the path of the metadata last seen of this resource."""
     name = "last_metadata"
     if resource:
@@ -46,7 +51,7 @@ def last_path(resource: Optional[str]) -> str:
     return cache_path(name)
 
 
-def kept(resource: Optional[str] = None) -> Any:
+def kept(resource: str | None = None) -> Any:
     """Return the metadata on disk: the file named by HEAT_CFN_INIT_METADATA, else the first of
     ``last_metadata_<resource>``, ``last_metadata`` and ``cfn-init-data`` that can be read.
 
@@ -63,14 +68,15 @@ def kept(resource: Optional[str] = None) -> Any:
         except OSError:
             continue
         except (ValueError, RecursionError):
-            raise CfnError('the metadata in "%s" is not JSON' % path) from None
+            raise CfnError(f'the metadata in "{path}" is not JSON') from None
+    tried = " and ".join(f'"{path}"' for path in dict.fromkeys(paths))
     raise CfnError(
-        "there is no metadata: %s cannot be read, and without --access-key and --secret-key Heat "
-        "is not asked" % " and ".join('"%s"' % path for path in dict.fromkeys(paths))
+        f"there is no metadata: {tried} cannot be read, and without --access-key and --secret-key "
+        "Heat is not asked"
     )
 
 
-def previous(resource: Optional[str]) -> Any:
+def previous(resource: str | None) -> Any:
     """Return the metadata of this resource as it was last seen, or None."""
     try:
         with open(last_path(resource), encoding="utf-8") as file:
@@ -79,7 +85,7 @@ def previous(resource: Optional[str]) -> Any:
         return None
 
 
-def keep(metadata: Any, resource: Optional[str]) -> None:
+def keep(metadata: Any, resource: str | None) -> None:
     """Keep the metadata for the next time, readable by root alone."""
     from heat_config import files
 
@@ -88,12 +94,12 @@ def keep(metadata: Any, resource: Optional[str]) -> None:
         files.make_directory(os.path.dirname(path))
         files.write_whole(path, json.dumps(metadata))
     except OSError as error:
-        raise CfnError('the metadata cannot be kept in "%s": %s' % (path, error.strerror)) from None
+        raise CfnError(f'the metadata cannot be kept in "{path}": {error.strerror}') from None
 
 
 def describe(
-    stack: str, resource: str, credentials: Credentials, url: Optional[str] = None
-) -> Dict[str, Any]:
+    stack: str, resource: str, credentials: Credentials, url: str | None = None
+) -> dict[str, Any]:
     """Request the metadata of a resource from Heat.
 
     :param url: the cfn API's address; by default the one that Heat's user data has left here.
@@ -112,18 +118,13 @@ def describe(
         },
         credentials,
     )
-    request = web.request(server + "?" + query)
     insecure = not verify_certificates()
-
-    def ask() -> bytes:
-        with web.open_url(request, insecure=insecure) as response:
-            try:
-                return response.read()
-            except OSError as error:
-                raise CfnError("Heat's answer was cut short: %s" % web.reason(error)) from None
-
     try:
-        return unwrap(web.patiently(ask))
+        return unwrap(
+            web.patiently(
+                lambda: web.ask(f"{server}?{query}", insecure=insecure, limit=ANSWER_LIMIT)
+            )
+        )
     except web.Refused as error:
         hint = ""
         if error.status == 403:
@@ -132,10 +133,10 @@ def describe(
             )
         elif error.status == 400:
             hint = ": there is no such stack or resource"
-        raise CfnError("Heat refused the metadata: %s%s" % (error, hint)) from None
+        raise CfnError(f"Heat refused the metadata: {error}{hint}") from None
 
 
-def unwrap(body: bytes) -> Dict[str, Any]:
+def unwrap(body: bytes) -> dict[str, Any]:
     """Return the metadata from the body of a DescribeStackResource answer in JSON."""
     try:
         value = json.loads(body)
@@ -150,9 +151,9 @@ def unwrap(body: bytes) -> Dict[str, Any]:
     return value
 
 
-def signed_query(verb: str, url: str, parameters: Dict[str, str], keys: Credentials) -> str:
+def signed_query(verb: str, url: str, parameters: dict[str, str], keys: Credentials) -> str:
     """Return the query with its signature, version 2, as Keystone checks it."""
-    parts = urllib.parse.urlsplit(url)
+    target = Target(url)
     everything = {
         **parameters,
         "AWSAccessKeyId": keys.access_key,
@@ -160,10 +161,10 @@ def signed_query(verb: str, url: str, parameters: Dict[str, str], keys: Credenti
         "SignatureMethod": "HmacSHA256",
     }
     canonical = "&".join(
-        "%s=%s" % (urllib.parse.quote(name, safe=""), urllib.parse.quote(value, safe="-_~"))
+        f"{urllib.parse.quote(name, safe='')}={urllib.parse.quote(value, safe='-_~')}"
         for name, value in sorted(everything.items())
     )
-    text = "\n".join((verb, parts.netloc.rpartition("@")[2], parts.path, canonical))
+    text = "\n".join((verb, target.authority, target.path, canonical))
     digest = hmac.new(keys.secret_key.encode(), text.encode(), hashlib.sha256).digest()
     signature = base64.b64encode(digest).decode()
     return canonical + "&Signature=" + urllib.parse.quote(signature, safe="")
@@ -182,10 +183,10 @@ def metadata_server() -> str:
     host = boto.get("cfn_region_endpoint")
     if host:
         scheme = "https" if boto.get("is_secure", "0").lower() in ("1", "true", "yes") else "http"
-        return "%s://%s/v1/" % (scheme, host if ":" in host else host + ":8000")
+        return f"{scheme}://{host if ':' in host else host + ':8000'}/v1/"
+    path = state_path("cfn-metadata-server")
     raise CfnError(
-        'the address of Heat\'s cfn API is not known: "%s" cannot be read; give it with --url'
-        % state_path("cfn-metadata-server")
+        f'the address of Heat\'s cfn API is not known: "{path}" cannot be read; give it with --url'
     )
 
 
@@ -195,7 +196,7 @@ def verify_certificates() -> bool:
     return text.lower() not in ("0", "false", "no")
 
 
-def _boto() -> Dict[str, str]:
+def _boto() -> dict[str, str]:
     parser = ConfigParser(interpolation=None, strict=False)
     try:
         parser.read(state_path("cfn-boto-cfg"), encoding="utf-8")
@@ -214,9 +215,9 @@ def credentials_from(path: str) -> Credentials:
                 if equals:
                     fields[name.strip().lower()] = value.strip()
     except (OSError, UnicodeDecodeError):
-        raise CfnError('the credential file "%s" cannot be read' % path) from None
+        raise CfnError(f'the credential file "{path}" cannot be read') from None
     access = fields.get("awsaccesskeyid") or fields.get("aws_access_key_id")
     secret = fields.get("awssecretkey") or fields.get("aws_secret_access_key")
     if not access or not secret:
-        raise CfnError('"%s" must have the lines AWSAccessKeyId= and AWSSecretKey=' % path)
+        raise CfnError(f'"{path}" must have the lines AWSAccessKeyId= and AWSSecretKey=')
     return Credentials(access, secret)

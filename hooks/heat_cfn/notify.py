@@ -1,11 +1,14 @@
 """cfn-signal: report to a wait condition whether the configuration succeeded."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
 import socket
-from http.client import HTTPException
-from typing import Any, Dict, List, Optional
+from typing import Any
+
+from heat_config.address import redacted
 
 from heat_cfn import command_line, metadata, web
 from heat_cfn.problems import CfnError
@@ -14,7 +17,7 @@ PROGRAM = "cfn-signal"
 NOVA = "http://169.254.169.254/openstack/2012-08-10/meta_data.json"
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run cfn-signal; returns 0 only when the signal was accepted."""
     options = command_line.parser(
         PROGRAM,
@@ -71,17 +74,14 @@ def _signal(arguments: Any) -> int:
         "UniqueId": _text(arguments.id or unique_id()),
         "Data": _text(arguments.data),
     }
-    # The signature covers form parameters, so the body must not be taken for a form.
-    request = web.request(url, "PUT", json.dumps(body).encode())
-
-    def send() -> None:
-        # After a status of success the body does not matter.
-        response = web.open_url(request, insecure=arguments.insecure)
-        with response, contextlib.suppress(OSError, HTTPException):
-            response.read(1 << 16)
-
+    data = json.dumps(body).encode()
     try:
-        web.patiently(send, arguments.attempts, lambda message: command_line.note(PROGRAM, message))
+        web.patiently(
+            # After a status of success the body does not matter.
+            lambda: web.ask(url, "PUT", data, insecure=arguments.insecure, limit=0),
+            arguments.attempts,
+            lambda message: command_line.note(PROGRAM, message),
+        )
     except web.Refused as error:
         hint = ""
         if error.status == 403:
@@ -89,8 +89,9 @@ def _signal(arguments: Any) -> int:
                 ": the address was made more than 15 minutes ago (Keystone's auth_ttl), this "
                 "machine's clock is wrong, or the stack is gone or suspended"
             )
-        raise CfnError("the signal was refused: %s%s" % (error, hint)) from None
-    command_line.note(PROGRAM, '%s accepted by "%s"' % (body["Status"], web.shown(url)))
+        raise CfnError(f"the signal was refused: {error}{hint}") from None
+    status = body["Status"]
+    command_line.note(PROGRAM, f'{status} accepted by "{redacted(url)}"')
     return 0
 
 
@@ -107,9 +108,8 @@ def unique_id() -> str:
         return uuid
     address = os.environ.get("HEAT_CFN_NOVA_URL", NOVA)
     try:
-        with web.open_url(web.request(address), timeout=10, direct=True) as got:
-            data = got.read(1 << 20)
-    except (CfnError, OSError, HTTPException):
+        data = web.ask(address, timeout=10, direct=True)
+    except CfnError:
         return socket.getfqdn()
     uuid = _uuid(data)
     if not uuid:
@@ -132,7 +132,7 @@ def _read(path: str) -> bytes:
 
 def _uuid(data: bytes) -> str:
     try:
-        document: Dict[str, Any] = json.loads(data)
+        document: dict[str, Any] = json.loads(data)
         uuid = document["uuid"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""

@@ -6,13 +6,14 @@ After an installation each package is looked up: a manager's exit status is not 
 import os
 import re
 import tempfile
-from typing import Any, Callable, Dict, List, Tuple
+from collections.abc import Callable
+from typing import Any
 
 from heat_cfn import download, run
 from heat_cfn.problems import CfnError
 from heat_cfn.step import Changes, Step, as_list, as_map, as_name, number_text
 
-Wanted = Dict[str, List[str]]  # package: acceptable versions, none for the newest
+Wanted = dict[str, list[str]]  # package: acceptable versions, none for the newest
 FIRST = ("dpkg", "rpm", "apt", "yum", "dnf")
 APT = (
     "apt-get",
@@ -27,7 +28,7 @@ APT = (
 NO_QUESTIONS = {"DEBIAN_FRONTEND": "noninteractive", "DEBCONF_NONINTERACTIVE_SEEN": "true"}
 
 
-def steps(value: Any, where: str) -> List[Step]:
+def steps(value: Any, where: str) -> list[Step]:
     """Return a step for each package manager.
 
     :param value: ``{manager: {package: [version, ...]}}``; of several versions any one is
@@ -37,29 +38,27 @@ def steps(value: Any, where: str) -> List[Step]:
     managers = as_map(value, where)
     supported = {**BY_NAME, **BY_FILE}
     for manager in sorted(managers, key=_order):
-        label = "%s/%s" % (where, manager)
+        label = f"{where}/{manager}"
         if manager not in supported:
-            raise CfnError(
-                '"%s" is not a package manager; one of %s is' % (label, _names(supported))
-            )
+            raise CfnError(f'"{label}" is not a package manager; one of {_names(supported)} is')
         wanted = {}
         for name, versions in sorted(as_map(managers[manager], label).items()):
             as_name(name, label)
-            wanted[name] = _versions(manager, versions, "%s/%s" % (label, name))
+            wanted[name] = _versions(manager, versions, f"{label}/{name}")
         if wanted:
             result.append(_step(manager, wanted))
     return result
 
 
-def _names(supported: Dict[str, Any]) -> str:
+def _names(supported: dict[str, Any]) -> str:
     return ", ".join(sorted(supported))
 
 
-def _order(manager: str) -> Tuple[int, str]:
+def _order(manager: str) -> tuple[int, str]:
     return (FIRST.index(manager) if manager in FIRST else len(FIRST), manager)
 
 
-def _versions(manager: str, value: Any, where: str) -> List[str]:
+def _versions(manager: str, value: Any, where: str) -> list[str]:
     if manager in BY_FILE:
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
@@ -78,9 +77,9 @@ def _step(manager: str, wanted: Wanted) -> Step:
                 _from_file(BY_FILE[manager], name, url)
         else:
             BY_NAME[manager](wanted)
-        changes.packages.update("%s/%s" % (manager, name) for name in wanted)
+        changes.packages.update(f"{manager}/{name}" for name in wanted)
 
-    return Step("packages: %s %s" % (manager, " ".join(sorted(wanted))), run_step)
+    return Step(f"packages: {manager} {' '.join(sorted(wanted))}", run_step)
 
 
 def _one_of(wanted: Wanted, installed: Callable[[str, str], bool]) -> Wanted:
@@ -96,7 +95,7 @@ def _install(
     wanted: Wanted,
     installed: Callable[[str, str], bool],
     argument: Callable[[str, str], str],
-    install: Callable[[List[str]], None],
+    install: Callable[[list[str]], None],
 ) -> None:
     """Install the missing packages, and check that they are installed.
 
@@ -121,11 +120,11 @@ def _install(
     for name, versions in wanted.items():
         if not any(installed(name, version) for version in versions or [""]):
             what = name + (" in version " + " or ".join(versions) if versions else "")
-            raise CfnError('"%s" is not installed, although the manager reported no error' % what)
+            raise CfnError(f'"{what}" is not installed, although the manager reported no error')
 
 
 def _apt(wanted: Wanted) -> None:
-    def install(arguments: List[str]) -> None:
+    def install(arguments: list[str]) -> None:
         command = [*APT, "--allow-downgrades", "install", *arguments]
         first = run.ask(command, NO_QUESTIONS)
         if first.returncode == 0:
@@ -149,22 +148,22 @@ def _dpkg_has(name: str, version: str) -> bool:
         status, package, architecture, present, provides = line.split("|", 4)
         if not status.startswith("ii"):
             continue
-        if name in (package, "%s:%s" % (package, architecture)):
+        if name in (package, f"{package}:{architecture}"):
             return not version or present == version
-        if not version and re.search(r"(^|[ ,])%s($|[ ,])" % re.escape(name), provides):
+        if not version and re.search(rf"(^|[ ,]){re.escape(name)}($|[ ,])", provides):
             return True
     return False
 
 
 def _rpm_has(name: str, version: str) -> bool:
     if version:
-        return run.ask(["rpm", "-q", "%s-%s" % (name, version)]).returncode == 0
+        return run.ask(["rpm", "-q", f"{name}-{version}"]).returncode == 0
     if name.startswith("@"):
         return True  # a group of packages: rely on the manager's own status
     return run.ask(["rpm", "-q", "--whatprovides", name]).returncode == 0
 
 
-def _rpm_family(wanted: Wanted, command: List[str], separator: str) -> None:
+def _rpm_family(wanted: Wanted, command: list[str], separator: str) -> None:
     _install(
         wanted,
         _rpm_has,
@@ -206,7 +205,7 @@ def _rubygems(wanted: Wanted) -> None:
                 options = ["--version", version] if version else []
                 run.do(["gem", "install", "--no-document", *options, name])
             if not has(name, version):
-                raise CfnError('the gem "%s" is not installed after its installation' % name)
+                raise CfnError(f'the gem "{name}" is not installed after its installation')
 
 
 def _python(wanted: Wanted) -> None:
@@ -222,7 +221,7 @@ def _python(wanted: Wanted) -> None:
         if shown.returncode != 0 or not version:
             return shown.returncode == 0
         listed = run.do([*pip, "show", name])
-        return bool(re.search(r"^Version: %s$" % re.escape(version), listed, re.MULTILINE))
+        return bool(re.search(rf"^Version: {re.escape(version)}$", listed, re.MULTILINE))
 
     _install(
         wanted,
@@ -232,7 +231,7 @@ def _python(wanted: Wanted) -> None:
     )
 
 
-def _from_file(install: List[str], name: str, url: str) -> None:
+def _from_file(install: list[str], name: str, url: str) -> None:
     """Install one package file with rpm or dpkg, unless that very version is there."""
     suffix = ".rpm" if install[0] == "rpm" else ".deb"
     with download.fetch(url) as data, tempfile.NamedTemporaryFile(suffix=suffix) as file:
@@ -241,10 +240,10 @@ def _from_file(install: List[str], name: str, url: str) -> None:
         run.do([*install, file.name], NO_QUESTIONS)
     has = _rpm_has if install[0] == "rpm" else _dpkg_has
     if not has(name, ""):
-        raise CfnError('"%s" is not installed, although the manager reported no error' % name)
+        raise CfnError(f'"{name}" is not installed, although the manager reported no error')
 
 
-BY_NAME: Dict[str, Callable[[Wanted], None]] = {
+BY_NAME: dict[str, Callable[[Wanted], None]] = {
     "apt": _apt,
     "yum": _yum,
     "dnf": _dnf,
@@ -252,7 +251,7 @@ BY_NAME: Dict[str, Callable[[Wanted], None]] = {
     "rubygems": _rubygems,
     "python": _python,
 }
-BY_FILE: Dict[str, List[str]] = {
+BY_FILE: dict[str, list[str]] = {
     "rpm": ["rpm", "-U", "--replacepkgs", "--quiet"],
     "dpkg": ["dpkg", "--install"],
 }

@@ -1,6 +1,7 @@
 """Convert AWS::CloudFormation::Init metadata to the list of steps, all checked before the first."""
 
-from typing import Any, Dict, List, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from heat_cfn import accounts, commands, files, packages, services, sources
 from heat_cfn.problems import CfnError
@@ -21,22 +22,22 @@ SECTIONS = {
 }
 
 
-def initial(metadata: Any) -> Dict[str, Any]:
+def initial(metadata: Any) -> dict[str, Any]:
     """Return the Init part of a resource's metadata.
 
     :raises CfnError: when there is none, or it is not a map.
     """
     if not isinstance(metadata, dict):
-        raise CfnError("the metadata must be a map, not %s" % kind(metadata))
+        raise CfnError(f"the metadata must be a map, not {kind(metadata)}")
     if INIT not in metadata:
-        raise CfnError('the metadata has no "%s"' % INIT)
+        raise CfnError(f'the metadata has no "{INIT}"')
     value = metadata[INIT]
     if not isinstance(value, dict):
-        raise CfnError('"%s" must be a map, not %s' % (INIT, kind(value)))
+        raise CfnError(f'"{INIT}" must be a map, not {kind(value)}')
     return value
 
 
-def steps(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[Step]:
+def steps(init: dict[str, Any], selected: Sequence[str] = ()) -> list[Step]:
     """Return all steps, in order.
 
     :param init: the Init part: configurations by name, and maybe ``configSets``.
@@ -47,50 +48,50 @@ def steps(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[Step]:
     result = []
     for name in configurations(init, selected):
         if name not in init or name == "configSets":
-            raise CfnError('"%s" has no configuration "%s"' % (INIT, name))
+            raise CfnError(f'"{INIT}" has no configuration "{name}"')
         configuration = as_map(init[name], name)
         for section, build in SECTIONS.items():
-            result += build(configuration.get(section), "%s/%s" % (name, section))
+            result += build(configuration.get(section), f"{name}/{section}")
     return result
 
 
-def unknown_sections(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[str]:
+def unknown_sections(init: dict[str, Any], selected: Sequence[str] = ()) -> list[str]:
     """Return the names in a section's place that are no section, such as "config/packges"."""
     return [
-        "%s/%s" % (name, section)
+        f"{name}/{section}"
         for name in configurations(init, selected)
         for section in as_map(init.get(name), name)
         if section not in SECTIONS
     ]
 
 
-def configurations(init: Dict[str, Any], selected: Sequence[str] = ()) -> List[str]:
+def configurations(init: dict[str, Any], selected: Sequence[str] = ()) -> list[str]:
     """Return the names of the configurations to apply, in order."""
     sets = as_map(init.get("configSets"), "configSets")
     if not sets:
         if selected:
-            raise CfnError('"%s" has no configSets to select from' % INIT)
+            raise CfnError(f'"{INIT}" has no configSets to select from')
         return ["config"]
     if not selected:
         if "default" not in sets:
-            raise CfnError(
-                'configSets has no "default"; select one of them with -c: %s'
-                % ", ".join(sorted(sets))
-            )
+            known = ", ".join(sorted(sets))
+            raise CfnError(f'configSets has no "default"; select one of them with -c: {known}')
         selected = ["default"]
-    names: List[str] = []
+    names: list[str] = []
     for name in selected:
         _expand(sets, name, names, ())
     if not names:
-        raise CfnError('the config set "%s" is empty' % ",".join(selected))
+        named = ",".join(selected)
+        raise CfnError(f'the config set "{named}" is empty')
     return names
 
 
-def _expand(sets: Dict[str, Any], name: Any, names: List[str], inside: Sequence[str]) -> None:
+def _expand(sets: dict[str, Any], name: Any, names: list[str], inside: Sequence[str]) -> None:
     if not isinstance(name, str) or name not in sets:
-        raise CfnError('configSets has no "%s"; it has: %s' % (name, ", ".join(sorted(sets))))
+        known = ", ".join(sorted(sets))
+        raise CfnError(f'configSets has no "{name}"; it has: {known}')
     if name in inside:
-        raise CfnError("the config sets refer to each other: %s" % " -> ".join([*inside, name]))
+        raise CfnError(f"the config sets refer to each other: {' -> '.join([*inside, name])}")
     members = sets[name]
     for member in members if isinstance(members, list) else [members]:
         if isinstance(member, str):
@@ -99,6 +100,6 @@ def _expand(sets: Dict[str, Any], name: Any, names: List[str], inside: Sequence[
             _expand(sets, member["ConfigSet"], names, [*inside, name])
         else:
             raise CfnError(
-                'the config set "%s" must list names of configurations and {"ConfigSet": name}'
-                % name
+                f'the config set "{name}" must list names of configurations and {{"ConfigSet": '
+                "name}"
             )

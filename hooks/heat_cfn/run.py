@@ -1,8 +1,10 @@
 """Run a system command for a step."""
 
+from __future__ import annotations
+
 import os
 import subprocess
-from typing import Dict, Optional, Sequence
+from collections.abc import Sequence
 
 from heat_cfn.problems import CfnError
 
@@ -15,9 +17,7 @@ def available(program: str) -> bool:
     return any(os.access(os.path.join(path, program), os.X_OK) for path in directories)
 
 
-def ask(
-    argv: Sequence[str], env: Optional[Dict[str, str]] = None
-) -> "subprocess.CompletedProcess[str]":
+def ask(argv: Sequence[str], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command whose status is an answer; its output is kept.
 
     :raises CfnError: when the program is missing.
@@ -35,29 +35,26 @@ def ask(
             errors="replace",
         )
     except FileNotFoundError:
-        raise CfnError('the program "%s" is not on this machine' % argv[0]) from None
+        raise CfnError(f'the program "{argv[0]}" is not on this machine') from None
     except OSError as error:
-        raise CfnError('the program "%s" cannot be run: %s' % (argv[0], error.strerror)) from None
+        raise CfnError(f'the program "{argv[0]}" cannot be run: {error.strerror}') from None
 
 
-def do(argv: Sequence[str], env: Optional[Dict[str, str]] = None) -> str:
+def do(argv: Sequence[str], env: dict[str, str] | None = None) -> str:
     """Run a command that must succeed, and return its output.
 
     :raises CfnError: with the status and the last lines of its output when it fails.
     """
     result = ask(argv, env)
     if result.returncode != 0:
-        raise CfnError('"%s" %s' % (os.path.basename(argv[0]), ending(result)))
+        raise CfnError(f'"{os.path.basename(argv[0])}" {ending(result)}')
     return result.stdout
 
 
-def ending(result: "subprocess.CompletedProcess[str]") -> str:
+def ending(result: subprocess.CompletedProcess[str]) -> str:
     """Describe a command's end: its status and the last lines of its output."""
     lines = (result.stderr.strip() or result.stdout.strip()).splitlines()
     text = "; ".join(line.strip() for line in lines[-LAST_LINES:] if line.strip())
-    how = (
-        "was ended by signal %d" % -result.returncode
-        if result.returncode < 0
-        else "failed with status %d" % result.returncode
-    )
-    return "%s: %s" % (how, text) if text else how
+    status = result.returncode
+    how = f"was ended by signal {-status}" if status < 0 else f"failed with status {status}"
+    return f"{how}: {text}" if text else how

@@ -1,7 +1,9 @@
 """The section "services"."""
 
+from __future__ import annotations
+
 import os
-from typing import Any, Dict, List, Optional, Set
+from typing import Any
 
 from heat_cfn import run
 from heat_cfn.problems import CfnError
@@ -11,7 +13,7 @@ MANAGERS = ("systemd", "sysvinit")
 UNIT_DIRECTORIES = ("/etc/systemd/", "/usr/lib/systemd/", "/lib/systemd/", "/etc/init.d/")
 
 
-def steps(value: Any, where: str) -> List[Step]:
+def steps(value: Any, where: str) -> list[Step]:
     """Return a step for each service.
 
     :param value: ``{"systemd" or "sysvinit": {name: {"enabled", "ensureRunning", "files",
@@ -21,20 +23,20 @@ def steps(value: Any, where: str) -> List[Step]:
     result = []
     managers = as_map(value, where)
     for manager in sorted(managers):
-        label = "%s/%s" % (where, manager)
+        label = f"{where}/{manager}"
         if manager not in MANAGERS:
-            raise CfnError('"%s" is not a service manager; systemd and sysvinit are' % label)
+            raise CfnError(f'"{label}" is not a service manager; systemd and sysvinit are')
         for name, properties in sorted(as_map(managers[manager], label).items()):
             as_name(name, label)
-            service = Service(manager, name, as_map(properties, label), "%s/%s" % (label, name))
-            result.append(Step('services: "%s"' % name, service.bring_about))
+            service = Service(manager, name, as_map(properties, label), f"{label}/{name}")
+            result.append(Step(f'services: "{name}"', service.bring_about))
     return result
 
 
 class Service:
     """One service of the metadata: its wanted state, and how to reach it."""
 
-    def __init__(self, manager: str, name: str, entry: Dict[str, Any], where: str) -> None:
+    def __init__(self, manager: str, name: str, entry: dict[str, Any], where: str) -> None:
         self.name = name
         self.manager = manager
         self.enabled = _optional_flag(entry, "enabled", where)
@@ -117,7 +119,7 @@ class Systemd:
     def _check(self, name: str) -> None:
         # Not "is-active": a unit of Type=oneshot that has done its work is inactive again.
         if run.ask(["systemctl", "is-failed", "--quiet", unit(name)]).returncode == 0:
-            raise CfnError("it was started and failed at once; see: journalctl -u %s" % unit(name))
+            raise CfnError(f"it was started and failed at once; see: journalctl -u {unit(name)}")
 
 
 class SysV:
@@ -162,22 +164,22 @@ def unit(name: str) -> str:
     return name if name.endswith(kinds) else name + ".service"
 
 
-def _optional_flag(entry: Dict[str, Any], name: str, where: str) -> Optional[bool]:
+def _optional_flag(entry: dict[str, Any], name: str, where: str) -> bool | None:
     if entry.get(name) is None:
         return None
-    return as_flag(entry[name], "%s/%s" % (where, name))
+    return as_flag(entry[name], f"{where}/{name}")
 
 
-def _names(value: Any, where: str) -> Set[str]:
+def _names(value: Any, where: str) -> set[str]:
     items = [value] if isinstance(value, str) else value if value is not None else []
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        raise CfnError('"%s" must be a list of strings, not %s' % (where, kind(value)))
+        raise CfnError(f'"{where}" must be a list of strings, not {kind(value)}')
     return {os.path.normpath(item) if item.startswith("/") else item for item in items}
 
 
-def _packages(value: Any, where: str) -> Set[str]:
+def _packages(value: Any, where: str) -> set[str]:
     return {
-        "%s/%s" % (manager, name)
+        f"{manager}/{name}"
         for manager, names in as_map(value, where).items()
-        for name in _names(names, "%s/%s" % (where, manager))
+        for name in _names(names, f"{where}/{manager}")
     }

@@ -1,7 +1,9 @@
 """cfn-get-metadata: print the metadata of a resource."""
 
+from __future__ import annotations
+
 import json
-from typing import Any, List, Optional
+from typing import Any
 
 from heat_cfn import command_line
 from heat_cfn.problems import CfnError
@@ -9,7 +11,7 @@ from heat_cfn.problems import CfnError
 PROGRAM = "cfn-get-metadata"
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run cfn-get-metadata; returns 0 when it has printed the metadata."""
     options = command_line.parser(
         PROGRAM, "Print the metadata of a resource as JSON, and keep it for cfn-init and cfn-hup."
@@ -36,4 +38,4 @@ def part(value: Any, path: str) -> Any:
                 return value[key]
             if path.startswith(key + "."):
                 return part(value[key], path[len(key) + 1 :])
-    raise CfnError('the metadata has no "%s"' % path)
+    raise CfnError(f'the metadata has no "{path}"')

@@ -1,5 +1,7 @@
 """The section "sources": archives that are unpacked into directories."""
 
+from __future__ import annotations
+
 import bz2
 import contextlib
 import gzip
@@ -12,11 +14,13 @@ import tarfile
 import urllib.parse
 import zipfile
 import zlib
-from typing import IO, Any, Callable, Iterator, List, NamedTuple, Optional
+from collections.abc import Callable, Iterator
+from typing import IO, Any, NamedTuple
 
 from heat_config import directories
+from heat_config.address import redacted
 
-from heat_cfn import download, web
+from heat_cfn import download
 from heat_cfn.problems import CfnError
 from heat_cfn.step import Changes, Step, as_map, as_text
 
@@ -32,17 +36,17 @@ class Member(NamedTuple):
     type: str  # "file", "directory", "symlink", "hardlink"
     mode: int
     target: str
-    content: Optional[Any]  # a function that opens it
+    content: Any | None  # a function that opens it
 
 
-def steps(value: Any, where: str) -> List[Step]:
+def steps(value: Any, where: str) -> list[Step]:
     """Return a step for each source: ``{directory: URL of a tar, zip, gz, bz2 or xz}``."""
     result = []
     for directory, url in sorted(as_map(value, where).items()):
         as_text(directory, where)
         if not os.path.isabs(directory):
-            raise CfnError('"%s/%s" must be the absolute path of a directory' % (where, directory))
-        download.check(url, "%s/%s" % (where, directory))
+            raise CfnError(f'"{where}/{directory}" must be the absolute path of a directory')
+        download.check(url, f"{where}/{directory}")
 
         def run(changes: Changes, directory: str = directory, url: str = url) -> None:
             with download.fetch(url) as file:
@@ -50,24 +54,24 @@ def steps(value: Any, where: str) -> List[Step]:
                     unpack(file, url, directory)
                 except DAMAGED:
                     raise CfnError(
-                        '"%s" is damaged: it cannot be read to its end' % web.shown(url)
+                        f'"{redacted(url)}" is damaged: it cannot be read to its end'
                     ) from None
                 except RuntimeError:  # the exception of zipfile for these
                     raise CfnError(
-                        '"%s" cannot be unpacked: it is encrypted, or compressed in a way '
-                        "that this Python does not support" % web.shown(url)
+                        f'"{redacted(url)}" cannot be unpacked: it is encrypted, or compressed in '
+                        "a way that this Python does not support"
                     ) from None
                 except OSError as error:
                     raise CfnError(
-                        '"%s" cannot be unpacked: %s' % (web.shown(url), error.strerror or error)
+                        f'"{redacted(url)}" cannot be unpacked: {error.strerror or error}'
                     ) from None
             changes.sources.add(os.path.normpath(directory))
 
-        result.append(Step('sources: "%s"' % directory, run))
+        result.append(Step(f'sources: "{directory}"', run))
     return result
 
 
-def unpack(file: "IO[bytes]", url: str, directory: str) -> None:
+def unpack(file: IO[bytes], url: str, directory: str) -> None:
     """Unpack an archive into ``directory``, over existing files; never outside of it.
 
     The kind follows from the content, not from the name. An archive that GitHub makes loses its
@@ -83,7 +87,7 @@ def unpack(file: "IO[bytes]", url: str, directory: str) -> None:
         os.close(top)
 
 
-def _unpack(file: "IO[bytes]", url: str, directory: str, top: int) -> None:
+def _unpack(file: IO[bytes], url: str, directory: str, top: int) -> None:
     strip = 1 if GITHUB.fullmatch(url) else 0
     head = file.read(6)
     file.seek(0)
@@ -106,7 +110,7 @@ def _unpack(file: "IO[bytes]", url: str, directory: str, top: int) -> None:
     _single(file, url, top)
 
 
-def _unzip(file: "IO[bytes]", directory: str, top: int, strip: int) -> None:
+def _unzip(file: IO[bytes], directory: str, top: int, strip: int) -> None:
     with zipfile.ZipFile(file) as archive:
         _place(list(_zip_members(archive)), directory, top, strip)
 
@@ -122,7 +126,7 @@ def _tar_members(archive: tarfile.TarFile) -> Iterator[Member]:
         elif entry.isreg():
             sort = "file"
         else:
-            raise CfnError('the archive holds a device or a pipe, "%s"' % entry.name)
+            raise CfnError(f'the archive holds a device or a pipe, "{entry.name}"')
         yield Member(
             entry.name,
             sort,
@@ -150,7 +154,7 @@ def _zip_members(archive: zipfile.ZipFile) -> Iterator[Member]:
             )
 
 
-def _place(members: List[Member], directory: str, top: int, strip: int) -> None:
+def _place(members: list[Member], directory: str, top: int, strip: int) -> None:
     root = os.path.realpath(directory)
     placed = []
     for member in members:  # check the whole archive before writing any file
@@ -224,22 +228,22 @@ def _contained(root: str, path: str, name: str) -> str:
 
 
 def _escape(name: str) -> CfnError:
-    return CfnError('the archive\'s entry "%s" points outside the directory' % name)
+    return CfnError(f'the archive\'s entry "{name}" points outside the directory')
 
 
-def _single(file: "IO[bytes]", url: str, directory: int) -> None:
+def _single(file: IO[bytes], url: str, directory: int) -> None:
     """Unpack one compressed file under the name in its URL without the ending."""
     name = os.path.basename(urllib.parse.unquote(urllib.parse.urlsplit(url).path))
     opener = _opener(file.read(6))
     file.seek(0)
     if opener is None:
         raise CfnError(
-            '"%s" is neither a tar archive (plain, gzip, bzip2 or xz) nor a zip archive, nor one '
-            "compressed file" % web.shown(url)
+            f'"{redacted(url)}" is neither a tar archive (plain, gzip, bzip2 or xz) nor a zip '
+            "archive, nor one compressed file"
         )
     plain = os.path.splitext(name)[0] or name
     if plain in ("", ".", ".."):
-        raise CfnError('"%s" has no file name in it' % web.shown(url))
+        raise CfnError(f'"{redacted(url)}" has no file name in it')
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     temporary = plain + ".new"
     with contextlib.suppress(FileNotFoundError):
@@ -250,7 +254,7 @@ def _single(file: "IO[bytes]", url: str, directory: int) -> None:
     os.rename(temporary, plain, src_dir_fd=directory, dst_dir_fd=directory)
 
 
-def _opener(head: bytes) -> Optional[Callable[..., Any]]:
+def _opener(head: bytes) -> Callable[..., Any] | None:
     """Return the function to open a compressed file that begins with ``head``, None for others."""
     openers = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
     return next((opener for magic, opener in openers if head.startswith(magic)), None)

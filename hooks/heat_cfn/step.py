@@ -1,7 +1,8 @@
 """A step of an AWS::CloudFormation::Init configuration, and the changes of earlier steps."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Set
+from typing import Any
 
 from heat_cfn.problems import CfnError
 
@@ -10,10 +11,10 @@ from heat_cfn.problems import CfnError
 class Changes:
     """The changes so far; a service restarts when it names one of them."""
 
-    packages: Set[str] = field(default_factory=set)  # "apt/nginx"
-    sources: Set[str] = field(default_factory=set)
-    files: Set[str] = field(default_factory=set)
-    commands: Set[str] = field(default_factory=set)
+    packages: set[str] = field(default_factory=set)  # "apt/nginx"
+    sources: set[str] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)
+    commands: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -27,21 +28,21 @@ class Step:
     run: Callable[[Changes], None]
 
 
-def as_map(value: Any, where: str) -> Dict[str, Any]:
+def as_map(value: Any, where: str) -> dict[str, Any]:
     """Return ``value`` if it is a map (null and "" count as empty), else raise CfnError."""
     if value is None or value == "":
         return {}
     if not isinstance(value, dict):
-        raise CfnError('"%s" must be a map, not %s' % (where, kind(value)))
+        raise CfnError(f'"{where}" must be a map, not {kind(value)}')
     return value
 
 
 def as_text(value: Any, where: str) -> str:
     """Return ``value`` if it is non-empty text without a NUL, else raise CfnError."""
     if not isinstance(value, str) or not value:
-        raise CfnError('"%s" must be a non-empty string, not %s' % (where, kind(value)))
+        raise CfnError(f'"{where}" must be a non-empty string, not {kind(value)}')
     if "\0" in value:
-        raise CfnError('"%s" holds a NUL character' % where)
+        raise CfnError(f'"{where}" holds a NUL character')
     return value
 
 
@@ -49,18 +50,18 @@ def as_name(value: Any, where: str) -> str:
     """Return ``value`` if it is one word that no command takes for an option."""
     text = as_text(value, where)
     if text.startswith("-") or text.split() != [text]:
-        raise CfnError('"%s" must be one word that does not begin with "-"' % where)
+        raise CfnError(f'"{where}" must be one word that does not begin with "-"')
     return text
 
 
-def as_list(value: Any, where: str) -> List[str]:
+def as_list(value: Any, where: str) -> list[str]:
     """Return a list of words from a list or from text with commas."""
     if value is None or value == "":
         return []
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",")]
     if not isinstance(value, list):
-        raise CfnError('"%s" must be a list, not %s' % (where, kind(value)))
+        raise CfnError(f'"{where}" must be a list, not {kind(value)}')
     return [as_name(number_text(item), where) for item in value]
 
 
@@ -71,7 +72,7 @@ def as_flag(value: Any, where: str) -> bool:
         return True
     if given in (False, "false", "no", "0"):
         return False
-    raise CfnError('"%s" must be true or false, not %s' % (where, kind(value)))
+    raise CfnError(f'"{where}" must be true or false, not {kind(value)}')
 
 
 def number_text(value: Any) -> Any:

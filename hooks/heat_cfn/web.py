@@ -1,21 +1,27 @@
-"""HTTP for the ``cfn-*`` commands: bounded in time, with retries, never showing a signed URL."""
+"""HTTP for the ``cfn-*`` commands: with redirects and retries, never showing a signed URL."""
 
-import socket
+from __future__ import annotations
+
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
-from http.client import HTTPException
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any
 
-from heat_config import proxy, settings
+from heat_config import request
+from heat_config.address import redacted
+from heat_config.deadline import Deadline
+from heat_config.refusal import Misconfigured, NotAccepted
+from heat_config.settings import Settings
 
 from heat_cfn.problems import CfnError
 
 TIMEOUT = 60  # seconds without a byte
 ATTEMPTS = 8
-LONGEST_PAUSE = 30  # seconds; 1 + 2 + 4 + 8 + 16 + 30 + 30 between eight attempts
+MAX_PAUSE = 30  # seconds; 1 + 2 + 4 + 8 + 16 + 30 + 30 between eight attempts
 TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+MOVED = (301, 302, 303, 307, 308)
+REDIRECTS = 10
+ANY_TIME = float("inf")
 
 
 class Refused(CfnError):
@@ -30,53 +36,7 @@ class Unusable(CfnError):
     """This machine is misconfigured; trying again does not help."""
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follow no redirect: a signature is valid for one address, and Heat does not redirect."""
-
-    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
-        return None
-
-
-class _Proxies(urllib.request.ProxyHandler):
-    """The proxies of the environment, chosen as the runner does for a deployment's signal."""
-
-    def __init__(self) -> None:
-        super().__init__({})
-
-    def http_open(self, request: urllib.request.Request) -> None:
-        """Send ``request`` to its proxy, if it has one."""
-        parts = urllib.parse.urlsplit(request.full_url)
-        try:
-            way = proxy.of(parts.scheme, parts.hostname or "", parts.port)
-        except ValueError:
-            raise Unusable("the %s_proxy of the environment is not a URL" % parts.scheme) from None
-        if way is None:
-            return
-        if way.scheme != "http":
-            raise Unusable('the proxy "%s" must be one that begins with http://' % way.shown)
-        for name, value in way.headers().items():
-            request.add_header(name, value)
-        host = "[%s]" % way.host if ":" in way.host else way.host
-        request.set_proxy("%s:%d" % (host, way.port), "http")
-
-    https_open = http_open
-
-
-def shown(url: str) -> str:
-    """Return the URL for messages: no user, no password, no query (which may sign)."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-        host = parts.hostname or ""
-        port = parts.port
-    except ValueError:
-        return "(an address that cannot be read)"
-    if ":" in host:
-        host = "[%s]" % host
-    place = host + (":%d" % port if port else "")
-    return urllib.parse.urlunsplit((parts.scheme, place, parts.path, "", ""))
-
-
-def check(url: Any, where: str, schemes: Any = ("http", "https")) -> str:
+def check(url: Any, where: str, schemes: tuple[str, ...] = ("http", "https")) -> str:
     """Return ``url`` if it can be fetched, else raise CfnError naming ``where``."""
     if isinstance(url, str) and url.isprintable() and " " not in url:
         try:
@@ -87,75 +47,68 @@ def check(url: Any, where: str, schemes: Any = ("http", "https")) -> str:
         if port_is_fine and parts.scheme in schemes and (parts.netloc or parts.scheme == "file"):
             return url
     wanted = ", ".join(scheme + "://" for scheme in schemes)
-    raise CfnError('"%s" must be an address that begins with one of %s' % (where, wanted))
+    raise CfnError(f'"{where}" must be an address that begins with one of {wanted}')
 
 
-def request(url: str, verb: str = "GET", body: Optional[bytes] = None) -> urllib.request.Request:
-    """Return a request; a body is JSON, for a signature covers the parameters of a form."""
-    headers = {"Content-Type": "application/json"} if body is not None else {}
-    return urllib.request.Request(url, body, headers, method=verb)  # noqa: S310 - check() did
-
-
-def open_url(
-    request: urllib.request.Request,
+def ask(
+    url: str,
+    method: str = "GET",
+    body: bytes | None = None,
     *,
     insecure: bool = False,
-    redirects: bool = False,
     timeout: float = TIMEOUT,
     direct: bool = False,
-) -> Any:
-    """Open a request and return urllib's response.
+    limit: int = request.ANSWER_LIMIT,
+    sink: Callable[[bytes], Any] | None = None,
+) -> bytes:
+    """Make a request; return the first ``limit`` bytes of the answer's body.
 
     It uses the environment's proxy for the address, and verifies servers by the system's
     certificates, or by ``ca_file`` of /etc/heat-config.conf, as the runner does.
 
+    :param body: JSON; a signature covers the parameters of a form.
     :param insecure: do not verify the server's certificate.
-    :param redirects: follow them; not for a signed address.
     :param timeout: seconds without a byte.
     :param direct: use no proxy.
+    :param sink: called with each piece of the body instead; only then redirects are followed: a
+        signature is valid for one address, and Heat does not redirect.
 
     :raises Refused: for an answer of 300 and above.
-    :raises CfnError: when there is no answer.
+    :raises CfnError: when there is no whole answer.
     """
-    handlers: list = [urllib.request.ProxyHandler({}) if direct else _Proxies()]
-    if not redirects:
-        handlers.append(_NoRedirect())
-    if request.full_url.startswith("https:"):
-        import ssl  # costs a fifth of a second on a slow guest
-
-        authorities = settings.Settings().ca_file
+    trust = request.Trust(Settings().ca_file, verify=not insecure)
+    # GitHub refuses requests without a User-Agent.
+    headers = {"User-Agent": "heat-cfn"}
+    for _ in range(REDIRECTS + 1):
         try:
-            context = ssl.create_default_context(cafile=authorities)
-        except (OSError, ssl.SSLError):
-            raise Unusable('the CA file "%s" cannot be read' % authorities) from None
-        if insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        handlers.append(urllib.request.HTTPSHandler(context=context))
-    name = shown(request.full_url)
-    try:
-        return urllib.request.build_opener(*handlers).open(request, timeout=timeout)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise Refused('"%s" answered %d' % (name, error.code), error.code) from None
-    except (OSError, HTTPException) as error:
-        raise CfnError('"%s" cannot be reached: %s' % (name, reason(error))) from None
-
-
-def reason(error: BaseException) -> str:
-    """Return the reason of a failed connection, without the address that urllib adds."""
-    inner = getattr(error, "reason", error)
-    if isinstance(inner, socket.timeout):
-        return "no answer in time"
-    if isinstance(inner, OSError) and inner.strerror:
-        return inner.strerror
-    return type(inner).__name__
+            answer = request.send(
+                method,
+                url,
+                body,
+                headers,
+                deadline=Deadline(timeout, ANY_TIME),
+                trust=trust,
+                direct=direct,
+                limit=limit,
+                sink=sink,
+            )
+        except Misconfigured as error:
+            raise Unusable(error.sentence) from None
+        except NotAccepted as error:
+            raise CfnError(error.sentence) from None
+        if answer.status < 300:
+            return answer.body
+        location = answer.headers.get("location")
+        if sink is None or answer.status not in MOVED or not location:
+            break
+        url = urllib.parse.urljoin(url, location)
+    raise Refused(f'"{redacted(url)}" answered {answer.status}', answer.status)
 
 
 def patiently(
     action: Callable[[], Any],
     attempts: int = ATTEMPTS,
-    say: Optional[Callable[[str], None]] = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Any:
     """Return the result of ``action()``; retry while the server is unreachable or overloaded.
 
@@ -163,21 +116,15 @@ def patiently(
     :raises CfnError: that of the last attempt, or the first that a retry cannot fix.
     """
     pause = 1
-    for attempt in range(1, attempts + 1):
+    for _ in range(attempts - 1):
         try:
             return action()
         except CfnError as error:
-            if attempt == attempts or not _passes(error):
+            if isinstance(error, Unusable):
                 raise
-            if say:
-                say("%s; trying again in %d s" % (error, pause))
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-    raise CfnError("no attempt was allowed")
-
-
-def _passes(error: CfnError) -> bool:
-    """Return whether another attempt may succeed."""
-    if isinstance(error, Refused):
-        return error.status in TRY_AGAIN
-    return not isinstance(error, Unusable)
+            if isinstance(error, Refused) and error.status not in TRY_AGAIN:
+                raise
+            say(f"{error}; trying again in {pause} s")
+        time.sleep(pause)
+        pause = min(2 * pause, MAX_PAUSE)
+    return action()

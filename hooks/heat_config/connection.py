@@ -20,14 +20,19 @@ WAYS = {("http", "http"), ("http", "https"), ("https", "http")}
 
 
 class UnsupportedProxy(Exception):
-    """The target cannot be reached through this kind of proxy."""
+    """The target cannot be reached through this kind of proxy, *way*."""
+
+    def __init__(self, way: Proxy) -> None:
+        super().__init__(way)
+        self.way = way
 
 
 class ProxyRefused(Exception):
-    """The proxy answered *status* when asked to connect to the target."""
+    """The proxy *way* answered *status* when asked to connect to the target."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
+    def __init__(self, way: Proxy, status: int) -> None:
+        super().__init__(way, status)
+        self.way = way
         self.status = status
 
 
@@ -44,7 +49,7 @@ def reach(
     ProxyRefused, http1.Malformed, OSError.
     """
     if way is not None and (way.scheme, target.scheme) not in WAYS:
-        raise UnsupportedProxy
+        raise UnsupportedProxy(way)
     first = target if way is None else way
     made = connect(first.host, first.port, deadline)
     try:
@@ -94,4 +99,4 @@ def tunnel(made: socket.socket, target: Target, way: Proxy, deadline: Deadline) 
     stream.write(http1.head("CONNECT", target.connect_to, headers), deadline)
     answer = http1.read_answer(stream, "CONNECT", deadline, 0)
     if not 200 <= answer.status < 300:
-        raise ProxyRefused(answer.status)
+        raise ProxyRefused(way, answer.status)

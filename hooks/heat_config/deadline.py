@@ -9,7 +9,7 @@ class Deadline:
     """*step* seconds for each step, *whole* seconds in total."""
 
     def __init__(self, step: float, whole: float) -> None:
-        self._step = step
+        self.step = step
         self._end = time.monotonic() + whole
 
     def left(self) -> float:
@@ -17,4 +17,4 @@ class Deadline:
         remaining = self._end - time.monotonic()
         if remaining <= 0:
             raise TimeoutError
-        return min(self._step, remaining)
+        return min(self.step, remaining)

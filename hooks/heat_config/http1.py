@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from .stream import TooLong
+import sys
+
+from .stream import CHUNK, BrokeOff, TooLong
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
     from .deadline import Deadline
     from .stream import Stream
 
@@ -39,12 +44,19 @@ def head(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> 
 
 
 def read_answer(
-    stream: Stream, method: str, deadline: Deadline, limit: int, *, cut: bool = False
+    stream: Stream,
+    method: str,
+    deadline: Deadline,
+    limit: int,
+    *,
+    cut: bool = False,
+    sink: Callable[[bytes], Any] | None = None,
 ) -> Answer:
     """Return the answer to a *method* request; *limit*: bytes of the body.
 
     cut: return the first *limit* bytes of a longer body, and no body decompressed; otherwise a
-    longer one is TooLong. Raises Malformed, TooLong, OSError.
+    longer one is TooLong. sink: called with each piece of the body of a successful answer, of any
+    length, instead of keeping it. Raises Malformed, TooLong, OSError.
     """
     for _ in range(INTERIM_LIMIT):
         version, status = _status(stream.line(LINE_LIMIT, deadline))
@@ -58,16 +70,17 @@ def read_answer(
     keep = keep and status != 101
     length = _length(headers)
     chunked = "chunked" in headers.get("transfer-encoding", "").lower()
-    if method == "HEAD" or status in NO_BODY or status == 101 or method == "CONNECT":
-        body: bytes | bytearray = b""
-    elif chunked:
-        body = _chunks(stream, deadline, limit, cut)
-    elif length is None:
-        body, keep = stream.rest(limit, deadline, cut), False
-    elif length > limit and not cut:
-        raise TooLong
-    else:
-        body = stream.exactly(min(length, limit), deadline)
+    body = bytearray()
+    if not (method in ("HEAD", "CONNECT") or status in NO_BODY or status == 101):
+        keep = keep and (chunked or length is not None)
+        is_sunk = sink is not None and 200 <= status < 300
+        most = sys.maxsize if is_sunk else limit
+        pieces = _chunks if chunked else _whole
+        for piece in pieces(stream, deadline, length, most, cut):
+            if sink is not None and is_sunk:
+                sink(bytes(piece))
+            else:
+                body += piece
     if cut:
         return Answer(status, headers, bytes(body), False)
     return Answer(status, headers, _plain(bytes(body), headers, limit), keep)
@@ -107,27 +120,60 @@ def _length(headers: dict[str, str]) -> int | None:
     return int(text)
 
 
-def _chunks(stream: Stream, deadline: Deadline, limit: int, cut: bool) -> bytearray:
-    """Read a chunked body (RFC 9112 7.1) and the trailers after it."""
-    body = bytearray()
+def _whole(
+    stream: Stream, deadline: Deadline, length: int | None, room: int, cut: bool
+) -> Iterator[bytearray]:
+    """Yield the pieces of a body of *length*, or of one that ends with the connection."""
+    if length is not None:
+        if length > room and not cut:
+            raise TooLong
+        yield from _exactly(stream, min(length, room), deadline)
+        return
+    while True:
+        try:
+            piece = stream.some(CHUNK, deadline)
+        except BrokeOff:
+            return
+        if len(piece) > room:
+            if not cut:
+                raise TooLong
+            yield piece[:room]
+            return
+        room -= len(piece)
+        yield piece
+
+
+def _chunks(
+    stream: Stream, deadline: Deadline, _length: int | None, room: int, cut: bool
+) -> Iterator[bytearray]:
+    """Yield the pieces of a chunked body (RFC 9112 7.1); read the trailers after it."""
     while True:
         size = stream.line(LINE_LIMIT, deadline).partition(b";")[0].strip()
         try:
-            count = int(size, 16) if len(size) <= 16 else limit + 1
+            count = int(size, 16) if len(size) <= 16 else room + 1
         except ValueError:
             raise Malformed from None
         if count < 0:
             raise Malformed
-        if len(body) + count > limit:
-            if cut:
-                return body + stream.exactly(limit - len(body), deadline)
-            raise TooLong
+        if count > room:
+            if not cut:
+                raise TooLong
+            yield from _exactly(stream, room, deadline)
+            return
         if count == 0:
             _headers(stream, deadline)
-            return body
-        body += stream.exactly(count, deadline)
+            return
+        room -= count
+        yield from _exactly(stream, count, deadline)
         if stream.line(2, deadline):
             raise Malformed
+
+
+def _exactly(stream: Stream, count: int, deadline: Deadline) -> Iterator[bytearray]:
+    while count > 0:
+        piece = stream.some(min(count, CHUNK), deadline)
+        count -= len(piece)
+        yield piece
 
 
 def _plain(body: bytes, headers: dict[str, str], limit: int) -> bytes:

@@ -1,4 +1,6 @@
-"""One HTTP request of a signal: directly or through a proxy, with or without TLS."""
+"""One HTTP request: directly or through a proxy, with or without TLS."""
+
+from __future__ import annotations
 
 import socket
 import time
@@ -6,128 +8,156 @@ import time
 from . import connection, http1, proxy
 from .address import Target, redacted
 from .deadline import Deadline
-from .refusal import NotAccepted
+from .refusal import Misconfigured, NotAccepted
 from .stream import BrokeOff, Stream, TooLong
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+    from typing import Any
+
+    from .http1 import Answer
+    from .proxy import Proxy
+
 ANSWER_LIMIT = 1 << 20
-"""Bytes of an answer that are read; the rest does not concern the signal."""
+"""Bytes of an answer that are read; the rest does not concern a signal."""
 
 
-def send(method, url, data, headers=None, *, seconds, ca_file):
-    """Make one request and return its http1.Answer, whatever its status. Raises NotAccepted.
+class Trust:
+    """The certificates for TLS: those of *ca_file*, by default the system's; none if not *verify*.
 
-    data: bytes of JSON. seconds: how long it may take. ca_file: a path, None for the system's
-    certificates.
+    Raises Misconfigured for a file that cannot be read, not before a connection needs it.
+    """
+
+    def __init__(self, ca_file: str | None = None, *, verify: bool = True) -> None:
+        self._ca_file = ca_file
+        self._verify = verify
+
+    def context(self) -> ssl.SSLContext:
+        """Return a TLS context."""
+        import ssl  # costs a fifth of a second on a slow guest
+
+        try:
+            context = ssl.create_default_context(cafile=self._ca_file)
+        except (OSError, ssl.SSLError):
+            raise Misconfigured(f'the CA file "{self._ca_file}" cannot be read') from None
+        if not self._verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def send(
+    method: str,
+    url: object,
+    data: bytes | None = None,
+    headers: dict[str, str] | None = None,
+    *,
+    deadline: Deadline,
+    trust: Trust,
+    direct: bool = False,
+    limit: int = ANSWER_LIMIT,
+    sink: Callable[[bytes], Any] | None = None,
+) -> Answer:
+    """Make one request and return its Answer, whatever its status. Raises NotAccepted.
+
+    data: bytes of JSON, None for a request without a body. direct: use no proxy. limit: bytes of
+    the answer's body that are read. sink: as in http1.read_answer.
     """
     shown = redacted(url)
     try:
         target = Target(url)
     except ValueError:
-        raise NotAccepted('"%s" is not a URL that a signal can go to' % shown, final=True) from None
+        raise Misconfigured(
+            f'"{shown}" is not a URL that a request can go to', final=True
+        ) from None
     try:
-        way = proxy.of(target.scheme, target.host, target.named_port)
+        way = None if direct else proxy.of(target.scheme, target.host, target.named_port)
     except ValueError:
-        raise NotAccepted("the %s_proxy of the agent is not a URL" % target.scheme) from None
-    headers = {
-        "Host": target.authority,
-        "Accept-Encoding": "identity",
-        "Content-Length": str(len(data)),
-        "Content-Type": "application/json",
-        "Connection": "close",
-        **(headers or {}),
-    }
+        raise Misconfigured(f"the {target.scheme}_proxy of the environment is not a URL") from None
+    fields = {"Host": target.authority, "Accept-Encoding": "identity"}
+    if data is not None:
+        fields.update({"Content-Length": str(len(data)), "Content-Type": "application/json"})
+    fields.update({"Connection": "close", **(headers or {})})
     path = target.path
     if way is not None and target.scheme == "http":
         path = target.whole
-        headers.update(way.headers())
-    through = "" if way is None else ' through the proxy "%s"' % way.shown
+        fields.update(way.headers())
+    through = "" if way is None else f' through the proxy "{way.shown}"'
     try:
-        message = http1.head(method, path, headers, data)
-        return _exchange(message, method, target, way, Deadline(seconds, seconds), ca_file)
+        message = http1.head(method, path, fields, data or b"")
+        stream = Stream(_connected(target, way, deadline, trust))
+        try:
+            stream.write(message, deadline)
+            return http1.read_answer(stream, method, deadline, limit, cut=True, sink=sink)
+        finally:
+            stream.close()
     except BrokeOff as error:
-        raise NotAccepted(_cut_short(shown, error, through), again=True) from None
+        sentence = f'the answer of "{shown}" was cut short'
+        if not error.started:
+            sentence = f'"{shown}" closed the connection{through} without an answer'
+        raise NotAccepted(sentence, again=True) from None
     except (http1.Malformed, TooLong):
-        raise NotAccepted('"%s" did not answer in HTTP%s' % (shown, through), again=True) from None
+        raise NotAccepted(f'"{shown}" did not answer in HTTP{through}', again=True) from None
     except OSError as error:
-        raise _unreachable(shown, error, seconds, through) from None
+        raise _unreachable(shown, error, deadline.step, through) from None
     except ValueError:
-        raise NotAccepted(
-            'no request to "%s" can be made: a header or the URL is malformed' % shown
+        raise Misconfigured(
+            f'no request to "{shown}" can be made: a header or the URL is malformed'
         ) from None
 
 
-def skew(answer):
+def skew(answer: Answer) -> float | None:
     """Return how many seconds this machine's clock is ahead of the server's, or None."""
     from email.utils import mktime_tz, parsedate_tz
 
+    parsed = parsedate_tz(answer.headers.get("date", ""))
     try:
-        return time.time() - mktime_tz(parsedate_tz(answer.headers["date"]))
-    except (KeyError, TypeError, ValueError, OverflowError):
+        return None if parsed is None else time.time() - mktime_tz(parsed)
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
-def _exchange(message, method, target, way, deadline, ca_file):
-    """Send *message* on a connection of its own, and return the Answer."""
-    stream = Stream(_connected(target, way, deadline, ca_file))
-    try:
-        stream.write(message, deadline)
-        return http1.read_answer(stream, method, deadline, ANSWER_LIMIT, cut=True)
-    finally:
-        stream.close()
-
-
-def _connected(target, way, deadline, ca_file):
+def _connected(
+    target: Target, way: Proxy | None, deadline: Deadline, trust: Trust
+) -> socket.socket:
     """Return a socket connected to *target*, over the proxy *way* if there is one."""
 
-    def encrypted(made, name, _is_proxy):
+    def encrypted(made: socket.socket, name: str, _is_proxy: bool) -> socket.socket:
+        context = trust.context()
         made.settimeout(deadline.left())
-        return _context(ca_file).wrap_socket(made, server_hostname=name)
+        return context.wrap_socket(made, server_hostname=name)
 
     try:
         return connection.reach(target, way, deadline, encrypted)
-    except connection.UnsupportedProxy:
-        raise NotAccepted(
-            'the proxy "%s" is of a kind that signals cannot use; name one that begins with '
-            "http://" % way.shown
+    except connection.UnsupportedProxy as error:
+        raise Misconfigured(
+            f'the proxy "{error.way.shown}" is of a kind that is not supported; name one that '
+            "begins with http://"
         ) from None
     except connection.ProxyRefused as error:
         raise NotAccepted(
-            'the proxy "%s" answered %d when asked to connect to "%s"'
-            % (way.shown, error.status, target.connect_to),
+            f'the proxy "{error.way.shown}" answered {error.status} when asked to connect to '
+            f'"{target.connect_to}"',
             again=error.status >= 500,
         ) from None
 
 
-def _context(ca_file):
-    import ssl
-
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError):
-        raise NotAccepted('the CA file "%s" cannot be read' % ca_file) from None
-
-
-def _cut_short(shown, error, through):
-    if error.started:
-        return 'the answer of "%s" was cut short' % shown
-    return '"%s" closed the connection%s without an answer' % (shown, through)
-
-
-def _unreachable(shown, error, seconds, through):
-    reason = error.strerror or type(error).__name__
+def _unreachable(shown: str, error: OSError, seconds: float, through: str) -> NotAccepted:
     name = type(error).__name__
+    reason = error.strerror or name
     if isinstance(error, (TimeoutError, socket.timeout)):  # the same class since Python 3.10
         return NotAccepted(
-            '"%s" did not answer%s within %g seconds' % (shown, through, seconds), dead=True
+            f'"{shown}" did not answer{through} within {seconds:g} seconds', dead=True
         )
     if name == "SSLCertVerificationError":
+        reason = getattr(error, "verify_message", reason)
         return NotAccepted(
-            '"%s" shows a certificate that is not trusted (%s); name its CA as ca_file in '
-            "/etc/heat-config.conf" % (shown, getattr(error, "verify_message", reason))
+            f'"{shown}" shows a certificate that is not trusted ({reason}); name its CA as ca_file '
+            "in /etc/heat-config.conf"
         )
     if name == "gaierror":
-        what = through.strip().replace("through the proxy", "the proxy") or 'the host of "%s"' % (
-            shown
-        )
-        return NotAccepted("%s cannot be found: %s" % (what, reason), dead=True)
-    return NotAccepted('"%s" cannot be reached%s: %s' % (shown, through, reason), again=True)
+        host = through.strip().replace("through the proxy", "the proxy") or f'the host of "{shown}"'
+        return NotAccepted(f"{host} cannot be found: {reason}", dead=True)
+    return NotAccepted(f'"{shown}" cannot be reached{through}: {reason}', again=True)

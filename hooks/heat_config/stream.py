@@ -57,20 +57,11 @@ class Stream:
             self._more(deadline)
         return self._take(count)
 
-    def rest(self, limit: int, deadline: Deadline, cut: bool = False) -> bytearray:
-        """Return everything until the peer closes; *cut*: or the first *limit* bytes.
-
-        Raises TooLong, OSError.
-        """
-        while True:
-            if len(self._buffer) > limit:
-                if cut:
-                    return self._take(limit)
-                raise TooLong
-            try:
-                self._more(deadline)
-            except BrokeOff:
-                return self._take(len(self._buffer))
+    def some(self, limit: int, deadline: Deadline) -> bytearray:
+        """Return at least one byte and at most *limit*, a positive number. Raises OSError."""
+        if not self._buffer:
+            self._more(deadline)
+        return self._take(limit)
 
     def holds(self) -> bool:
         """Return, without waiting, whether there is data or an end of file to read."""

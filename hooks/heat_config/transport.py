@@ -7,6 +7,8 @@ inputs that select one are set in Heat's engine/resources/openstack/heat/softwar
 Heat ignores a signal for a deployment that has ended, so sending one twice is harmless.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
@@ -14,6 +16,15 @@ import time
 
 from . import process
 from .refusal import NotAccepted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+    from typing import Any
+
+    from .http1 import Answer
+    from .settings import Settings
 
 BODY_LIMIT = 950_000
 """Bytes of a signal; Heat's APIs take 1 MiB (max_json_body_size)."""
@@ -41,7 +52,7 @@ _STAMP = re.compile(
 _URL_KINDS = ("CFN_SIGNAL", "TEMP_URL_SIGNAL")
 
 
-def kind(inputs):
+def kind(inputs: dict[str, Any]) -> str | None:
     """Return the name of the transport that *inputs* ask for, None when they ask for none."""
     if inputs.get("deploy_signal_id"):
         return "TEMP_URL_SIGNAL" if inputs.get("deploy_signal_verb") == "PUT" else "CFN_SIGNAL"
@@ -54,12 +65,12 @@ def kind(inputs):
     return None
 
 
-def limit(inputs):
+def limit(inputs: dict[str, Any]) -> int:
     """Return how many bytes the signal's body may have."""
     return QUEUE_LIMIT if kind(inputs) == "ZAQAR_SIGNAL" else BODY_LIMIT
 
 
-def preload():
+def preload() -> tuple[ModuleType, ...]:
     """Import the modules of a request, while a hook runs and no signal waits."""
     import urllib.parse
 
@@ -68,7 +79,7 @@ def preload():
     return request, urllib.parse
 
 
-def url_age(url):
+def url_age(url: str) -> float | None:
     """Return how many seconds ago the URL of a CFN_SIGNAL was signed, None without a time stamp."""
     stamp = _STAMP.search(url)
     if stamp is None:
@@ -77,7 +88,7 @@ def url_age(url):
     return time.time() - 60 * (60 * (24 * _days(year, month, day) + hour) + minute) - second
 
 
-def _days(year, month, day):
+def _days(year: int, month: int, day: int) -> int:
     """Return the days from 1970 to a date: calendar.timegm, without loading datetime and locale."""
     # Count years from March, so that a leap day is a year's last.
     year -= month < 3
@@ -89,12 +100,12 @@ def _days(year, month, day):
 class Sender:
     """Sends the signals of one pass, and remembers which hosts did not answer in it."""
 
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._left = settings.signal_time
-        self._hosts = {}
+        self._hosts: dict[str, str] = {}
 
-    def send(self, inputs, body):
+    def send(self, inputs: dict[str, Any], body: bytes) -> None:
         """Send *body* (JSON bytes) the way *inputs* say. Raises NotAccepted.
 
         A refused connection and a 5xx are tried three times within a few seconds, a host that
@@ -112,7 +123,7 @@ class Sender:
         host = _host(inputs)
         attempts = 1 if host in self._hosts else ATTEMPTS
         if self._hosts.get(host) == "hangs":
-            raise NotAccepted('"%s" did not answer a moment ago; it is tried again later' % host)
+            raise NotAccepted(f'"{host}" did not answer a moment ago; it is tried again later')
         for attempt in range(1, attempts + 1):
             if self._left <= 0:
                 raise NotAccepted("the time for signals in this pass is used up")
@@ -130,7 +141,7 @@ class Sender:
                 raise failure
             _pause(attempt)
 
-    def _once(self, way, inputs, body):
+    def _once(self, way: str, inputs: dict[str, Any], body: bytes) -> None:
         with _deadline(self._settings.request_timeout):
             if way in _URL_KINDS:
                 self._to_url(way, inputs, body)
@@ -144,7 +155,7 @@ class Sender:
                     headers["X-Project-Id"] = project
                     self._to_queue(inputs, body, headers, catalog, region)
 
-    def _to_url(self, way, inputs, body):
+    def _to_url(self, way: str, inputs: dict[str, Any], body: bytes) -> None:
         url = inputs["deploy_signal_id"]
         method = "PUT" if way == "TEMP_URL_SIGNAL" else "POST"
         answer = self._request(method, url, body)
@@ -154,27 +165,39 @@ class Sender:
             raise NotAccepted(_forbidden(url, request.skew(answer)), refused=True)
         _accept(answer, url, method, gone=GONE)
 
-    def _to_heat(self, inputs, body, headers, catalog, region):
+    def _to_heat(
+        self,
+        inputs: dict[str, Any],
+        body: bytes,
+        headers: dict[str, str],
+        catalog: object,
+        region: object,
+    ) -> None:
         from urllib.parse import quote
 
         stack = inputs.get("deploy_stack_id")
         resource = inputs.get("deploy_resource_name")
         if not (stack and resource and isinstance(stack, str) and isinstance(resource, str)):
             raise NotAccepted("the inputs name no stack and resource to signal", final=True)
-        url = "%s/stacks/%s/resources/%s/signal" % (
-            _endpoint(catalog, "orchestration", region),
-            quote(stack, safe="/%"),
-            quote(resource, safe=""),
-        )
+        base = _endpoint(catalog, "orchestration", region)
+        path = f"{quote(stack, safe='/%')}/resources/{quote(resource, safe='')}"
+        url = f"{base}/stacks/{path}/signal"
         _accept(self._request("POST", url, body, headers), url, "POST", gone=GONE)
 
-    def _to_queue(self, inputs, body, headers, catalog, region):
+    def _to_queue(
+        self,
+        inputs: dict[str, Any],
+        body: bytes,
+        headers: dict[str, str],
+        catalog: object,
+        region: object,
+    ) -> None:
         from urllib.parse import quote
 
         base = _endpoint(catalog, "messaging", region)
         if not base.endswith(("/v2", "/v2.0")):
             base += "/v2"
-        url = "%s/queues/%s/messages" % (base, quote(str(inputs["deploy_queue_id"]), safe=""))
+        url = f"{base}/queues/{quote(str(inputs['deploy_queue_id']), safe='')}/messages"
         number = os.urandom(16).hex()
         headers["Client-ID"] = "-".join(
             (number[:8], number[8:12], "4" + number[13:16], "8" + number[17:20], number[20:])
@@ -182,7 +205,7 @@ class Sender:
         message = b'{"messages":[{"ttl":3600,"body":' + body + b"}]}"
         _accept(self._request("POST", url, message, headers), url, "POST")
 
-    def _token(self, inputs):
+    def _token(self, inputs: dict[str, Any]) -> tuple[str, str, Any]:
         """Return (token, project id, catalog) for the deployment's own user."""
         from . import values
 
@@ -214,24 +237,23 @@ class Sender:
         except (ValueError, KeyError, TypeError):
             catalog = None
         if not token or catalog is None:
-            raise NotAccepted('"%s" answered with something that is not a token' % _redacted(url))
+            raise NotAccepted(f'"{_redacted(url)}" answered with something that is not a token')
         return token, str(project), catalog
 
-    def _request(self, method, url, data, headers=None):
+    def _request(
+        self, method: str, url: str, data: bytes, headers: dict[str, str] | None = None
+    ) -> Answer:
         """Make one request and return its http1.Answer, whatever its status. Raises NotAccepted."""
         from . import request
+        from .deadline import Deadline
 
-        return request.send(
-            method,
-            url,
-            data,
-            headers,
-            seconds=self._settings.request_timeout,
-            ca_file=self._settings.ca_file,
-        )
+        seconds = self._settings.request_timeout
+        trust = request.Trust(self._settings.ca_file)
+        deadline = Deadline(seconds, seconds)
+        return request.send(method, url, data, headers, deadline=deadline, trust=trust)
 
 
-def _accept(answer, url, method, gone=()):
+def _accept(answer: Answer, url: str, method: str, gone: tuple[int, ...] = ()) -> None:
     """Return if the answer means that the signal was accepted; raise NotAccepted otherwise.
 
     gone: the statuses after which no further try can succeed.
@@ -241,14 +263,13 @@ def _accept(answer, url, method, gone=()):
     start = answer.body[:256].lstrip().lower()
     if status == 200 and start.startswith((b"<!doctype html", b"<html")):
         raise NotAccepted(
-            '"%s" answered 200 with a web page: something other than Heat, such as a proxy or a '
-            "login page, has answered" % shown
+            f'"{shown}" answered 200 with a web page: something other than Heat, such as a proxy '
+            "or a login page, has answered"
         )
     if 200 <= status < 300:
         return
     if 300 <= status < 400:
-        sentence = '"%s" redirects (%d), and a %s does not follow' % (shown, status, method)
-        raise NotAccepted(sentence)
+        raise NotAccepted(f'"{shown}" redirects ({status}), and a {method} does not follow')
     hints = {
         401: ": the credentials or the signature are not accepted",
         403: ": not allowed; a temporary URL may have expired or be for another method",
@@ -257,35 +278,35 @@ def _accept(answer, url, method, gone=()):
         413: ": the signal is too large for it",
     }
     raise NotAccepted(
-        '"%s" answered %d%s' % (shown, status, hints.get(status, "")),
+        f'"{shown}" answered {status}' + hints.get(status, ""),
         again=status >= 500 or status == 429,
         refused=status in REFUSED,
         final=status in gone,
     )
 
 
-def _forbidden(url, skew):
+def _forbidden(url: str, skew: float | None) -> str:
     """Return a sentence that explains why a CFN URL was refused."""
     shown = _redacted(url)
     age = url_age(url)
     if skew is not None and abs(skew) > 300:
         return (
-            "\"%s\" answered 403: this machine's clock differs from the server's by %d seconds; "
-            "set it right" % (shown, skew)
+            f"\"{shown}\" answered 403: this machine's clock differs from the server's by "
+            f"{int(skew)} seconds; set it right"
         )
     if age is not None and age > AGED:
         return (
-            '"%s" answered 403: the URL was signed %d minutes ago, and many clouds accept one '
-            "for only 15 minutes. Ask for a longer [credential] auth_ttl in keystone.conf, or use "
-            "signal_transport HEAT_SIGNAL or TEMP_URL_SIGNAL" % (shown, age // 60)
+            f'"{shown}" answered 403: the URL was signed {int(age // 60)} minutes ago, and many '
+            "clouds accept one for only 15 minutes. Ask for a longer [credential] auth_ttl in "
+            "keystone.conf, or use signal_transport HEAT_SIGNAL or TEMP_URL_SIGNAL"
         )
     return (
-        '"%s" answered 403: the signature is not accepted, though the URL is fresh. If polls are '
-        "refused too, Heat lacks credentials of its own for Keystone's ec2tokens" % shown
+        f'"{shown}" answered 403: the signature is not accepted, though the URL is fresh. If polls '
+        "are refused too, Heat lacks credentials of its own for Keystone's ec2tokens"
     )
 
 
-def _endpoint(catalog, service, region):
+def _endpoint(catalog: object, service: str, region: object) -> str:
     """Return the public endpoint of *service* in a Keystone v3 catalog, without a last slash."""
     for entry in catalog if isinstance(catalog, list) else ():
         if not isinstance(entry, dict) or entry.get("type") != service:
@@ -298,20 +319,18 @@ def _endpoint(catalog, service, region):
                 continue
             if region and region not in (endpoint.get("region_id"), endpoint.get("region")):
                 continue
-            return endpoint["url"].rstrip("/")
-    raise NotAccepted(
-        'Keystone\'s catalogue has no public endpoint of type "%s"%s'
-        % (service, " in the deployment's region" if region else "")
-    )
+            return str(endpoint["url"]).rstrip("/")
+    where = " in the deployment's region" if region else ""
+    raise NotAccepted(f'Keystone\'s catalogue has no public endpoint of type "{service}"{where}')
 
 
-def _redacted(url):
+def _redacted(url: object) -> str:
     from . import address
 
     return address.redacted(url)
 
 
-def _host(inputs):
+def _host(inputs: dict[str, Any]) -> str:
     from urllib.parse import urlsplit
 
     url = inputs.get("deploy_signal_id") or inputs.get("deploy_auth_url")
@@ -322,14 +341,14 @@ def _host(inputs):
         return ""
 
 
-def _pause(attempt):
+def _pause(attempt: int) -> None:
     """Wait before the next try: longer each time, and at random, to differ from other machines."""
     spread = int.from_bytes(os.urandom(2), "big") / 65536
     time.sleep(min(2 ** (attempt - 1), 8) * (0.25 + spread / 2))
 
 
 @contextlib.contextmanager
-def _deadline(seconds):
+def _deadline(seconds: float) -> Iterator[None]:
     """Raise NotAccepted when the block takes longer.
 
     A socket's own timeout starts anew with each byte, so a server that sends one now and then
@@ -339,4 +358,4 @@ def _deadline(seconds):
         with process.at_most(seconds):
             yield
     except TimeoutError:
-        raise NotAccepted("no answer within %g seconds" % seconds, dead=True) from None
+        raise NotAccepted(f"no answer within {seconds:g} seconds", dead=True) from None

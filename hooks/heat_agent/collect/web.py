@@ -65,8 +65,8 @@ class Client:
     def __init__(self, trust: Trust, environ: Mapping[str, str]) -> None:
         self._trust = trust
         self._environ = environ
-        self._kept: dict[tuple, Stream] = {}
-        self.users: dict[tuple, Any] = {}
+        self._kept: dict[tuple[object, ...], Stream] = {}
+        self.users: dict[tuple[Any, ...], Any] = {}
 
     def close(self) -> None:
         for stream in self._kept.values():
@@ -160,7 +160,7 @@ class Client:
     def _on(
         self,
         stream: Stream,
-        place: tuple,
+        place: tuple[object, ...],
         request: Request,
         target: Target,
         way: Proxy | None,
@@ -204,12 +204,12 @@ class Client:
 
         try:
             return connection.reach(target, way, deadline, encrypted)
-        except connection.UnsupportedProxy:
+        except connection.UnsupportedProxy as error:
             raise Unavailable(
-                f'the proxy "{way.shown}" is not supported; use one that starts with http://'
+                f'the proxy "{error.way.shown}" is not supported; use one that starts with http://'
             ) from None
         except connection.ProxyRefused as error:
-            raise _refused(target, way, error) from None
+            raise _refused(target, error) from None
 
     def open_stream(
         self, target: Target, *, seconds: float, ca_file: str | None = None, verify: bool = True
@@ -229,7 +229,7 @@ class Client:
             connection.tunnel(made, target, way, deadline)
         except connection.ProxyRefused as error:
             made.close()
-            raise _refused(target, way, error) from None
+            raise _refused(target, error) from None
         except BaseException:
             made.close()
             raise
@@ -264,9 +264,9 @@ def text_of(answer: Answer) -> str:
         ) from None
 
 
-def _refused(target: Target, way: Proxy, error: connection.ProxyRefused) -> Unavailable:
+def _refused(target: Target, error: connection.ProxyRefused) -> Unavailable:
     return Unavailable(
-        f'the proxy "{way.shown}" answered {error.status} to CONNECT "{target.connect_to}"',
+        f'the proxy "{error.way.shown}" answered {error.status} to CONNECT "{target.connect_to}"',
         overloaded=error.status >= 500,
     )
 

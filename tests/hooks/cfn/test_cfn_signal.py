@@ -198,7 +198,7 @@ def test_https_goes_through_a_proxy_by_connect(cfn, server):
         "cfn-signal", "-i", "me", "--attempts", "1", address, env={"https_proxy": server.url},
         check=1,
     )  # fmt: skip
-    assert "cannot be reached" in done.stderr
+    assert "answered 403 when asked to connect" in done.stderr
     assert server.heard == []
     assert server.connected == ["heat.invalid:443"]
 

@@ -276,7 +276,7 @@ def test_proxy_that_refuses_is_named_without_its_password(guest, cfn, forward, s
     [
         ("http://127.0.0.1:1", 'through the proxy "http://127.0.0.1:1": Connection refused'),
         ("http://no.such.invalid:3128", 'the proxy "http://no.such.invalid:3128" cannot be found'),
-        ("socks5://127.0.0.1:1", "of a kind that signals cannot use"),
+        ("socks5://127.0.0.1:1", "of a kind that is not supported"),
         ("http://", "is not a URL"),
     ],
 )
@@ -345,8 +345,10 @@ import sys
 sys.path.insert(0, {HOOKS!r})
 from heat_config import transport
 transport.preload()
-from heat_config import request
-print(request.send("POST", sys.argv[1], b"{{}}", seconds=5, ca_file=None).status, *sys.modules)
+from heat_config import deadline, request
+whole = deadline.Deadline(5, 5)
+answer = request.send("POST", sys.argv[1], b"{{}}", deadline=whole, trust=request.Trust())
+print(answer.status, *sys.modules)
 """
 
 
