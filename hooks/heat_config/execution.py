@@ -1,11 +1,22 @@
 """Run a hook, and determine how it ended, even if its runner was killed meanwhile."""
 
+from __future__ import annotations
+
 import functools
 import os
 import select
 import time
 
 from . import capture, files, forks, process, result, transport, values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .journal import Journal
+    from .result import Answer
+    from .settings import Settings
+    from .state import Record, Store
 
 POLL = 0.2
 
@@ -18,25 +29,35 @@ class Execution:
     ``<id>.stdout`` and ``<id>.stderr``. So nothing blocks, and nothing is lost with the runner.
     """
 
-    def __init__(self, record, *, hook, seconds, store, journal, settings):
+    def __init__(
+        self,
+        record: Record,
+        *,
+        hook: str,
+        seconds: float,
+        store: Store,
+        journal: Journal,
+        settings: Settings,
+    ) -> None:
         self._record = record
         self._hook = hook
         self._seconds = seconds
         self._store = store
         self._journal = journal
         self._settings = settings
-        self._pump = None
-        self._response = None
-        self._stderr = None
-        self._path = None
+        self._pump: capture.Pump | None = None
+        self._streams: tuple[capture.Stream, ...] = ()
+        self._response: int | None = None
+        self._stderr: capture.Kept | None = None
+        self._path: str | None = None
         self.was_cut = False
         """True when the hook had no chance to clean up after itself."""
-        self.exit_status = None
+        self.exit_status: int | None = None
         """The hook's own, 128 + n when signal n ended it; None before its end, and when stopped."""
         self.has_begun = False
         """True once the hook has, or had, a process."""
 
-    def open(self):
+    def open(self) -> None:
         """Open the files of a new run. If this raises OSError, the hook must not be started."""
         key = self._record.key
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -56,13 +77,14 @@ class Execution:
         )
         self._pump = capture.Pump(self._streams)
 
-    def run(self, path, document):
+    def run(self, path: str, document: dict[str, Any]) -> Answer:
         """Run the hook at *path* with *document* on stdin to its end; return the result.
 
         Raises OSError: before ``has_begun`` there is no trace of a start, and another may succeed;
         after it recover() reports how the hook ended.
         """
-        key = self._record.key
+        key, pump = self._record.key, self._pump
+        assert pump is not None  # that of open()
         self._path = path
         environment = dict(os.environ)
         environment.setdefault("PATH", os.defpath)
@@ -75,7 +97,7 @@ class Execution:
             document = {**document, "inputs": values.with_texts(document["inputs"])}
             files.write_all(stdin, values.encode(document).encode("ascii"))
             os.lseek(stdin, 0, os.SEEK_SET)
-            self._pump.stand_apart()
+            pump.stand_apart()
             pid = self._spawn(path, environment, stdin)
         except values.NestedTooDeeply:
             return result.failure(
@@ -86,8 +108,8 @@ class Execution:
             if error.errno in process.SCARCE:
                 raise
             return result.failure(
-                'The hook "%s" at "%s" cannot be run: %s.'
-                % (self._hook, path, process.why_not(path, error)),
+                f'The hook "{self._hook}" at "{path}" cannot be run: '
+                f"{process.why_not(path, error)}.",
                 status=process.NOT_RUNNABLE,
             )
         finally:
@@ -99,30 +121,34 @@ class Execution:
         status = self.exit_status = process.wait(pid, self._seconds or None)
         if status is None:
             process.end_group(pid, self._settings.kill_after)
-            self._pump.settle()
+            pump.settle()
             return self._too_long()
         if status > 128:  # killed: end the processes that it left running
             self.was_cut = True
             process.end_group(pid, self._settings.kill_after, reap=False)
-        self._pump.settle()
+        pump.settle()
         return self._answer(status)
 
-    def _spawn(self, path, environment, stdin):
+    def _spawn(self, path: str, environment: dict[str, str], stdin: int) -> int:
         """Start the hook (in a fork if it is a script in plain Python); return its process id."""
         stdout, stderr = (stream.writer for stream in self._streams)
-        own = {
-            "session": True,
-            "note": self._store.path(self._record.key, ".pid"),
-            "umask": self._settings.umask,
-        }
+        note = self._store.path(self._record.key, ".pid")
+        umask = self._settings.umask
         if forks.fits(path, environment):
-            prepare = functools.partial(process.prepare, **own)
+            prepare = functools.partial(process.prepare, True, note, umask)
             return forks.start(path, environment, (stdin, stdout, stderr), prepare)
         return process.spawn(
-            [path], env=environment, stdin=stdin, stdout=stdout, stderr=stderr, **own
+            [path],
+            env=environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            session=True,
+            note=note,
+            umask=umask,
         )
 
-    def never_began(self):
+    def never_began(self) -> bool:
         """Return whether the run was interrupted, in this boot, before its process began.
 
         After a power cut a missing note of the process proves nothing: it is not synced.
@@ -130,7 +156,7 @@ class Execution:
         same_boot = self._record.mark.get("boot") == process.boot_id()
         return same_boot and not os.path.exists(self._store.path(self._record.key, ".pid"))
 
-    def recover(self):
+    def recover(self) -> Answer | None:
         """Return the result of a run whose runner was killed, None when it cannot be determined.
 
         A hook that still runs is waited for; one with a complete answer has finished.
@@ -144,11 +170,11 @@ class Execution:
         note = (files.read_bounded(self._store.path(key, ".pid"), 256) or b"").decode(
             "ascii", "replace"
         )
-        pid, _, rest = note.partition(" ")
-        if pid.isdigit() and rest.endswith(process.boot_id()):
-            pid = int(pid)
+        number, _, rest = note.partition(" ")
+        if number.isdigit() and rest.endswith(process.boot_id()):
+            pid = int(number)
             if process.identity(pid) == note:
-                self._journal.say("hook of %s still runs; waiting for it" % key)
+                self._journal.say(f"hook of {key} still runs; waiting for it")
                 if not _wait_for_stranger(pid, note, self._left(rest)):
                     process.end_group(pid, self._settings.kill_after, reap=False)
                     return self._too_long()
@@ -159,21 +185,22 @@ class Execution:
             return None
         return self._answer(None)
 
-    def _has_answered(self):
+    def _has_answered(self) -> bool:
         capture.wait_idle(self._store.path(self._record.key, ".response"))
         return result.is_complete(self._read_response())
 
-    def _left(self, rest):
+    def _left(self, rest: str) -> float | None:
         """Return the seconds a hook still has; *rest* has its start in clock ticks since boot."""
         if not self._seconds:
             return None
         start = int(rest.split()[0]) / os.sysconf("SC_CLK_TCK")
         return max(0.0, start + self._seconds - time.clock_gettime(time.CLOCK_BOOTTIME))
 
-    def _read_response(self):
+    def _read_response(self) -> bytes:
+        assert self._response is not None  # that of open() or recover()
         return files.read_part(self._response, 0, result.ANSWER_LIMIT + 1)
 
-    def _answer(self, status):
+    def _answer(self, status: int | None) -> Answer:
         data = self._read_response()
         printed = self._stderr.read(result.TEXT_LIMIT) if self._stderr is not None else b""
         hint = process.CR_LF if self._path and process.has_cr_lf(self._path) else ""
@@ -181,10 +208,10 @@ class Execution:
             data, printed, status, self._hook, self._record.outputs, hint=hint
         )
         if answer[result.STATUS] and not result.is_complete(data) and self._store.is_full():
-            answer[result.STDERR] += 'The disk of "%s" is full.\n' % self._store.directory
+            answer[result.STDERR] += f'The disk of "{self._store.directory}" is full.\n'
         warning = result.stray(data, self._hook)
         if warning:
-            self._journal.say("%s: %s" % (self._record.key, warning))
+            self._journal.say(f"{self._record.key}: {warning}")
             answer[result.STDERR] += warning + "\n"
         if status is not None and status > 128 and not result.is_complete(data):
             stdout, stderr = self.partial()
@@ -192,19 +219,18 @@ class Execution:
             answer[result.STDERR] = stderr + answer[result.STDERR]
         return answer
 
-    def _too_long(self):
+    def _too_long(self) -> Answer:
         self.was_cut = True
         stdout, stderr = self.partial()
         return result.failure(
-            'The hook "%s" was stopped: it ran longer than %g seconds. '
-            "The option timeout of the config sets how long it may run."
-            % (self._hook, self._seconds),
+            f'The hook "{self._hook}" was stopped: it ran longer than {self._seconds:g} seconds. '
+            "The option timeout of the config sets how long it may run.",
             status=process.TIMED_OUT,
             stdout=stdout,
             stderr=stderr,
         )
 
-    def partial(self):
+    def partial(self) -> tuple[str, str]:
         """Return the (stdout, stderr) written so far: the tool's, else the hook's own."""
         captured = []
         for stream in ("stdout", "stderr"):
@@ -222,9 +248,9 @@ class Execution:
                 captured[0] = result.text_of(self._response)
             if self._stderr is not None:
                 captured[1] = self._stderr.read(result.TEXT_LIMIT).decode("utf-8", "replace")
-        return tuple(captured)
+        return captured[0], captured[1]
 
-    def close(self):
+    def close(self) -> None:
         """Close the files of open() or recover()."""
         if self._pump is not None:
             self._pump.close()
@@ -235,7 +261,7 @@ class Execution:
         self._pump = self._response = self._stderr = None
 
 
-def _wait_for_stranger(pid, note, seconds):
+def _wait_for_stranger(pid: int, note: str, seconds: float | None) -> bool:
     """Wait until the process that *note* identifies has ended; return False after *seconds*."""
     deadline = None if seconds is None else time.monotonic() + seconds
     try:

@@ -1,17 +1,23 @@
 """One entry of the list of deployments, checked before anything acts on it."""
 
+from __future__ import annotations
+
 from . import values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Item:
     """One element of the list; *refusal* is a sentence when it must not reach a hook, else None."""
 
-    def __init__(self, element):
-        self.refusal = None
+    def __init__(self, element: dict[str, Any]) -> None:
+        self.refusal: str | None = None
         self.element = dict(element)
         given = element.get("id")
         if values.is_plain_id(given):
-            self.key = given
+            self.key = str(given)
         else:
             self.key = "rejected-" + _digest(given, element)
             self.refusal = (
@@ -28,7 +34,7 @@ class Item:
         if self.group == "component" and not self.refusal:
             self._resolve_component()
 
-    def flatten(self):
+    def flatten(self) -> None:
         """Drop the config, the options, and inputs that are lists or maps: JSON cannot nest so."""
         self.refusal = (
             "The deployment holds a list or map that is nested too deeply to be passed on."
@@ -42,18 +48,19 @@ class Item:
         ]
 
     @property
-    def inputs(self):
+    def inputs(self) -> dict[str, Any]:
         return values.named_values(self.element["inputs"])
 
     @property
-    def group(self):
-        return self.element["group"]
+    def group(self) -> str:
+        return str(self.element["group"])
 
     @property
-    def options(self):
-        return self.element["options"]
+    def options(self) -> dict[str, Any]:
+        options: dict[str, Any] = self.element["options"]
+        return options
 
-    def _resolve_component(self):
+    def _resolve_component(self) -> None:
         """Replace the component by the config and the tool of its first entry for the action."""
         config = self.element.get("config")
         entries = config.get("configs") if isinstance(config, dict) else None
@@ -61,7 +68,7 @@ class Item:
             self.refusal = 'The config of the component has no list "configs".'
             return
         action = self.inputs.get("deploy_action")
-        handled = []
+        handled: list[str] = []
         for entry in entries:
             actions = entry.get("actions") if isinstance(entry, dict) else None
             if not isinstance(actions, list):
@@ -72,13 +79,14 @@ class Item:
                 self.element["config"] = entry.get("config")
                 return
             handled.extend(item for item in actions if isinstance(item, str))
-        self.refusal = "The component has no config for the action %s; it has some for: %s." % (
-            values.encode(values.text(action)),
-            ", ".join(values.clean(item) for item in handled) or "none",
+        known = ", ".join(values.clean(item) for item in handled) or "none"
+        self.refusal = (
+            f"The component has no config for the action {values.encode(values.text(action))}; "
+            f"it has some for: {known}."
         )
 
 
-def _digest(given, element):
+def _digest(given: object, element: dict[str, Any]) -> str:
     """Return a substitute for an invalid id, the same for the same entry."""
     from hashlib import sha256
 

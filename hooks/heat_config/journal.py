@@ -5,6 +5,8 @@
 Never an input or an output. A test harness follows the console lines.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
@@ -12,6 +14,13 @@ import sys
 import time
 
 from . import capture, files, values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from .settings import Settings
+    from .state import Record
 
 EVENTS = (
     "received",
@@ -31,7 +40,7 @@ _NOT_PLAIN = re.compile(r"[^0-9A-Za-z_.:-]")
 class Journal:
     """Writer of the lines; *settings* names the console and the directory of the logs."""
 
-    def __init__(self, settings, fallback):
+    def __init__(self, settings: Settings, fallback: str) -> None:
         self._console = settings.console
         self.directory = settings.logs
         try:
@@ -40,54 +49,62 @@ class Journal:
                 os.chmod(self.directory, files.PRIVATE_DIRECTORY)
         except OSError as error:
             self.say(
-                'the log directory "%s" cannot be used (%s); logs go to "%s"'
-                % (self.directory, error.strerror, fallback)
+                f'the log directory "{self.directory}" cannot be used ({error.strerror}); logs go '
+                f'to "{fallback}"'
             )
             self.directory = fallback
 
-    def path(self, key, stream="log"):
+    def path(self, key: str, stream: str = "log") -> str:
         """Return the path of a deployment's log, or of its captured stdout or stderr."""
-        return os.path.join(self.directory, "%s.%s" % (key, stream))
+        return os.path.join(self.directory, f"{key}.{stream}")
 
-    def say(self, message):
+    def say(self, message: str) -> None:
         """Write a line about the run as a whole to the journal."""
-        _write(2, "heat-config: %s\n" % message)
+        _write(2, f"heat-config: {message}\n")
 
-    def event(self, event, record, *, status=None, reason=None):
+    def fault(self, key: str, error: Exception, effect: str) -> str:
+        """Write a line about an unexpected *error*; return a sentence for the deployment's result.
+
+        effect: the rest of the sentence, without a value.
+        """
+        sentence = f"failed unexpectedly ({place(error)}), so {effect}"
+        self.say(f"the runner {sentence}: {key}")
+        return f"The runner {sentence}."
+
+    def event(
+        self, event: str, record: Record, *, status: object = None, reason: str | None = None
+    ) -> None:
         """Write a line about one deployment to the journal, the console and its log."""
-        line = "heat-config: %s id=%s group=%s name=%s" % (
-            event,
-            record.key,
-            _NOT_PLAIN.sub("_", record.group)[:64] or "-",
-            values.encode(record.name[:200]),
-        )
+        group = _NOT_PLAIN.sub("_", record.group)[:64] or "-"
+        name = values.encode(record.name[:200])
+        line = f"heat-config: {event} id={record.key} group={group} name={name}"
         if status is not None:
-            line += " status=%s" % status
+            line += f" status={status}"
         if reason is not None:
-            line += " reason=%s" % values.encode(reason)
+            line += f" reason={values.encode(reason)}"
         _write(2, line + "\n")
         self._to_console(line)
         self.note(record.key, line)
 
-    def note(self, key, line):
+    def note(self, key: str, line: str) -> None:
         """Write a line to the deployment's own log only."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         try:
             descriptor = self.open(key, "log")
         except OSError:
             return
-        text = "%s %s\n" % (stamp, line)
+        text = f"{stamp} {line}\n"
         capture.Kept(descriptor).append(text.encode("utf-8", "replace"))
         os.close(descriptor)
 
-    def open(self, key, stream, fresh=False):
+    def open(self, key: str, stream: str, fresh: bool = False) -> int:
         """Open a deployment's log or capture, for a Kept; *fresh* empties it first."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         if fresh:
             flags |= os.O_TRUNC
         return os.open(self.path(key, stream), flags, files.PRIVATE_FILE)
 
-    def extent(self, key, stream):
+    def extent(self, key: str, stream: str) -> tuple[int, int]:
         """Return (bytes in a log or capture, bytes omitted from its middle)."""
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
@@ -99,7 +116,7 @@ class Journal:
         finally:
             os.close(descriptor)
 
-    def make_room(self):
+    def make_room(self) -> None:
         """On a disk that is nearly full, keep only the head and the tail of each log."""
         if not capture.is_short(self.directory):
             return
@@ -112,7 +129,7 @@ class Journal:
                         capture.Kept(descriptor).shrink()
                         os.close(descriptor)
 
-    def _to_console(self, line):
+    def _to_console(self, line: str) -> None:
         try:
             descriptor = os.open(
                 self._console,
@@ -123,7 +140,7 @@ class Journal:
         _write(descriptor, line + "\n")
         os.close(descriptor)
 
-    def prune(self, keep, age):
+    def prune(self, keep: Container[str], age: float) -> None:
         """Remove logs of deployments not in *keep* that are older than *age* seconds."""
         limit = time.time() - age
         try:
@@ -142,10 +159,21 @@ class Journal:
                 continue
 
 
-def _write(descriptor, text):
+def _write(descriptor: int, text: str) -> None:
     # A closed journal, a full disk or a console that nobody reads must not stop a deployment.
     try:
         sys.stderr.flush()
         os.write(descriptor, text.encode("utf-8", "replace"))
     except (OSError, ValueError):
         return
+
+
+def place(error: Exception) -> str:
+    """Return the type of *error* and where it was raised, not its message: it may quote a value."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(error).__name__
+    name = os.path.basename(trace.tb_frame.f_code.co_filename)
+    return f"{type(error).__name__} at {name} line {trace.tb_lineno}"

@@ -1,8 +1,17 @@
 """A hook's answer: read defensively, and cut to the size that a signal may have."""
 
+from __future__ import annotations
+
 import re
 
 from . import files, values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Answer = dict[str, Any]
 
 STDOUT = "deploy_stdout"
 STDERR = "deploy_stderr"
@@ -27,19 +36,19 @@ _MARK = re.compile(
 """The form of files.left_out_mark(), in texts that were cut before they became a result."""
 
 
-def failure(sentence, *, status=1, stdout="", stderr=""):
+def failure(sentence: str, *, status: int = 1, stdout: str = "", stderr: str = "") -> Answer:
     """Return a failed result whose stderr ends with *sentence*."""
     if stderr and not stderr.endswith("\n"):
         stderr += "\n"
     return {STDOUT: stdout, STDERR: stderr + sentence + "\n", STATUS: status}
 
 
-def success():
+def success() -> Answer:
     """Return the result of a deployment that needed no program."""
     return {STDOUT: "", STDERR: "", STATUS: 0}
 
 
-def is_complete(data):
+def is_complete(data: bytes) -> bool:
     """Return whether *data*, a hook's stdout, is a whole answer, so that the hook had finished."""
     if len(data) > ANSWER_LIMIT:
         return False
@@ -50,7 +59,15 @@ def is_complete(data):
     return isinstance(answer, dict) and STATUS in answer
 
 
-def read_answer(data, stderr, exit_status, hook, outputs, *, hint=""):
+def read_answer(
+    data: bytes,
+    stderr: bytes,
+    exit_status: int | None,
+    hook: str,
+    outputs: list[str],
+    *,
+    hint: str = "",
+) -> Answer:
     """Return the result that a hook's output gives.
 
     data, stderr: its streams, in bytes. exit_status: None when it is not known.
@@ -64,14 +81,13 @@ def read_answer(data, stderr, exit_status, hook, outputs, *, hint=""):
     stderr_text = stderr.decode("utf-8", "replace")
     if len(data) > ANSWER_LIMIT:
         return failure(
-            'The hook "%s" answered with more than %d MiB; nothing of it is kept.'
-            % (hook, ANSWER_LIMIT >> 20),
+            f'The hook "{hook}" answered with more than {ANSWER_LIMIT >> 20} MiB; nothing of it is '
+            "kept.",
             stderr=stderr_text,
         )
     if not data.strip():
         return failure(
-            'The hook "%s" gave no answer%s%s.'
-            % (hook, _ended(exit_status), "; " + hint if hint else ""),
+            f'The hook "{hook}" gave no answer{_ended(exit_status)}{hint and "; "}{hint}.',
             status=exit_status or 1,
             stderr=stderr_text,
         )
@@ -81,7 +97,7 @@ def read_answer(data, stderr, exit_status, hook, outputs, *, hint=""):
             return _checked(answer, stderr_text, exit_status, hook, outputs)
     except values.NestedTooDeeply:
         return failure(
-            'The hook "%s" answered with a list or map that is nested too deeply.' % hook,
+            f'The hook "{hook}" answered with a list or map that is nested too deeply.',
             status=exit_status or 1,
             stderr=stderr_text,
         )
@@ -89,22 +105,22 @@ def read_answer(data, stderr, exit_status, hook, outputs, *, hint=""):
         text = data.decode("utf-8", "replace")
         if exit_status is None:
             return failure(
-                'The hook "%s" ended unobserved, and its answer is incomplete.' % hook,
+                f'The hook "{hook}" ended unobserved, and its answer is incomplete.',
                 stdout=text,
                 stderr=stderr_text,
             )
         if exit_status and hint:
-            sentence = 'The hook "%s" failed%s; %s.' % (hook, _ended(exit_status), hint)
+            sentence = f'The hook "{hook}" failed{_ended(exit_status)}; {hint}.'
             return failure(sentence, status=exit_status, stdout=text, stderr=stderr_text)
         return {STDOUT: text, STDERR: stderr_text, STATUS: exit_status}
     return failure(
-        'The hook "%s" answered with JSON that is not an object.' % hook,
+        f'The hook "{hook}" answered with JSON that is not an object.',
         status=exit_status or 1,
         stderr=stderr_text,
     )
 
 
-def stray(data, hook):
+def stray(data: bytes, hook: str) -> str | None:
     """Return a sentence when *data*, a hook's stdout, is text with an answer in it; else None.
 
     heat-agents take that as text too and ignore its status: a failure becomes a success.
@@ -117,13 +133,15 @@ def stray(data, hook):
             continue
         if isinstance(answer, dict) and (STATUS in answer or STDOUT in answer):
             return (
-                'The hook "%s" printed something before its JSON answer, so all of it was taken '
-                "as text, and the status in it was ignored. Print nothing else to stdout." % hook
+                f'The hook "{hook}" printed something before its JSON answer, so all of it was '
+                "taken as text, and the status in it was ignored. Print nothing else to stdout."
             )
     return None
 
 
-def _checked(answer, stderr_text, exit_status, hook, outputs):
+def _checked(
+    answer: dict[str, Any], stderr_text: str, exit_status: int | None, hook: str, outputs: list[str]
+) -> Answer:
     result = {name: _tidy(answer[name]) for name in outputs if name in answer}
     result[STDOUT] = values.text(answer.get(STDOUT))
     result[STDERR] = values.text(answer.get(STDERR))
@@ -131,17 +149,17 @@ def _checked(answer, stderr_text, exit_status, hook, outputs):
     if status is None:
         problem = "answered without a usable deploy_status_code"
         if STATUS not in answer:
-            problem = "answered without a deploy_status_code%s" % _ended(exit_status)
+            problem = f"answered without a deploy_status_code{_ended(exit_status)}"
         result[STATUS] = exit_status or 1
     elif exit_status and not status:
-        problem = "answered with status 0, but%s" % _ended(exit_status)
+        problem = f"answered with status 0, but{_ended(exit_status)}".replace("but and", "but")
         result[STATUS] = exit_status
     else:
         result[STATUS] = status
         return result
     result.update(
         failure(
-            'The hook "%s" %s.' % (hook, problem.replace("but and", "but")),
+            f'The hook "{hook}" {problem}.',
             status=result[STATUS],
             stdout=result[STDOUT],
             stderr=result[STDERR] or stderr_text,
@@ -150,15 +168,15 @@ def _checked(answer, stderr_text, exit_status, hook, outputs):
     return result
 
 
-def _ended(exit_status):
+def _ended(exit_status: int | None) -> str:
     if exit_status is None:
         return ""
     if exit_status > 128:
-        return " and was ended by signal %d" % (exit_status - 128)
-    return " and ended with exit status %d" % exit_status
+        return f" and was ended by signal {exit_status - 128}"
+    return f" and ended with exit status {exit_status}"
 
 
-def _status(value):
+def _status(value: object) -> int | None:
     """Return a status code as Heat sees it (0 or not), None for anything else."""
     if isinstance(value, str) and len(value) <= len(str(-LARGEST_STATUS)):
         try:
@@ -170,7 +188,7 @@ def _status(value):
     return None
 
 
-def _tidy(value):
+def _tidy(value: Any) -> Any:
     """Return an output without lone surrogates, which JSON carries and Heat's database does not."""
     if isinstance(value, str):
         return values.clean(value)
@@ -179,18 +197,18 @@ def _tidy(value):
     return value
 
 
-def text_of(descriptor, start=0):
+def text_of(descriptor: int, start: int = 0) -> str:
     """Return the text of an open capture from offset *start*, its middle cut if huge."""
     return files.read_part(descriptor, start, TEXT_LIMIT).decode("utf-8", "replace")
 
 
-def earlier_cut(value):
+def earlier_cut(value: object) -> tuple[bool, str | None]:
     """Return (whether *value* was cut before it became a result, the place that its mark names)."""
     mark = _MARK.search(value) if isinstance(value, str) else None
     return mark is not None, mark.group(2) if mark else None
 
 
-def trim(answer, limit, where):
+def trim(answer: Answer, limit: int, where: Callable[[str], str]) -> bytes:
     """Return *answer* as JSON bytes of at most *limit*, with a mark in each field that was cut.
 
     The size that counts is the encoded one: Heat limits the request. All fields share the room:
@@ -220,18 +238,19 @@ def trim(answer, limit, where):
     # Marks alone exceed the limit when there are thousands of outputs.
     return values.encode(
         failure(
-            "The result is too large to be signalled: %d fields. %s" % (len(answer), where(STDERR)),
+            f"The result is too large to be signalled: {len(answer)} fields. {where(STDERR)}",
             status=answer.get(STATUS) or 1,
         )
     ).encode("ascii")
 
 
-def shorten(answer, limit):
+def shorten(answer: Answer, limit: int) -> Answer:
     """Return *answer* cut to *limit* bytes of JSON, for a disk without room for more."""
-    return values.decode(trim(answer, limit, lambda _field: "the disk was full"))
+    shortened: Answer = values.decode(trim(answer, limit, lambda _field: "the disk was full"))
+    return shortened
 
 
-def _share(sizes, room):
+def _share(sizes: list[int], room: int) -> int:
     """Return the size that each may have so that together they fit *room*."""
     sizes = sorted(sizes)
     for index, size in enumerate(sizes):
@@ -242,31 +261,31 @@ def _share(sizes, room):
     return max(sizes, default=0)
 
 
-def _size(value):
+def _size(value: str) -> int:
     return len(values.encode(value)) - 2
 
 
-def _cut(value, room, where):
+def _cut(value: str, room: int, where: str) -> str:
     """Keep a quarter of *room* from the start of *value* and the rest from its end."""
     # The mark of an earlier cut is in the middle, too.
     before = sum(int(mark.group(1)) for mark in _MARK.finditer(value))
-    mark = "\n[... %d of %d characters" + (" and %d bytes" % before if before else "")
-    mark += " are left out here; %s ...]\n"
-    longest = _size(mark % (len(value), len(value), where))
+    and_bytes = f" and {before} bytes" if before else ""
+
+    def mark(count: int) -> str:
+        counts = f"{count} of {len(value)} characters{and_bytes}"
+        return f"\n[... {counts} are left out here; {where} ...]\n"
+
+    longest = _size(mark(len(value)))
     if room <= longest:
         return ""
     room -= longest
     head = _fitting(value, room // 4, 1)
     tail = _fitting(value, room - room // 4, -1)
     left_out = len(value) - head - tail
-    return (
-        value[:head]
-        + mark % (left_out, len(value), where)
-        + (value[len(value) - tail :] if tail else "")
-    )
+    return value[:head] + mark(left_out) + (value[len(value) - tail :] if tail else "")
 
 
-def _fitting(value, room, side):
+def _fitting(value: str, room: int, side: int) -> int:
     """Return how many characters from the start (1) or end (-1) of *value* fit *room* encoded."""
     low, high = 0, min(len(value), room)
     while low < high:

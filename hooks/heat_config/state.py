@@ -11,11 +11,18 @@ that heat-agents left: that deployment has run and is not run again. Anything el
 record: it is not known how far its deployment got.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import time
 
 from . import files, values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 RECEIVED = "received"
 STARTED = "started"
@@ -47,7 +54,7 @@ _RESULT = ".notify.json"
 class Record:
     """One deployment's record; the names of its files begin with *key*."""
 
-    def __init__(self, key, document):
+    def __init__(self, key: str, document: dict[str, Any]) -> None:
         self.key = key
         self.document = document
         mark = document.get("heat_config")
@@ -55,24 +62,24 @@ class Record:
         document["heat_config"] = self.mark
 
     @classmethod
-    def new(cls, key, element):
+    def new(cls, key: str, element: dict[str, Any]) -> Record:
         """Return the record of a deployment seen for the first time."""
         record = cls(key, {"heat_config": {"version": 1, "state": RECEIVED, "runs": 0}})
         record.describe(element)
         return record
 
     @classmethod
-    def foreign(cls, key):
+    def foreign(cls, key: str) -> Record:
         """Return the record of a deployment that heat-agents have run; it needs no further step."""
         mark = {"version": 1, "state": SIGNALLED, "foreign": True}
         return cls(key, {"id": key, "heat_config": mark})
 
     @classmethod
-    def damaged(cls, key):
+    def damaged(cls, key: str) -> Record:
         """Return the record of a deployment whose file cannot be read as a record."""
         return cls(key, {"id": key, "heat_config": {"version": 1, "state": DAMAGED}})
 
-    def describe(self, element):
+    def describe(self, element: dict[str, Any]) -> None:
         """Copy from *element* the fields needed for a signal and for ``heat-config status``.
 
         Raises ValueError when an input of Heat's own is nested too deeply.
@@ -90,32 +97,32 @@ class Record:
         ]
 
     @property
-    def state(self):
-        return self.mark.get("state")
+    def state(self) -> str:
+        return str(self.mark.get("state"))
 
     @property
-    def name(self):
+    def name(self) -> str:
         return self.document.get("name") or ""
 
     @property
-    def group(self):
+    def group(self) -> str:
         return self.document.get("group") or ""
 
     @property
-    def inputs(self):
+    def inputs(self) -> dict[str, Any]:
         return values.named_values(self.document.get("inputs"))
 
     @property
-    def outputs(self):
+    def outputs(self) -> list[str]:
         return values.output_names(self.document.get("outputs"))
 
-    def enter(self, state, **more):
+    def enter(self, state: str, **more: object) -> None:
         """Go to *state*; its time and *more* are noted in the record."""
         self.mark["state"] = state
         self.mark["time_" + state] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.mark.update(more)
 
-    def strip(self):
+    def strip(self) -> None:
         """Remove the credentials: no request is left to sign."""
         self.document["inputs"] = [
             {"name": name, "value": value}
@@ -127,11 +134,11 @@ class Record:
 class Store:
     """The state directory (0700), for one runner at a time."""
 
-    def __init__(self, directory):
+    def __init__(self, directory: str) -> None:
         self.directory = directory
-        self._lock = None
+        self._lock = -1
 
-    def open(self):
+    def open(self) -> bool:
         """Make the directory if needed and take its lock; False when another runner has it."""
         import fcntl
 
@@ -143,11 +150,16 @@ class Store:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            self.close()
             return False
         self._keep_room()
         return True
 
-    def _keep_room(self):
+    def close(self) -> None:
+        """Let another runner have the directory."""
+        os.close(self._lock)
+
+    def _keep_room(self) -> None:
         """Reserve space for the results of deployments that find the disk full."""
         path = os.path.join(self.directory, _ROOM)
         if os.path.exists(path):
@@ -161,12 +173,12 @@ class Store:
             finally:
                 os.close(descriptor)
 
-    def give_room(self):
+    def give_room(self) -> None:
         """Free the space that was reserved for results on a full disk."""
         with contextlib.suppress(OSError):
             files.remove(os.path.join(self.directory, _ROOM))
 
-    def failed_passes(self, count=None):
+    def failed_passes(self, count: int | None = None) -> int:
         """Return how many passes in a row could not start a hook; *count* sets that number.
 
         It is kept in the reserved file, the only one that can be written on a full disk; if that
@@ -188,14 +200,14 @@ class Store:
         finally:
             os.close(descriptor)
 
-    def path(self, key, suffix):
+    def path(self, key: str, suffix: str) -> str:
         """Return the path of the file of *key* that ends in *suffix*."""
         return os.path.join(self.directory, key + suffix)
 
-    def load(self, clear=True):
+    def load(self, clear: bool = True) -> dict[str, Record]:
         """Return {key: Record} of all that exist; *clear* removes leftovers of interrupted runs."""
         records = {}
-        others = []
+        others: list[tuple[str | None, str]] = []
         for name in os.listdir(self.directory):
             key, _, suffix = name.partition(".")
             if suffix == "json" and values.is_plain_id(key):
@@ -204,13 +216,13 @@ class Store:
                 others.append((None, name))
             elif "." + suffix in (_RESULT, *RUN_FILES):
                 others.append((key, name))
-        for key, name in others if clear else ():
-            if key not in records:
+        for owner, name in others if clear else ():
+            if owner not in records:
                 with contextlib.suppress(OSError):
                     files.remove(os.path.join(self.directory, name))
         return records
 
-    def _record(self, key):
+    def _record(self, key: str) -> Record:
         data = files.read_bounded(self.path(key, _RECORD), 64 << 20)
         if not data:  # heat-config-rebuild-deployed of heat-agents makes such marks with "touch"
             return Record.damaged(key) if data is None else Record.foreign(key)
@@ -227,16 +239,16 @@ class Store:
             return Record.damaged(key)
         return Record(key, document)
 
-    def save(self, record, sync=True):
+    def save(self, record: Record, sync: bool = True) -> None:
         """Write *record* whole. Raises OSError; then the old one stands."""
         data = values.encode(record.document)
         files.write_whole(self.path(record.key, _RECORD), data, sync=sync)
 
-    def sync(self):
+    def sync(self) -> None:
         """Make everything that was saved with ``sync=False`` durable."""
         files.sync_directory(self.directory)
 
-    def note_waiting(self, waiting):
+    def note_waiting(self, waiting: bool) -> None:
         """Create or remove the file that exists while a signal waits for its next try."""
         path = os.path.join(self.directory, WAITING)
         with contextlib.suppress(OSError):
@@ -245,7 +257,7 @@ class Store:
             elif not os.path.exists(path):
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, files.PRIVATE_FILE))
 
-    def reserve(self, key):
+    def reserve(self, key: str) -> None:
         """Reserve space for a result. Raises OSError when the disk has none."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self.path(key, ".reserve"), flags, files.PRIVATE_FILE)
@@ -258,12 +270,17 @@ class Store:
         finally:
             os.close(descriptor)
 
-    def is_full(self):
+    def is_full(self) -> bool:
         """Return whether the disk has too little room for another result."""
         disk = os.statvfs(self.directory)
         return disk.f_bavail * disk.f_frsize < RESERVE
 
-    def save_result(self, record, answer, shorten):
+    def save_result(
+        self,
+        record: Record,
+        answer: dict[str, Any],
+        shorten: Callable[[dict[str, Any], int], dict[str, Any]],
+    ) -> None:
         """Write *answer* as the result of *record*, then the record as finished.
 
         On a full disk the reserved space is freed and ``shorten(answer, bytes)`` is written
@@ -284,7 +301,7 @@ class Store:
         self.save(record)
         self.clear_run(record.key)
 
-    def result(self, record):
+    def result(self, record: Record) -> dict[str, Any] | None:
         """Return the result of a finished *record*, None when there is no readable one."""
         data = files.read_bounded(self.path(record.key, _RESULT), 256 << 20)
         try:
@@ -293,13 +310,13 @@ class Store:
             return None
         return answer if isinstance(answer, dict) else None
 
-    def clear_run(self, key):
+    def clear_run(self, key: str) -> None:
         """Remove the files that only a running hook needs."""
         for suffix in RUN_FILES:
             with contextlib.suppress(OSError):
                 files.remove(self.path(key, suffix))
 
-    def forget(self, key):
+    def forget(self, key: str) -> None:
         """Remove every trace of *key*; the record first: load() clears the rest after a cut."""
         for suffix in (_RECORD, _RESULT, *RUN_FILES):
             with contextlib.suppress(OSError):

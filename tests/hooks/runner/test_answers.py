@@ -101,11 +101,9 @@ def one_pass(guest, runner):
     before = os.umask(0o022), os.getcwd()  # noqa: PTH109
 
     def run():
-        one = runner.Pass(runner.Settings(guest.environment))
-        try:
-            return one.run()
-        finally:
-            os.close(one.store._lock)
+        from heat_config.settings import Settings
+
+        return runner.with_state(Settings(guest.environment), lambda one: one.run())
 
     yield run
     os.umask(before[0])
@@ -168,8 +166,8 @@ def test_any_answer_is_a_result_that_is_signalled(guest, answering, unsignalled,
 
 # Each step from the search for a hook to the signal, as the runner calls it.
 STEPS = [
-    ("runner.Pass._find", "hook got"),
-    ("runner.Pass._start", "hook got"),
+    ("launcher.find_hook", "hook got"),
+    ("launcher.Launcher._start", "hook got"),
     ("execution.Execution.open", "hook got"),
     ("execution.forks.fits", "hook got"),
     ("execution.Execution._answer", "hook got"),
@@ -178,7 +176,7 @@ STEPS = [
     ("journal.Journal.make_room", "hook got"),
     ("leftovers.Leftovers.remove_outputs", "hook got"),
     ("state.Store.save_result", "cannot be kept"),
-    ("runner.result.trim", "cannot be sent"),
+    ("delivery.result.trim", "cannot be sent"),
 ]
 ERRORS = (OverflowError, ValueError, RecursionError, MemoryError, AssertionError)
 
