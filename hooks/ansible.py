@@ -13,7 +13,7 @@ HERE = "localhost,"
 OLDEST = (2, 9)
 
 
-def environment(deployment, inventory):
+def environment(deployment: hook.Deployment, inventory: str) -> dict[str, str]:
     """Return Ansible's environment; variables set by an administrator stay."""
     made = tools.environment()
     plugins = tools.joined(deployment, "callback_plugins", os.pathsep)
@@ -31,7 +31,7 @@ def environment(deployment, inventory):
 
 
 @hook.main
-def main(deployment):
+def main(deployment: hook.Deployment) -> hook.Response:
     """Write playbook and variables to private files, run it, and return its output."""
     playbook = tools.text_config(deployment)
     if not playbook.strip():

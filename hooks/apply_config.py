@@ -15,7 +15,7 @@ UNUSED = (
 
 
 @hook.main
-def main(deployment):
+def main(deployment: hook.Deployment) -> hook.Response:
     """Render every template from the collected metadata."""
     program = tools.find(
         "os-apply-config",

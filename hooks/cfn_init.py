@@ -12,7 +12,7 @@ METADATA = "/var/cache/heat-cfntools"
 SETTING = "HEAT_CFN_INIT_CMD"
 
 
-def is_ours(program):
+def is_ours(program: str) -> bool:
     """Return whether this is our own cfn-init, which accepts the path of the metadata."""
     try:
         with open(program, "rb") as stream:
@@ -22,7 +22,7 @@ def is_ours(program):
 
 
 @hook.main
-def main(deployment):
+def main(deployment: hook.Deployment) -> hook.Response:
     """Put the metadata in a private file of this deployment and run cfn-init on it."""
     config = tools.map_config(deployment)
     metadata = values.encode({INIT: config.get(INIT, config)})

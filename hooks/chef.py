@@ -5,6 +5,8 @@ The programs' contract (options, exit codes, what local mode keeps) is that of C
 15 to 19 and of Cinc Client, its free build.
 """
 
+from __future__ import annotations
+
 import fcntl
 import os
 import re
@@ -12,6 +14,10 @@ import sys
 
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
 from heat_config import files, hook, tools, values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 WORKING = "/var/lib/heat-config/heat-config-chef"
 OUTPUTS = "/var/lib/heat-config/heat-config-chef/outputs"
@@ -52,7 +58,7 @@ MEANINGS = {
 }
 
 
-def wanted_run_list(deployment):
+def wanted_run_list(deployment: hook.Deployment) -> list[str]:
     """Return the config as a list of run list items; HookError when it is not one.
 
     The JSON text of one item counts as a list of it, as with heat-agents, where Chef accepts that.
@@ -73,7 +79,7 @@ def wanted_run_list(deployment):
     )
 
 
-def acceptance(deployment):
+def acceptance(deployment: hook.Deployment) -> str:
     """Return the acceptance of Chef's licence by option, environment or image; "" if none.
 
     No licence is accepted by default.
@@ -88,12 +94,12 @@ def acceptance(deployment):
             return ""
     if given and given not in ACCEPTANCES:
         raise hook.HookError(
-            "The acceptance of Chef's licence must be one of %s." % ", ".join(ACCEPTANCES)
+            f"The acceptance of Chef's licence must be one of {', '.join(ACCEPTANCES)}."
         )
     return given
 
 
-def good(deployment):
+def good(deployment: hook.Deployment) -> list[int]:
     """Return the exit codes that count as success: 0, or the option "exit_codes"."""
     codes = deployment.options.get("exit_codes")
     if codes is None:
@@ -103,43 +109,44 @@ def good(deployment):
     return [int(code) for code in codes if re.match(r"[0-9]+\Z", values.text(code))]
 
 
-def kitchen_path(deployment, work):
+def kitchen_path(deployment: hook.Deployment, work: hook.Workspace) -> str:
     """Return the directory with cookbooks, roles and environments."""
     given = values.text(deployment.options.get("kitchen_path"))
     return os.path.normpath(os.path.join(work.directory, given or "kitchen"))
 
 
-def configuration(deployment, work):
+def configuration(deployment: hook.Deployment, work: hook.Workspace) -> str:
     """Return the text of client.rb."""
     base = kitchen_path(deployment, work)
     level = values.text(deployment.options.get("log_level")) or "info"
     if level not in LEVELS:
-        raise hook.HookError('The option "log_level" must be one of %s.' % ", ".join(LEVELS))
+        known = ", ".join(LEVELS)
+        raise hook.HookError(f'The option "log_level" must be one of {known}.')
     lines = [
         # At debug, Chef prints every attribute, and so the inputs, several times.
-        "log_level :%s" % level,
+        f"log_level :{level}",
         "log_location STDOUT",
         "local_mode true",
         "chef_zero.enabled true",
-        "node_path %s" % ruby(os.path.join(run_directory(work), NODES)),
+        f"node_path {ruby(os.path.join(run_directory(work), NODES))}",
         # One cache for all deployments, at the place of heat-agents: downloads are kept, and Chef
         # rotates its backups. By default it is beside this file, which is removed after the run.
-        "cache_path %s" % ruby(os.path.join(work.directory, "local-mode-cache")),
+        f"cache_path {ruby(os.path.join(work.directory, 'local-mode-cache'))}",
     ]
     for name in ("cookbook", "role", "environment"):
-        lines.append("%s_path %s" % (name, ruby(os.path.join(base, name + "s"))))
+        lines.append(f"{name}_path {ruby(os.path.join(base, name + 's'))}")
     chosen = deployment.inputs.get("environment")
     if chosen not in (None, ""):
-        lines.append("environment %s" % ruby(values.text(chosen)))
+        lines.append(f"environment {ruby(values.text(chosen))}")
     return "\n".join(lines) + "\n"
 
 
-def ruby(text):
+def ruby(text: str) -> str:
     """Return *text* as a Ruby string in single quotes, without interpolation."""
-    return "'%s'" % text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "")
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "") + "'"
 
 
-def kitchen(deployment, work, environment):
+def kitchen(deployment: hook.Deployment, work: hook.Workspace, environment: dict[str, str]) -> None:
     """Put a fresh clone of the option "kitchen", a git URL, at the kitchen path."""
     url = values.text(deployment.options.get("kitchen"))
     if not url:
@@ -147,7 +154,7 @@ def kitchen(deployment, work, environment):
     path = kitchen_path(deployment, work)
     if os.path.isdir(path) and os.listdir(path) and not os.path.isdir(os.path.join(path, ".git")):
         raise hook.HookError(
-            'The kitchen cannot be cloned to "%s": what is there is not a git clone.' % path
+            f'The kitchen cannot be cloned to "{path}": what is there is not a git clone.'
         )
     tools.private_directory(os.path.dirname(path))
     fresh = path + ".new"
@@ -165,12 +172,12 @@ def kitchen(deployment, work, environment):
     os.rename(fresh, path)
 
 
-def run_directory(work):
+def run_directory(work: hook.Workspace) -> str:
     """Return the directory of this run; no deployment's id begins with a dot."""
     return os.path.join(work.directory, RUNS, os.path.basename(work.path()))
 
 
-def recall(work, nodes):
+def recall(work: hook.Workspace, nodes: str) -> None:
     """Copy the nodes of earlier runs on this server into the directory *nodes*."""
     remembered = os.path.join(work.directory, REMEMBERED)
     for name in sorted(os.listdir(remembered)) if os.path.isdir(remembered) else ():
@@ -179,7 +186,7 @@ def recall(work, nodes):
             hook.write_file(os.path.join(nodes, name), data)
 
 
-def remember(work, nodes, inputs):
+def remember(work: hook.Workspace, nodes: str, inputs: dict[str, Any]) -> None:
     """Keep the attributes that recipes set in ``node.normal``; Chef restores them at the next run.
 
     The inputs are in the saved node too. They are omitted: an input that is dropped must not come
@@ -193,7 +200,7 @@ def remember(work, nodes, inputs):
         except ValueError:
             continue
         if isinstance(node, dict) and isinstance(node.get("normal"), dict):
-            kept = {
+            kept: dict[str, Any] = {
                 "name": node.get("name"),
                 "chef_environment": "_default",
                 "json_class": "Chef::Node",
@@ -204,7 +211,7 @@ def remember(work, nodes, inputs):
             hook.write_file(os.path.join(remembered, name), values.encode(kept))
 
 
-def without(attributes, inputs):
+def without(attributes: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
     """Return the map *attributes* without those set in *inputs*, a map of the same shape."""
     kept = {}
     for name, value in attributes.items():
@@ -217,7 +224,13 @@ def without(attributes, inputs):
     return kept
 
 
-def converge(chef, text, attributes, work, environment):
+def converge(
+    chef: str,
+    text: str,
+    attributes: dict[str, Any],
+    work: hook.Workspace,
+    environment: dict[str, str],
+) -> hook.Result:
     """Run Chef with a configuration and attributes of its own, and remove both afterwards."""
     # No other run is in progress, so these are files of a run that was killed.
     tools.remove_tree(os.path.join(work.directory, RUNS))
@@ -240,7 +253,7 @@ def converge(chef, text, attributes, work, environment):
 
 
 @hook.main
-def main(deployment):
+def main(deployment: hook.Deployment) -> hook.Response:
     """Write attributes and a configuration of its own, converge, and return the outputs."""
     run_list = wanted_run_list(deployment)
     chef = tools.find(

@@ -1,6 +1,8 @@
 #!/usr/bin/python3 -I
 """Heat hook "docker-compose": the config is a compose file; bring its services up."""
 
+from __future__ import annotations
+
 import ast
 import os
 import sys
@@ -9,8 +11,12 @@ sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/l
 from heat_config import hook, tools, values, yamltext
 from heat_containers import compose
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def _compose_file(deployment, config):
+
+def _compose_file(deployment: hook.Deployment, config: dict[str, Any]) -> str:
     # Not JSON: it writes characters beyond U+FFFF as two escapes, which no YAML reader joins.
     if not any(key in config for key in compose.TOP_LEVEL):
         return tools.yaml(compose.modern(config))
@@ -18,7 +24,7 @@ def _compose_file(deployment, config):
     return deployment.config if isinstance(deployment.config, str) else tools.yaml(config)
 
 
-def _given_files(deployment):
+def _given_files(deployment: hook.Deployment) -> dict[str, str]:
     """Return {file name: content} from the input "env_files".
 
     It is a list of ``{"file_name":, "content":}``, as JSON or, as heat-agents expected, as a
@@ -43,7 +49,9 @@ def _given_files(deployment):
     return contents
 
 
-def _write_env_files(project, config, given):
+def _write_env_files(
+    project: compose.Project, config: dict[str, Any], given: dict[str, str]
+) -> None:
     services = config.get("services", config)
     for name, service in services.items() if isinstance(services, dict) else ():
         wanted = service.get("env_file") if isinstance(service, dict) else None
@@ -54,14 +62,14 @@ def _write_env_files(project, config, given):
             plain = os.path.normpath(path)
             if plain.split("/")[0] == ".." or "\0" in plain:
                 raise hook.HookError(
-                    'The env_file of service "%s" is outside the project\'s directory.'
-                    % values.clean(name)
+                    f'The env_file of service "{values.clean(name)}" is outside the project\'s '
+                    "directory."
                 )
             project.write_env_file(plain, given[plain])
 
 
 @hook.main
-def main(deployment):
+def main(deployment: hook.Deployment) -> hook.Response:
     """Write the compose file and its env files, and bring the project up, or down on DELETE."""
     config = yamltext.map_config(deployment)
     directory = compose.working()

@@ -1,6 +1,8 @@
 #!/usr/bin/python3 -IS
 """Heat hook "hiera": the config is a hierarchy and data; write Hiera's configuration and files."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -8,6 +10,10 @@ import sys
 
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
 from heat_config import hook, tools, values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 LEGACY_CHECK = "os-apply-config --key hiera.datafiles --type raw --key-default empty"
 
@@ -21,7 +27,7 @@ PLAIN = re.compile(
 )
 
 
-def levels(item):
+def levels(item: Any) -> list[str]:
     """Return the names that *item* of the hierarchy means; HookError when it has none.
 
     heat-agents writes ``"  - %s" % item`` and lets YAML read it, so templates quote a name that
@@ -37,13 +43,13 @@ def levels(item):
     return ["None" if item is None else values.text(item)]
 
 
-def read_yaml(text):
+def read_yaml(text: str) -> str:
     """Return the text that YAML reads behind a "- "; the text itself where YAML cannot read it."""
     stripped = text.strip()
     double = DOUBLE.match(stripped)
     if double:
         try:
-            return values.decode(double.group(1))
+            return str(values.decode(double.group(1)))
         except ValueError:  # an escape that JSON does not have
             return text
     single = SINGLE.match(stripped)
@@ -53,7 +59,7 @@ def read_yaml(text):
     return plain.group(1) if plain else text if stripped else ""
 
 
-def configuration(deployment, hierarchy, directory):
+def configuration(deployment: hook.Deployment, hierarchy: list[str], directory: str) -> str:
     """Return the configuration in the format of the option "hiera_version", 5 when not given.
 
     Puppet reads 5 since 4.9 and nothing else since 8; the program ``hiera`` reads only 3.
@@ -68,18 +74,18 @@ def configuration(deployment, hierarchy, directory):
     raise hook.HookError('The option "hiera_version" must be 5 or 3.')
 
 
-def data_path(directory, name):
+def data_path(directory: str, name: str) -> str:
     """Return the file of the data called *name*; HookError when that is outside *directory*."""
     parts = name.split("/")
     if "\0" in name or any(part in ("", ".", "..") for part in parts):
         raise hook.HookError(
-            "The data file name %s does not stay inside Hiera's data directory; nothing was "
-            "written." % values.encode(values.clean(name))
+            f"The data file name {values.encode(values.clean(name))} does not stay inside Hiera's "
+            "data directory; nothing was written."
         )
     return os.path.join(directory, *parts) + ".json"
 
 
-def refuse_legacy_data():
+def refuse_legacy_data() -> None:
     """Raise HookError when os-apply-config has Hiera data too, which would overwrite ours."""
     command = (os.environ.get("HEAT_HIERA_ELEMENT_CHECK_CMD") or LEGACY_CHECK).split()
     result = hook.run(command, env=tools.environment(), quiet=True, timeout=120)
@@ -92,7 +98,7 @@ def refuse_legacy_data():
 
 
 @hook.main
-def main(deployment):
+def main(deployment: hook.Deployment) -> hook.Response:
     """Write the data files first, then the configuration that names them."""
     config = tools.map_config(deployment)
     hierarchy = config.get("hierarchy")

@@ -1,6 +1,8 @@
 #!/usr/bin/python3 -IS
 """Heat hook "json-file": the config maps absolute paths to data; write each as a JSON file."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -11,7 +13,7 @@ sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/l
 from heat_config import directories, files, hook, tools, values
 
 
-def wanted_mode(deployment):
+def wanted_mode(deployment: hook.Deployment) -> int | None:
     """Return the option "mode" (octal text, as "0644") as a number, None when it is not given."""
     given = deployment.options.get("mode")
     if given is None:
@@ -24,13 +26,13 @@ def wanted_mode(deployment):
     return int(text, 8)
 
 
-def check(path):
+def check(path: str) -> None:
     """Raise HookError when no file can be written at *path*."""
     shown = values.encode(values.clean(path))
     if not path.startswith("/") or "\0" in path or path.endswith("/"):
         raise hook.HookError(
-            "%s is not the absolute path of a file, and nothing was written. A config of group "
-            '"json-file" maps paths such as "/etc/app.json" to data.' % shown
+            f"{shown} is not the absolute path of a file, and nothing was written. A config of "
+            'group "json-file" maps paths such as "/etc/app.json" to data.'
         )
     try:
         directory, name = directories.open_parent(path)
@@ -38,17 +40,17 @@ def check(path):
         return
     except OSError as error:
         raise hook.HookError(
-            "%s cannot be written: %s; nothing was written." % (shown, error.strerror)
+            f"{shown} cannot be written: {error.strerror}; nothing was written."
         ) from None
     try:
         status = existing(directory, name)
         if status is not None and not stat.S_ISREG(status.st_mode):
-            raise hook.HookError("%s exists and is not a file; nothing was written." % shown)
+            raise hook.HookError(f"{shown} exists and is not a file; nothing was written.")
     finally:
         os.close(directory)
 
 
-def existing(directory, name):
+def existing(directory: int, name: str) -> os.stat_result | None:
     """Return the status of *name* in an open directory, None when it does not exist."""
     try:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -56,14 +58,14 @@ def existing(directory, name):
         return None
 
 
-def umask():
+def umask() -> int:
     """Return this process's umask, which is that of the agent's unit."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
-def write(path, text, mode):
+def write(path: str, text: str, mode: int | None) -> None:
     """Replace *path*; keep mode and owner of an existing file, else the umask decides.
 
     The owner of the directory may put another file or a link in the way at any time, so all is
@@ -83,7 +85,7 @@ def write(path, text, mode):
 
 
 @hook.main
-def main(deployment):
+def main(deployment: hook.Deployment) -> hook.Response:
     """Check every path, then write every file."""
     mode = wanted_mode(deployment)
     config = tools.map_config(deployment)
@@ -95,6 +97,6 @@ def main(deployment):
             write(path, text, mode)
         except OSError as error:
             raise hook.HookError(
-                "%s cannot be written: %s." % (values.encode(values.clean(path)), error.strerror)
+                f"{values.encode(values.clean(path))} cannot be written: {error.strerror}."
             ) from None
     return hook.Response()

@@ -1,6 +1,8 @@
 #!/usr/bin/python3 -IS
 """Heat hook "puppet": the config is a manifest; apply it, the inputs as facts or Hiera data."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
@@ -8,6 +10,10 @@ import sys
 
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
 from heat_config import files, hook, tools, values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 WORKING = "/var/lib/heat-config/heat-config-puppet"
 OUTPUTS = "/var/lib/heat-config/heat-config-puppet/outputs"
@@ -22,13 +28,15 @@ GOOD = (0, 2)
 
 
 @contextlib.contextmanager
-def hiera_data(deployment, work, puppet):
+def hiera_data(
+    deployment: hook.Deployment, work: hook.Workspace, puppet: str
+) -> Iterator[list[str]]:
     """Write the inputs, typed, as Hiera data; yield the options that make Puppet find it.
 
     The files exist for this one run. Heat's own inputs, some of them credentials, are omitted:
     all of them are facts.
     """
-    name = "heat_config_%s" % deployment.name
+    name = f"heat_config_{deployment.name}"
     if "/" in name or "\0" in name or len(name.encode()) > 240:
         raise hook.HookError(
             "With enable_hiera the deployment's name becomes a file name, and this one cannot: "
@@ -50,12 +58,12 @@ def hiera_data(deployment, work, puppet):
         files.remove(config)
 
 
-def is_data(name):
+def is_data(name: str) -> bool:
     """Return whether the input is the user's, or one of Heat's that is no credential."""
     return name not in tools.HEAT_INPUTS or name in NO_CREDENTIALS
 
 
-def hierarchy_is_set(puppet):
+def hierarchy_is_set(puppet: str) -> bool:
     """Return whether the global Hiera configuration, wherever Puppet reads it, sets anything.
 
     A file given as --hiera_config would replace it. Asking Puppet takes seconds; it follows the
@@ -68,7 +76,7 @@ def hierarchy_is_set(puppet):
     return os.path.isabs(path) and has_hierarchy(path)
 
 
-def has_hierarchy(path):
+def has_hierarchy(path: str) -> bool:
     """Return whether the Hiera configuration *path* sets anything."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -78,9 +86,9 @@ def has_hierarchy(path):
     return any(line not in ("", "---", "version: 5", "hierarchy: []") for line in lines)
 
 
-def tool_log(level):
+def tool_log(level: str) -> str:
     """Return the private log file of the options enable_debug and enable_verbose."""
-    path = os.path.join(tools.private_directory(TOOL_LOGS), "heat-%s.log" % level)
+    path = os.path.join(tools.private_directory(TOOL_LOGS), f"heat-{level}.log")
     # On Debian the user puppet owns the directory, and may replace the name at any time.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
@@ -90,17 +98,17 @@ def tool_log(level):
     return path
 
 
-def keep_logs(deployment, result):
+def keep_logs(deployment: hook.Deployment, result: hook.Result) -> None:
     """Keep both streams in the place of heat-agents, named by the deployment's time."""
     directory = tools.private_directory(os.environ.get("HEAT_PUPPET_LOGDIR") or LOGS)
     time = re.sub("[^0-9A-Za-z-]", "", re.sub("[:T]", "-", deployment.creation_time))
     for stream in ("stdout", "stderr"):
-        path = os.path.join(directory, "%s-%s-%s.log" % (time, deployment.id, stream))
+        path = os.path.join(directory, f"{time}-{deployment.id}-{stream}.log")
         hook.write_file(path, getattr(result, stream))
 
 
 @hook.main
-def main(deployment):
+def main(deployment: hook.Deployment) -> hook.Response:
     """Write the manifest to a private file, apply it, and return its output."""
     manifest = tools.text_config(deployment)
     puppet = tools.find(

@@ -1,6 +1,8 @@
 #!/usr/bin/python3 -I
 """Heat hook "salt": the config is a state (SLS); apply it without a master, the inputs as opts."""
 
+from __future__ import annotations
+
 import glob
 import json
 import os
@@ -8,6 +10,10 @@ import sys
 
 sys.path.insert(0, os.environ.get("HEAT_CONFIG_LIB", "/usr/libexec/heat-config/lib"))
 from heat_config import hook, tools, values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 WORKING = "/var/lib/heat-config/heat-config-salt"
 OUTPUTS = "/var/lib/heat-config/heat-config-salt/outputs"
@@ -20,7 +26,7 @@ MISLEADING = ("environment", "saltenv", "user")
 TRACEBACK = "Traceback (most recent call last):\n"
 
 
-def state_text(deployment):
+def state_text(deployment: hook.Deployment) -> str:
     """Return the config as SLS text; a map or list becomes YAML."""
     config = deployment.config
     if not isinstance(config, (dict, list)):
@@ -32,7 +38,7 @@ def state_text(deployment):
     return yaml.safe_dump(config, default_flow_style=False, sort_keys=False, allow_unicode=True)
 
 
-def refuse_settings(inputs):
+def refuse_settings(inputs: dict[str, Any]) -> None:
     """Raise HookError for inputs that Salt takes for settings of its own that mislead it.
 
     heat-agents puts inputs into a configuration that Salt has already read.
@@ -40,12 +46,14 @@ def refuse_settings(inputs):
     for name in MISLEADING:
         if name in inputs:
             raise hook.HookError(
-                'The input "%s" has the name of a setting of Salt, which would not find the state '
-                "with it. Give the input another name." % name
+                f'The input "{name}" has the name of a setting of Salt, which would not find the '
+                "state with it. Give the input another name."
             )
 
 
-def write_configuration(deployment, work, outputs, run):
+def write_configuration(
+    deployment: hook.Deployment, work: hook.Workspace, outputs: hook.Workspace, run: str
+) -> None:
     """Write the minion configuration for this one run: the image's, then the inputs, then ours.
 
     Salt reads the included files in order, and the later one wins.
@@ -75,7 +83,7 @@ def write_configuration(deployment, work, outputs, run):
         hook.write_file(path, tools.yaml(content) + "\n")
 
 
-def read_answer(path):
+def read_answer(path: str) -> dict[str, Any] | None:
     """Return salt-call's answer about the one call: "return", "retcode" and more; else None."""
     try:
         with open(path, "rb") as file:
@@ -86,7 +94,7 @@ def read_answer(path):
     return local if isinstance(local, dict) and "return" in local else None
 
 
-def judge(answered, status):
+def judge(answered: dict[str, Any], status: int) -> int:
     """Return 0 when every state's result is true, whatever the code; else a nonzero code.
 
     Salt's own code is not always right: it is 2 for a formula without work, whose result is an
@@ -105,7 +113,7 @@ def judge(answered, status):
     return code or int(False in results)
 
 
-def cause(returned):
+def cause(returned: Any) -> str:
     """Return a line with the reason why no state was applied; "" if one was, or none is given.
 
     Salt's sentence has the source behind a line of "---", and may have a traceback in it, of which
@@ -116,11 +124,11 @@ def cause(returned):
     sentence, marker, trace = returned[0].partition("\n---\n")[0].partition(TRACEBACK)
     if marker:
         sentence += "".join(line + " " for line in trace.splitlines() if not line.startswith(" "))
-    return "Salt applied nothing: %s\n" % " ".join(sentence.split())
+    return f"Salt applied nothing: {' '.join(sentence.split())}\n"
 
 
 @hook.main
-def main(deployment):
+def main(deployment: hook.Deployment) -> hook.Response:
     """Write the state and a configuration of its own, apply it, and read Salt's result."""
     refuse_settings(deployment.inputs)
     state = state_text(deployment)

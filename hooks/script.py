@@ -13,7 +13,7 @@ SHELL = "/bin/sh"
 
 
 @hook.main
-def main(deployment):
+def main(deployment: hook.Deployment) -> hook.Response:
     """Write the config to a private file, run it, and return its output."""
     config = deployment.config
     if config is None:
@@ -37,9 +37,7 @@ def main(deployment):
     result = hook.run(argv, env=environment, cwd=work.directory)
     stderr = result.stderr
     if result.status and process.CR_LF not in stderr and process.has_cr_lf(script):
-        stderr += (
-            "\n" * (stderr[-1:] not in ("", "\n")) + "The config failed; %s.\n" % process.CR_LF
-        )
+        stderr += "\n" * (stderr[-1:] not in ("", "\n")) + f"The config failed; {process.CR_LF}.\n"
     return hook.Response(
         result.stdout,
         stderr,

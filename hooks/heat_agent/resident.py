@@ -13,10 +13,11 @@ import shlex
 from heat_config import forks, process
 
 from .collect import boot, command, program
+from .collect.agent import Seams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    pass
 
 REFRESH = "/usr/libexec/heat-agent/os-refresh-config"
 
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
         status = boot.prepare()
         if status:
             return status
-    return program.main(arguments, program.Seams(command=run))
+    return program.main(arguments, Seams(command=run))
 
 
 def run(text: str, paths: list[str]) -> int:
@@ -50,14 +51,14 @@ def run(text: str, paths: list[str]) -> int:
         pid = forks.start(path, environment)
     except OSError:
         return command.run(text, paths)
-    return int(process.wait(pid))
+    return process.wait(pid) or 0
 
 
-def _own(text: str) -> Optional[str]:
+def _own(text: str) -> str | None:
     """Return the path of our os-refresh-config if *text* runs it, else None."""
     try:
         words = shlex.split(text)
-        program_path: Optional[str] = process.path_of(words[0]) if len(words) == 1 else None
+        program_path: str | None = process.path_of(words[0]) if len(words) == 1 else None
         if program_path is None or os.path.realpath(program_path) != os.path.realpath(REFRESH):
             return None
         return program_path if forks.fits(program_path, os.environ) else None

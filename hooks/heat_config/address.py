@@ -1,5 +1,7 @@
 """Parse a URL for a request, and format one without its secrets."""
 
+from __future__ import annotations
+
 PORTS = {"http": 80, "https": 443}
 
 
@@ -10,7 +12,7 @@ class Target:
     Raises ValueError for anything that is not a URL.
     """
 
-    def __init__(self, url):
+    def __init__(self, url: object) -> None:
         from urllib.parse import quote, unquote, urlsplit
 
         if not isinstance(url, str):
@@ -30,20 +32,20 @@ class Target:
         # The host goes into the request's head: refuse "%0d%0a", and what IDNA turns into a blank.
         _refuse_blanks(self.host)
         self.name = self.host.partition("%")[0]
-        authority = "[%s]" % self.name if ":" in self.name else self.name
-        self.connect_to = "%s:%d" % (authority, self.port)
+        authority = f"[{self.name}]" if ":" in self.name else self.name
+        self.connect_to = f"{authority}:{self.port}"
         self.authority = authority if self.port == PORTS[parts.scheme] else self.connect_to
         path = (parts.path or "/") + ("?" + parts.query if parts.query else "")
         self.path = quote(path, safe="!#$%&'()*+,/:;=?@[]~", errors="strict")
-        self.whole = "%s://%s%s" % (self.scheme, self.authority, self.path)
+        self.whole = f"{self.scheme}://{self.authority}{self.path}"
 
 
-def _refuse_blanks(text):
+def _refuse_blanks(text: str) -> None:
     if any(c <= " " or c == "\x7f" for c in text):
         raise ValueError("not a URL")
 
 
-def redacted(url):
+def redacted(url: object) -> str:
     """Return *url* without its query, which is the signature, and without a user and password."""
     from urllib.parse import urlsplit
 
@@ -51,4 +53,4 @@ def redacted(url):
         parts = urlsplit(str(url))
     except ValueError:
         return "(a URL that cannot be read)"
-    return "%s://%s%s" % (parts.scheme, parts.netloc.rpartition("@")[2], parts.path)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

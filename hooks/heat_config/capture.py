@@ -6,6 +6,8 @@ that a script leaves in the background has a reader as long as it lives. No file
 bounds; on a disk that is nearly full they are narrower.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import os
@@ -15,6 +17,10 @@ import signal
 import socket
 
 from . import files, process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 CHUNK = 32 << 10
 HEAD = 2 << 20
@@ -44,28 +50,28 @@ class Kept:
     append to it, each with a Kept of its own.
     """
 
-    def __init__(self, descriptor, head=HEAD, tail=TAIL):
+    def __init__(self, descriptor: int, head: int = HEAD, tail: int = TAIL) -> None:
         self.descriptor = descriptor
         self._head = head
         self._tail = tail
         self._lost = 0
 
-    def append(self, data):
+    def append(self, data: bytes) -> None:
         """Append *data*; bytes that do not fit on the disk are counted, and noted with the next."""
         for start in range(0, len(data), CHUNK):
             self._append(data[start : start + CHUNK])
 
-    def shrink(self):
+    def shrink(self) -> None:
         """Shrink the file to the bounds for a nearly full disk."""
         with self._locked():
             self._compact(min(self._head, SHORT_HEAD), min(self._tail, SHORT_TAIL))
 
-    def extent(self):
+    def extent(self) -> tuple[int, int]:
         """Return (bytes of the file, bytes that are left out in it)."""
         size = os.fstat(self.descriptor).st_size
         return size, self._mark(size)[1]
 
-    def read(self, limit):
+    def read(self, limit: int) -> bytes:
         """Return the content, at most about *limit* bytes: a quarter from its start."""
         size = os.fstat(self.descriptor).st_size
         at, left_out = self._mark(size)
@@ -81,7 +87,7 @@ class Kept:
         left_out += start - tail_start
         return head + files.left_out_mark(left_out) + self._part(start, size)
 
-    def _append(self, data):
+    def _append(self, data: bytes) -> None:
         head, tail = self._head, self._tail
         if is_short(self.descriptor):
             head, tail = min(head, SHORT_HEAD), min(tail, SHORT_TAIL)
@@ -101,7 +107,7 @@ class Kept:
                     os.ftruncate(self.descriptor, start)
 
     @contextlib.contextmanager
-    def _locked(self):
+    def _locked(self) -> Iterator[None]:
         try:
             fcntl.lockf(self.descriptor, fcntl.LOCK_EX)
         except OSError:  # a filesystem without locks
@@ -112,7 +118,7 @@ class Kept:
         finally:
             fcntl.lockf(self.descriptor, fcntl.LOCK_UN)
 
-    def _compact(self, head, tail):
+    def _compact(self, head: int, tail: int) -> None:
         """Omit the middle, so that *tail* bytes stay of the end."""
         size = os.fstat(self.descriptor).st_size
         at, left_out = self._mark(size)
@@ -128,7 +134,7 @@ class Kept:
             files.write_all(self.descriptor, kept)
             os.ftruncate(self.descriptor, head_end + len(kept))
 
-    def _mark(self, size):
+    def _mark(self, size: int) -> tuple[int, int]:
         """Return (where the head ends, bytes that are left out after it, 0 when none are)."""
         for at in sorted({min(self._head, SHORT_HEAD), self._head}):
             match = _MARK_READ.fullmatch(self._part(at, min(at + _MARK_SIZE, size)))
@@ -136,18 +142,18 @@ class Kept:
                 return at, int(match.group(1))
         return min(self._head, size), 0
 
-    def _part(self, start, end):
+    def _part(self, start: int, end: int) -> bytes:
         return files.read_range(self.descriptor, start, max(0, end - start))
 
 
 class Whole:
     """An open file that accepts data until it has *limit* bytes."""
 
-    def __init__(self, descriptor, limit):
+    def __init__(self, descriptor: int, limit: int) -> None:
         self.descriptor = descriptor
         self._left = limit
 
-    def append(self, data):
+    def append(self, data: bytes) -> None:
         """Append as much of *data* as fits."""
         data = data[: self._left]
         try:
@@ -164,17 +170,17 @@ class Stream:
     the pump alone.
     """
 
-    def __init__(self, *sinks):
+    def __init__(self, *sinks: Kept | Whole) -> None:
         self.sinks = sinks
         self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
 
-    def close_writer(self):
+    def close_writer(self) -> None:
         """Close our copy of the writing end, which the program has now."""
-        if self.writer is not None:
+        if self.writer >= 0:
             os.close(self.writer)
-            self.writer = None
+            self.writer = -1
 
-    def close(self):
+    def close(self) -> None:
         self.close_writer()
         os.close(self.sinks[0].descriptor)
 
@@ -182,14 +188,14 @@ class Stream:
 class Pump:
     """The process that reads *streams* until the last writer has closed them."""
 
-    _left = []
+    _left: list[int] = []
     """Ids of pumps that still have writers; once ended, they are reaped by the next Pump."""
 
-    def __init__(self, streams):
+    def __init__(self, streams: Sequence[Stream]) -> None:
         self._left[:] = [pid for pid in self._left if not _has_ended(pid)]
         self._control, theirs = socket.socketpair()
         self._is_apart = False
-        self._pid = os.fork()
+        self._pid: int | None = os.fork()
         if self._pid == 0:
             try:
                 _be_pump(streams, theirs)
@@ -201,7 +207,7 @@ class Pump:
             for sink in stream.sinks[1:]:
                 os.close(sink.descriptor)
 
-    def stand_apart(self):
+    def stand_apart(self) -> None:
         """Wait until the pump is in a process group of its own, so that it survives ours.
 
         No writer may start before that: the pump, and with it the output, would be lost if the
@@ -212,7 +218,7 @@ class Pump:
             with contextlib.suppress(OSError):
                 self._control.recv(1)
 
-    def settle(self):
+    def settle(self) -> None:
         """Wait until everything written to the pipes so far is in the files."""
         self.stand_apart()
         try:
@@ -227,26 +233,26 @@ class Pump:
                 os.waitpid(self._pid, 0)
             self._pid = None
 
-    def close(self):
+    def close(self) -> None:
         """Detach from the pump; it ends by itself."""
         self._control.close()
         if self._pid is not None and not _has_ended(self._pid):
             self._left.append(self._pid)
 
 
-def memory(limit):
+def memory(limit: int) -> Kept:
     """Return a Kept in memory that is large enough for read(*limit*)."""
     return Kept(os.memfd_create("capture"), limit // 4, limit - limit // 4)
 
 
-def on_disk(descriptor):
+def on_disk(descriptor: int) -> Kept:
     """Return a Kept of an open file, which a shared lock marks as in use while it is open."""
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     return Kept(descriptor)
 
 
-def wait_idle(path):
+def wait_idle(path: str) -> None:
     """Wait until no pump writes to the file *path*, but at most IDLE_TIME."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -261,7 +267,7 @@ def wait_idle(path):
         os.close(descriptor)
 
 
-def is_short(descriptor):
+def is_short(descriptor: int | str) -> bool:
     """Return whether the disk of an open file, or of a path, is nearly full."""
     try:
         disk = os.statvfs(descriptor)
@@ -270,14 +276,14 @@ def is_short(descriptor):
     return bool(disk.f_blocks) and disk.f_bavail * disk.f_frsize < ROOM
 
 
-def _has_ended(pid):
+def _has_ended(pid: int) -> bool:
     try:
         return os.waitpid(pid, os.WNOHANG)[0] != 0
     except ChildProcessError:
         return True
 
 
-def _be_pump(streams, control):
+def _be_pump(streams: Sequence[Stream], control: socket.socket) -> None:
     """Run the pump: read until all streams have ended; answer a byte on *control* when idle."""
     os.setsid()
     # Only the end of the last writer, or SIGKILL, ends the pump: otherwise writers would die of
@@ -312,13 +318,15 @@ def _be_pump(streams, control):
                 _answer(control)
 
 
-def _answer(control):
+def _answer(control: socket.socket) -> None:
     """Answer the process that waits; it may be gone."""
     with contextlib.suppress(OSError):
         control.send(b"!", socket.MSG_NOSIGNAL)
 
 
-def _take(reader, open_streams, poll):
+def _take(
+    reader: int, open_streams: dict[int, tuple[Kept | Whole, ...]], poll: select.poll
+) -> bool:
     """Read once; return False when the stream was empty."""
     try:
         data = os.read(reader, CHUNK)
@@ -334,11 +342,11 @@ def _take(reader, open_streams, poll):
     return True
 
 
-def _descriptors(stream):
+def _descriptors(stream: Stream) -> set[int]:
     return {stream.reader, *(sink.descriptor for sink in stream.sinks)}
 
 
-def _keep_only(wanted):
+def _keep_only(wanted: set[int]) -> None:
     """Close all descriptors but *wanted*: a lock, another process's pipe, the agent's journal."""
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):

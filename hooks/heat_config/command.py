@@ -1,11 +1,17 @@
 """The program heat-config, for a person on the machine."""
 
+from __future__ import annotations
+
 import os
 import sys
 
 from . import values
 from .settings import Settings
 from .state import DAMAGED, FINISHED, RECEIVED, SIGNALLED, STARTED, UNDELIVERABLE, Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .state import Record
 
 # No docstring: the library is compiled without them.
 HELP = """\
@@ -28,7 +34,7 @@ UNKNOWN = 3
 ORDER = (RECEIVED, STARTED, FINISHED, SIGNALLED, UNDELIVERABLE, DAMAGED)
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     """Run the subcommand of *arguments* and return the exit status."""
     verb, identity = (*arguments, None, None)[:2]
     if arguments in (["-h"], ["--help"]):
@@ -47,7 +53,7 @@ def main(arguments):
         return 0
 
 
-def _do(verb, identity):
+def _do(verb: str, identity: str | None) -> int:
     settings = Settings()
     if verb == "resend" and identity in (None, "--due"):
         from . import runner
@@ -60,21 +66,19 @@ def _do(verb, identity):
     except FileNotFoundError:
         records = {}
     except OSError as error:
-        return _say('"%s" cannot be read: %s.' % (settings.state, error.strerror), 1)
+        return _say(f'"{settings.state}" cannot be read: {error.strerror}.', 1)
     if identity is None:
         return _status(records)
     matches = [key for key in records if key == identity] or [
         key for key in records if key.startswith(identity)
     ]
     if len(matches) > 1:
-        return _say(
-            '"%s" is ambiguous; it may be any of: %s.' % (identity, ", ".join(sorted(matches))),
-            UNKNOWN,
-        )
+        candidates = ", ".join(sorted(matches))
+        return _say(f'"{identity}" is ambiguous; it may be any of: {candidates}.', UNKNOWN)
     if not matches:
         return _say(
-            'there is no deployment "%s" on this machine; "heat-config status" lists them.'
-            % identity,
+            f'there is no deployment "{identity}" on this machine; "heat-config status" lists '
+            "them.",
             UNKNOWN,
         )
     if verb == "status":
@@ -88,11 +92,11 @@ def _do(verb, identity):
     return runner.main(only=matches[0])
 
 
-def _status(records):
+def _status(records: dict[str, Record]) -> int:
     if not records:
         _out("No deployment has reached this machine yet.")
         return 0
-    rows = [("ID", "GROUP", "NAME", "STATE", "STATUS", "SINCE")]
+    rows: list[tuple[str, ...]] = [("ID", "GROUP", "NAME", "STATE", "STATUS", "SINCE")]
     for record in sorted(records.values(), key=_since):
         rows.append(_row(record))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -101,13 +105,13 @@ def _status(records):
     return 0
 
 
-def _row(record):
+def _row(record: Record) -> tuple[str, ...]:
     state = record.state if record.state in ORDER else "?"
     tried = record.mark.get("signal")
     if state == DAMAGED:
         state = "its record is damaged"
     elif state == FINISHED and isinstance(tried, dict):
-        state = "%s, %s signals not accepted" % (state, tried.get("tries"))
+        state = f"{state}, {tried.get('tries')} signals not accepted"
     if record.mark.get("foreign"):
         state = "run by heat-agents"
     if record.mark.get("gone"):
@@ -123,38 +127,38 @@ def _row(record):
     )
 
 
-def _since(record):
-    return str(record.mark.get("time_%s" % record.state, ""))
+def _since(record: Record) -> str:
+    return str(record.mark.get(f"time_{record.state}", ""))
 
 
-def _details(record):
+def _details(record: Record) -> int:
     row = _row(record)
     for at, label in enumerate(("id", "group", "name", "state", "status")):
-        _out("%-12s %s" % (label, row[at]))
-    _out("%-12s %s" % ("runs", record.mark.get("runs", "-")))
+        _out(f"{label:12} {row[at]}")
+    _out(f"{'runs':12} {record.mark.get('runs', '-')}")
     for state in ORDER:
         stamp = record.mark.get("time_" + state)
         if stamp:
-            _out("%-12s %s" % (state, stamp))
+            _out(f"{state:12} {stamp}")
     if isinstance(record.mark.get("reason"), str):
-        _out("%-12s %s" % ("reason", _plain(record.mark["reason"], 500)))
+        _out(f"{'reason':12} {_plain(record.mark['reason'], 500)}")
     for name, value in record.inputs.items():
         if name in ("deploy_action", "deploy_stack_id", "deploy_resource_name"):
-            _out("%-12s %s" % (name[len("deploy_") :][:12], _plain(values.text(value))))
+            _out(f"{name[len('deploy_') :][:12]:12} {_plain(values.text(value))}")
     return 0
 
 
-def _log(settings, key):
+def _log(settings: Settings, key: str) -> int:
     for directory in (settings.logs, settings.state):
         base = os.path.join(directory, key)
         if not os.path.exists(base + ".log"):
             continue
         for stream in ("log", "stdout", "stderr"):
             try:
-                with open("%s.%s" % (base, stream), "rb") as source:
+                with open(f"{base}.{stream}", "rb") as source:
                     first = source.read(1 << 16)
                     if stream != "log" and first:
-                        _out("--- %s ---" % stream)
+                        _out(f"--- {stream} ---")
                     sys.stdout.flush()
                     last = first
                     while first:
@@ -166,24 +170,24 @@ def _log(settings, key):
                 continue
         sys.stdout.flush()
         return 0
-    return _say('there is no log of "%s"; old ones are removed.' % key, UNKNOWN)
+    return _say(f'there is no log of "{key}"; old ones are removed.', UNKNOWN)
 
 
-def _plain(text, longest=100):
+def _plain(text: str, longest: int = 100) -> str:
     """Return *text* on one line, with every character that could control a terminal replaced."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)[:longest] or "-"
 
 
-def _out(line):
+def _out(line: str) -> None:
     sys.stdout.buffer.write((line + "\n").encode("utf-8", "replace"))
     sys.stdout.flush()
 
 
-def _say(sentence, status):
-    sys.stderr.write("heat-config: %s\n" % sentence)
+def _say(sentence: str, status: int) -> int:
+    sys.stderr.write(f"heat-config: {sentence}\n")
     return status
 
 
-def _usage():
+def _usage() -> int:
     sys.stderr.write(HELP)
     return USAGE

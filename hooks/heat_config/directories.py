@@ -5,6 +5,8 @@ application has placed there, before or meanwhile. The rule is systemd's for its
 (``CHASE_SAFE``): never from a file of a user to a file of somebody else.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os
@@ -12,13 +14,17 @@ import stat
 
 from . import files
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 HANDLE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MOST_LINKS = 40
 """As in the kernel (path_resolution(7))."""
 
 
-def open_directory(path, *, make=False):
+def open_directory(path: str, *, make: bool = False) -> int:
     """Return a descriptor of the directory *path*, an absolute path.
 
     Each name is looked up in the directory that was opened before it. A link is followed when it
@@ -29,7 +35,7 @@ def open_directory(path, *, make=False):
 
     Raises OSError, whose ``strerror`` explains a refused link.
     """
-    rest = _names(path)
+    rest: list[str | frozenset[int]] = [*_names(path)]
     links = 0
     here = os.open("/", HANDLE)
     try:
@@ -66,12 +72,12 @@ def open_directory(path, *, make=False):
         os.close(here)
 
 
-def open_parent(path, *, make=False):
+def open_parent(path: str, *, make: bool = False) -> tuple[int, str]:
     """Return (a descriptor of the directory of *path*, the last name), for a file that is no link.
 
     Where the file itself is a link, both belong to its target, by the rule for directories.
     """
-    strangers = frozenset()
+    strangers: frozenset[int] = frozenset()
     for _ in range(MOST_LINKS):
         directory, name = os.path.split(path)
         descriptor = open_directory(directory, make=make)
@@ -94,7 +100,7 @@ def open_parent(path, *, make=False):
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
-def open_below(root, names):
+def open_below(root: int, names: list[str]) -> int:
     """Return a descriptor of the directory *names*, a list, below the open directory *root*.
 
     Links are not followed; missing directories are made.
@@ -113,25 +119,25 @@ def open_below(root, names):
     return here
 
 
-def _names(path):
+def _names(path: str) -> list[str]:
     """Return the names in *path*, the first one last."""
     return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 
-def _strangers(link, directory):
+def _strangers(link: os.stat_result, directory: int) -> frozenset[int]:
     """Return the owners of a link and of its directory, without root and this process's user."""
     return frozenset({link.st_uid, os.fstat(directory).st_uid} - {0, os.geteuid()})
 
 
-def _refuse_transition(strangers, descriptor):
+def _refuse_transition(strangers: frozenset[int], descriptor: int) -> None:
     if strangers and strangers != {os.fstat(descriptor).st_uid}:
         raise OSError(
             errno.EPERM,
-            "a link of user %d leads to a directory that is not that user's" % min(strangers),
+            f"a link of user {min(strangers)} leads to a directory that is not that user's",
         )
 
 
-def _make(parent, name):
+def _make(parent: int, name: str) -> int:
     try:
         os.mkdir(name, files.PRIVATE_DIRECTORY, dir_fd=parent)
     except FileExistsError:  # another process made it first; keep its mode
@@ -148,7 +154,7 @@ def _make(parent, name):
 
 
 @contextlib.contextmanager
-def _closed_on_error(descriptor):
+def _closed_on_error(descriptor: int) -> Iterator[None]:
     try:
         yield
     except BaseException:

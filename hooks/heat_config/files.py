@@ -1,5 +1,7 @@
 """Files that survive a power cut: written beside their place, synced, renamed, directory synced."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os
@@ -10,7 +12,7 @@ PRIVATE_DIRECTORY = 0o700
 SHARED_DIRECTORY = 0o755
 
 
-def sync_directory(path):
+def sync_directory(path: str) -> None:
     """Make the names in the directory *path* durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -19,7 +21,7 @@ def sync_directory(path):
         os.close(descriptor)
 
 
-def make_directory(path, mode=PRIVATE_DIRECTORY):
+def make_directory(path: str, mode: int = PRIVATE_DIRECTORY) -> str:
     """Make *path* with *mode*, and its missing parents (0755), durable, and return *path*.
 
     A directory that exists keeps its mode: others may share it. A parent that is made here may be
@@ -47,14 +49,22 @@ def make_directory(path, mode=PRIVATE_DIRECTORY):
     return path
 
 
-def write_all(descriptor, data):
+def write_all(descriptor: int, data: bytes | bytearray) -> None:
     """Write every byte of *data*; one write(2) may take only part of it."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
-def write_whole(path, data, mode=PRIVATE_FILE, sync=True, *, owner=None, directory=None):
+def write_whole(
+    path: str,
+    data: str | bytes,
+    mode: int = PRIVATE_FILE,
+    sync: bool = True,
+    *,
+    owner: tuple[int, int] | None = None,
+    directory: int | None = None,
+) -> None:
     """Put *data* (text or bytes) at *path*; a reader sees the old or the new file, never a part.
 
     The file has *mode* from its first moment and stays whole through a power cut: written and
@@ -68,7 +78,7 @@ def write_whole(path, data, mode=PRIVATE_FILE, sync=True, *, owner=None, directo
     if isinstance(data, str):
         data = data.encode("utf-8", "replace")
     parent, name = os.path.split(path if directory is not None else os.path.abspath(path))
-    temporary = os.path.join(parent, ".%s.%d.new" % (name[:200], os.getpid()))
+    temporary = os.path.join(parent, f".{name[:200]}.{os.getpid()}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         descriptor = os.open(temporary, flags, PRIVATE_FILE, dir_fd=directory)
@@ -95,7 +105,7 @@ def write_whole(path, data, mode=PRIVATE_FILE, sync=True, *, owner=None, directo
         sync_directory(parent)
 
 
-def read_bounded(path, limit, *, follow=False, where=""):
+def read_bounded(path: str, limit: int, *, follow: bool = False, where: str = "") -> bytes | None:
     """Return the bytes of the regular file *path*, None when there is none.
 
     Of a file longer than *limit* bytes: its first and last parts with a mark between, which names
@@ -117,7 +127,7 @@ def read_bounded(path, limit, *, follow=False, where=""):
         os.close(descriptor)
 
 
-def read_part(descriptor, start, limit, *, where=""):
+def read_part(descriptor: int, start: int, limit: int, *, where: str = "") -> bytes:
     """Return the content of an open regular file from offset *start*, at most about *limit* bytes.
 
     A longer one gives its first quarter and its last three, with a mark between them.
@@ -135,13 +145,13 @@ def read_part(descriptor, start, limit, *, where=""):
     )
 
 
-def left_out_mark(count, where=""):
+def left_out_mark(count: int, where: str = "") -> bytes:
     """Return the mark in place of *count* bytes; *where* names their place, if any."""
     clause = b"; " + os.fsencode(where) if where else b""
     return b"\n[... %d bytes are left out here%s ...]\n" % (count, clause)
 
 
-def read_range(descriptor, start, count):
+def read_range(descriptor: int, start: int, count: int) -> bytes:
     """Return the *count* bytes of an open file from offset *start*, fewer where it ends."""
     parts = []
     while count > 0:
@@ -154,7 +164,7 @@ def read_range(descriptor, start, count):
     return b"".join(parts)
 
 
-def allocate(descriptor, size):
+def allocate(descriptor: int, size: int) -> None:
     """Reserve *size* bytes on the disk for an open, empty file. Raises OSError when it is full."""
     try:
         os.posix_fallocate(descriptor, 0, size)
@@ -164,7 +174,7 @@ def allocate(descriptor, size):
         write_all(descriptor, b"\0" * size)
 
 
-def remove(path):
+def remove(path: str) -> None:
     """Remove the file *path*, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)

@@ -247,7 +247,7 @@ def _exit_status(function: Callable[[], Any]) -> int:
     return 1
 
 
-def _behind_this_file(trace: Optional[TracebackType]) -> Optional[TracebackType]:
+def _behind_this_file(trace: TracebackType | None) -> TracebackType | None:
     while trace and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     return trace

@@ -16,12 +16,19 @@ there is an answer, even if the tool failed. Nothing here puts an input's or an 
 a log or a message.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal
 import sys
 
 from . import capture, files, process, values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, NoReturn
 
 CAPTURE_LIMIT = 4 << 20
 """Bytes of a tool's output that go into the answer; the whole stays in the deployment's log."""
@@ -35,7 +42,7 @@ STDIN_LIMIT = 64 << 20
 class HookError(Exception):
     """A failure, as a sentence for the reader of the stack; it never contains a value."""
 
-    def __init__(self, sentence, status=1):
+    def __init__(self, sentence: str, status: int = 1) -> None:
         super().__init__(sentence)
         self.sentence = sentence
         self.status = status
@@ -50,7 +57,7 @@ class Deployment:
     outputs: the declared output names that may be part of a file name.
     """
 
-    def __init__(self, document):
+    def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
         self.id = _string(document.get("id"))
         self.name = _string(document.get("name"))
@@ -65,11 +72,11 @@ class Deployment:
         self.server_id = _string(self.inputs.get("deploy_server_id"))
 
     @property
-    def user_inputs(self):
+    def user_inputs(self) -> dict[str, Any]:
         """The inputs without Heat's own ``deploy_*``, which may hold credentials."""
         return {n: v for n, v in self.inputs.items() if not n.startswith("deploy_")}
 
-    def environment(self):
+    def environment(self) -> dict[str, str]:
         """Return the inputs as environment variables: text as it is, null empty, the rest JSON.
 
         Raises HookError, naming the input, for one that no environment can carry.
@@ -79,9 +86,9 @@ class Deployment:
             string = values.text(value)
             if not name or "=" in name or "\0" in name or "\0" in string:
                 raise HookError(
-                    "The input %s cannot be an environment variable: a NUL byte or an equals "
-                    "sign in its name, or a NUL byte in its value. Take it out, or encode it, "
-                    "for instance as base64." % values.encode(values.clean(name))
+                    f"The input {values.encode(values.clean(name))} cannot be an environment "
+                    "variable: a NUL byte or an equals sign in its name, or a NUL byte in its "
+                    "value. Take it out, or encode it, for instance as base64."
                 )
             variables[values.clean(name)] = string
         return variables
@@ -90,7 +97,7 @@ class Deployment:
 class Result:
     """How a program ended: status (127 when it could not be started), stdout and stderr as text."""
 
-    def __init__(self, status, stdout, stderr):
+    def __init__(self, status: int, stdout: str, stderr: str) -> None:
         self.status = status
         self.stdout = stdout
         self.stderr = stderr
@@ -99,7 +106,13 @@ class Result:
 class Response:
     """A hook's answer: the three values that Heat always has, and declared outputs by name."""
 
-    def __init__(self, stdout="", stderr="", status=0, outputs=None):
+    def __init__(
+        self,
+        stdout: str = "",
+        stderr: str = "",
+        status: int = 0,
+        outputs: dict[str, Any] | None = None,
+    ) -> None:
         self.stdout = stdout
         self.stderr = stderr
         self.status = status
@@ -109,20 +122,20 @@ class Response:
 class Workspace:
     """A private directory (0700) in which each deployment has its own names."""
 
-    def __init__(self, directory, deployment):
+    def __init__(self, directory: str, deployment: Deployment) -> None:
         self.directory = directory
         self._deployment = deployment
 
-    def path(self, suffix=""):
+    def path(self, suffix: str = "") -> str:
         """Return ``<directory>/<id><suffix>``."""
         return os.path.join(self.directory, self._deployment.id + suffix)
 
 
-def read():
+def read() -> Deployment:
     """Return the Deployment on stdin; for anything else answer with a failure, and end the hook."""
     data = sys.stdin.buffer.read(STDIN_LIMIT + 1)
     if len(data) > STDIN_LIMIT:
-        fail("The deployment is larger than %d MiB." % (STDIN_LIMIT >> 20))
+        fail(f"The deployment is larger than {STDIN_LIMIT >> 20} MiB.")
     try:
         document = values.decode(data)
     except ValueError:
@@ -139,27 +152,35 @@ def read():
     return Deployment(document)
 
 
-def workspace(deployment, *, env, default):
+def workspace(deployment: Deployment, *, env: str, default: str) -> Workspace:
     """Return the Workspace named by the environment variable *env*, else by the path *default*."""
     directory = os.environ.get(env) or default
     try:
         files.make_directory(directory)
     except OSError as error:
         raise HookError(
-            'The working directory "%s" cannot be made: %s.' % (directory, error.strerror)
+            f'The working directory "{directory}" cannot be made: {error.strerror}.'
         ) from None
     return Workspace(directory, deployment)
 
 
-def write_file(path, data, mode=files.PRIVATE_FILE):
+def write_file(path: str, data: str | bytes, mode: int = files.PRIVATE_FILE) -> None:
     """Put *data* at *path*, whole or not at all, with *mode*. Raises HookError with a sentence."""
     try:
         files.write_whole(path, data, mode)
     except OSError as error:
-        raise HookError('"%s" cannot be written: %s.' % (path, error.strerror)) from None
+        raise HookError(f'"{path}" cannot be written: {error.strerror}.') from None
 
 
-def run(argv, *, env=None, cwd=None, input=None, quiet=False, timeout=None):
+def run(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    input: str | bytes | None = None,
+    quiet: bool = False,
+    timeout: float | None = None,
+) -> Result:
     """Run a program to its end and return its Result; never raises for what the program does.
 
     argv: the program and its arguments. env: its whole environment, by default the hook's own.
@@ -171,14 +192,14 @@ def run(argv, *, env=None, cwd=None, input=None, quiet=False, timeout=None):
     and output printed before the tool, or the hook, was killed is in the deployment's log. Very
     long output loses its middle, with a mark.
     """
-    argv = [os.fspath(item) for item in argv]
+    words = [os.fspath(item) for item in argv]
     environment = dict(os.environ if env is None else env)
     with contextlib.ExitStack() as stack:
         stdin = _input(input, stack)
         output = _Output(stack, quiet)
         try:
             pid = process.spawn(
-                argv,
+                words,
                 env=environment,
                 stdin=stdin,
                 stdout=output.stdout,
@@ -186,18 +207,18 @@ def run(argv, *, env=None, cwd=None, input=None, quiet=False, timeout=None):
                 cwd=cwd,
             )
         except FileNotFoundError as error:
-            return Result(process.NOT_FOUND, "", _not_found(argv[0], cwd, error))
+            return Result(process.NOT_FOUND, "", _not_found(words[0], cwd, error))
         except OSError as error:
-            return Result(process.NOT_RUNNABLE, "", _not_runnable(argv[0], error))
+            return Result(process.NOT_RUNNABLE, "", _not_runnable(words[0], error))
         except ValueError:
-            sentence = '"%s" cannot be run: an argument holds a NUL byte.\n' % argv[0]
+            sentence = f'"{words[0]}" cannot be run: an argument holds a NUL byte.\n'
             return Result(process.NOT_RUNNABLE, "", sentence)
         output.started()
         status = process.wait(pid, timeout)
         late = ""
         if status is None:
             status = process.TIMED_OUT
-            late = '"%s" was stopped: it took longer than %g seconds.\n' % (argv[0], timeout)
+            late = f'"{words[0]}" was stopped: it took longer than {timeout:g} seconds.\n'
             _stop(pid)
         stdout, stderr = output.read()
         return Result(status, stdout, stderr + late)
@@ -210,10 +231,10 @@ class _Output:
     memory. The runner names the log in HEAT_CONFIG_CAPTURE.
     """
 
-    def __init__(self, stack, quiet):
+    def __init__(self, stack: contextlib.ExitStack, quiet: bool) -> None:
         self._kept = [capture.memory(CAPTURE_LIMIT) for _ in range(2)]
-        self._streams = []
-        self._pump = None
+        self._streams: list[capture.Stream] = []
+        self._pump: capture.Pump | None = None
         self.stdout, self.stderr = (kept.descriptor for kept in self._kept)
         if quiet:
             for kept in self._kept:
@@ -228,33 +249,33 @@ class _Output:
         self._pump.stand_apart()
         self.stdout, self.stderr = (stream.writer for stream in self._streams)
 
-    def started(self):
+    def started(self) -> None:
         """Close our copies of the pipes' ends that the tool now has."""
         for stream in self._streams:
             stream.close_writer()
 
-    def read(self):
+    def read(self) -> list[str]:
         """Return (stdout, stderr) of a tool that has ended, as text."""
         if self._pump is not None:
             self._pump.settle()
         return [kept.read(CAPTURE_LIMIT).decode("utf-8", "replace") for kept in self._kept]
 
 
-def _log(stream):
+def _log(stream: str) -> list[capture.Kept]:
     """Return the sinks beside memory: the deployment's capture of *stream*, under a runner."""
     prefix = os.environ.get("HEAT_CONFIG_CAPTURE")
     if not prefix:
         return []
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        descriptor = os.open("%s.%s" % (prefix, stream), flags, files.PRIVATE_FILE)
+        descriptor = os.open(f"{prefix}.{stream}", flags, files.PRIVATE_FILE)
     except OSError as error:
-        log("the tool's output is not logged: %s" % error.strerror)
+        log(f"the tool's output is not logged: {error.strerror}")
         return []
     return [capture.on_disk(descriptor)]
 
 
-def file_outputs(deployment, outputs_dir):
+def file_outputs(deployment: Deployment, outputs_dir: str) -> dict[str, str]:
     """Return {name: content} of the declared outputs in files ``<outputs_dir>/<id>.<name>``.
 
     An absent file has no key: for Heat an ``error_output`` that is present means failure.
@@ -263,7 +284,7 @@ def file_outputs(deployment, outputs_dir):
     """
     contents = {}
     for name in deployment.outputs:
-        path = os.path.join(outputs_dir, "%s.%s" % (deployment.id, name))
+        path = os.path.join(outputs_dir, f"{deployment.id}.{name}")
         where = "the whole is on the server in " + path
         data = files.read_bounded(path, OUTPUT_LIMIT, follow=True, where=where)
         if data is not None:
@@ -271,7 +292,9 @@ def file_outputs(deployment, outputs_dir):
     return contents
 
 
-def respond(*, stdout="", stderr="", status=0, outputs=None):
+def respond(
+    *, stdout: str = "", stderr: str = "", status: int = 0, outputs: dict[str, Any] | None = None
+) -> NoReturn:
     """Print the answer, the one JSON object, and end the hook with exit status 0."""
     answer = dict(outputs or {})
     answer["deploy_stdout"] = stdout
@@ -283,18 +306,18 @@ def respond(*, stdout="", stderr="", status=0, outputs=None):
     sys.exit(0)
 
 
-def fail(sentence, status=1):
+def fail(sentence: str, status: int = 1) -> NoReturn:
     """Answer that the deployment failed, with *sentence* as its stderr, and end the hook."""
     respond(stderr=sentence + "\n", status=status)
 
 
-def log(message):
+def log(message: str) -> None:
     """Write a line to the deployment's log. Never pass an input's or an output's value."""
-    sys.stderr.write("%s\n" % message)
+    sys.stderr.write(f"{message}\n")
     sys.stderr.flush()
 
 
-def main(function):
+def main(function: Callable[[Deployment], Response]) -> Callable[[Deployment], Response]:
     """Run ``function(deployment) -> Response`` as the hook; use as a decorator.
 
     HookError becomes a failed answer with its sentence; any other exception becomes one that
@@ -320,44 +343,40 @@ def main(function):
     )
 
 
-def _terminated(number, _frame):
+def _terminated(number: int, _frame: object) -> NoReturn:
     signal.signal(number, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
     sys.exit(128 + number)
 
 
-def _unexpected(error):
+def _unexpected(error: Exception) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     place = ""
     if trace is not None:
         name = os.path.basename(trace.tb_frame.f_code.co_filename)
-        place = " at %s line %d" % (name, trace.tb_lineno)
-    detail = " (%s)" % error.strerror if isinstance(error, OSError) and error.strerror else ""
-    return "The hook failed unexpectedly: %s%s%s." % (
-        type(error).__name__,
-        detail,
-        place,
-    )
+        place = f" at {name} line {trace.tb_lineno}"
+    detail = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
+    return f"The hook failed unexpectedly: {type(error).__name__}{detail}{place}."
 
 
-def _string(value):
+def _string(value: object) -> str:
     return values.clean(value) if isinstance(value, str) else ""
 
 
-def _not_found(program, cwd, error):
+def _not_found(program: str, cwd: str | None, error: OSError) -> str:
     if cwd is not None and not os.path.isdir(cwd):
-        return 'The directory "%s" does not exist, so "%s" cannot run in it.\n' % (cwd, program)
+        return f'The directory "{cwd}" does not exist, so "{program}" cannot run in it.\n'
     if os.path.exists(program):
         return _not_runnable(program, error)
-    return '"%s" was not found: it is not installed, or not on PATH.\n' % program
+    return f'"{program}" was not found: it is not installed, or not on PATH.\n'
 
 
-def _not_runnable(program, error):
-    return '"%s" cannot be run: %s.\n' % (program, process.why_not(program, error))
+def _not_runnable(program: str, error: OSError) -> str:
+    return f'"{program}" cannot be run: {process.why_not(program, error)}.\n'
 
 
-def _input(data, stack):
+def _input(data: str | bytes | None, stack: contextlib.ExitStack) -> int:
     if data is None:
         descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     else:
@@ -370,7 +389,7 @@ def _input(data, stack):
     return descriptor
 
 
-def _stop(pid):
+def _stop(pid: int) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)

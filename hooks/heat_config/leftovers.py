@@ -4,8 +4,16 @@ A hook removes files that hold inputs when it ends, but cannot when it is killed
 the outputs stay for an administrator to read until the deployment is forgotten.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .state import Record
 
 SECRET = (
     "{directory}/{key}_variables.json",  # ansible
@@ -36,7 +44,9 @@ class Leftovers:
     which no file is removed.
     """
 
-    def __init__(self, environ, *, base=BASE, kept=()):
+    def __init__(
+        self, environ: Mapping[str, str], *, base: str = BASE, kept: Iterable[str] = ()
+    ) -> None:
         self._kept = {os.path.realpath(path) for path in kept}
         self._hiera = environ.get("HEAT_PUPPET_HIERA_DATADIR") or HIERA
         self._working = [METADATA]
@@ -53,7 +63,7 @@ class Leftovers:
                 elif name.endswith("_WORKING") or name == "HEAT_CFN_INIT_LAST_METADATA_DIR":
                     self._working.append(value)
 
-    def remove_outputs(self, key):
+    def remove_outputs(self, key: str) -> None:
         """Remove the outputs of *key*, so that the next run does not return them."""
         for directory in self._own(self._outputs):
             with contextlib.suppress(OSError):
@@ -61,28 +71,28 @@ class Leftovers:
                     if name.startswith(key + "."):
                         _remove(os.path.join(directory, name))
 
-    def remove_secrets(self, record):
+    def remove_secrets(self, record: Record) -> None:
         """Remove files that may hold inputs of *record*'s deployment; its hook could not."""
         self._remove_named(SECRET, record.key)
         if record.group == "puppet" and record.name and "/" not in record.name:
             with contextlib.suppress(ValueError):
-                _remove(os.path.join(self._hiera, "heat_config_%s.json" % record.name))
+                _remove(os.path.join(self._hiera, f"heat_config_{record.name}.json"))
 
-    def remove(self, key):
+    def remove(self, key: str) -> None:
         """Remove all files that hooks have left of *key*."""
         self.remove_outputs(key)
         self._remove_named(SECRET + CONFIGS, key)
 
-    def _remove_named(self, names, key):
+    def _remove_named(self, names: Iterable[str], key: str) -> None:
         for directory in self._own(self._working):
             for name in names:
                 _remove(name.format(directory=directory.rstrip("/"), key=key))
 
-    def _own(self, directories):
+    def _own(self, directories: list[str]) -> list[str]:
         return [path for path in directories if os.path.realpath(path) not in self._kept]
 
 
-def _remove(path):
+def _remove(path: str) -> None:
     try:
         os.unlink(path)
     except IsADirectoryError:

@@ -1,8 +1,11 @@
 """The program heat-config-notify, which third-party programs call."""
 
+from __future__ import annotations
+
 import sys
 
 from . import result, transport, values
+from .refusal import NotAccepted
 from .settings import Settings
 
 # No docstring: the library is compiled without them.
@@ -18,7 +21,7 @@ Exit status: 0 the signal was accepted (or the deployment wants none), 1 it was 
 LIMIT = 64 << 20
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     """Send the signal and return the exit status."""
     if arguments in (["-h"], ["--help"]):
         sys.stdout.write(HELP)
@@ -30,9 +33,9 @@ def main(arguments):
         with open(arguments[0], "rb") as stream:
             config = values.decode(stream.read(LIMIT))
     except OSError as error:
-        return _say('"%s" cannot be read: %s.' % (arguments[0], error.strerror), 2)
+        return _say(f'"{arguments[0]}" cannot be read: {error.strerror}.', 2)
     except ValueError:
-        return _say('"%s" holds no JSON.' % arguments[0], 2)
+        return _say(f'"{arguments[0]}" holds no JSON.', 2)
     try:
         signal = values.decode(sys.stdin.buffer.read(LIMIT) or b"{}")
     except ValueError:
@@ -45,11 +48,11 @@ def main(arguments):
     body = result.trim(signal, transport.limit(inputs), lambda _field: "the rest was not sent")
     try:
         transport.Sender(Settings()).send(inputs, body)
-    except transport.NotAccepted as error:
-        return _say("the signal was not accepted: %s." % error.sentence, 1)
+    except NotAccepted as error:
+        return _say(f"the signal was not accepted: {error.sentence}.", 1)
     return 0
 
 
-def _say(sentence, status):
-    sys.stderr.write("heat-config-notify: %s\n" % sentence)
+def _say(sentence: str, status: int) -> int:
+    sys.stderr.write(f"heat-config-notify: {sentence}\n")
     return status

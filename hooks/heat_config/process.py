@@ -4,7 +4,9 @@ Uses fork and exec instead of the subprocess module: on a slow guest that import
 than all other work of the runner, and the child has to note its own process id between the two.
 """
 
-import _signal
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
 import contextlib
 import errno
 import os
@@ -12,6 +14,11 @@ import signal
 import time
 
 from . import files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import NoReturn
 
 NOT_FOUND = 127
 NOT_RUNNABLE = 126
@@ -35,7 +42,18 @@ The kernel may have delivered the signal to another thread that does not block i
 """
 
 
-def spawn(argv, *, env, stdin, stdout, stderr, cwd=None, session=False, note=None, umask=None):
+def spawn(
+    argv: list[str],
+    *,
+    env: Mapping[str, str],
+    stdin: int,
+    stdout: int,
+    stderr: int,
+    cwd: str | None = None,
+    session: bool = False,
+    note: str | None = None,
+    umask: int | None = None,
+) -> int:
     """Start *argv* and return its process id.
 
     stdin, stdout and stderr are open descriptors. Signal dispositions are the default ones again
@@ -46,14 +64,14 @@ def spawn(argv, *, env, stdin, stdout, stderr, cwd=None, session=False, note=Non
     Raises OSError as exec does (FileNotFoundError when the program is not there).
     """
 
-    def become():
+    def become() -> None:
         prepare(session, note, umask)
         _become(argv, env, (stdin, stdout, stderr), cwd)
 
     return fork(become, argv[0])
 
 
-def fork(child, name):
+def fork(child: Callable[[], None], name: str) -> int:
     """Call *child* in a fork and return the fork's process id.
 
     Waits until the child lets go of the descriptors that are not its own, with exec or otherwise.
@@ -88,7 +106,7 @@ def fork(child, name):
     return pid
 
 
-def prepare(session=False, note=None, umask=None):
+def prepare(session: bool = False, note: str | None = None, umask: int | None = None) -> None:
     """Apply these arguments of spawn in a child, before it becomes another program."""
     if session:
         os.setsid()
@@ -104,7 +122,7 @@ def prepare(session=False, note=None, umask=None):
         os.umask(umask)
 
 
-def reset_signals():
+def reset_signals() -> None:
     """Give every signal its default action, and unblock all: for a child.
 
     Uses ``_signal``: the signal module makes an enumeration's member of each number, which for 64
@@ -117,7 +135,9 @@ def reset_signals():
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
 
-def _become(argv, env, streams, cwd):
+def _become(
+    argv: list[str], env: Mapping[str, str], streams: tuple[int, int, int], cwd: str | None
+) -> None:
     reset_signals()
     # Move all three out of the way first: the number of one may be another's target.
     moved = [_above_standard(stream) for stream in streams]
@@ -130,7 +150,7 @@ def _become(argv, env, streams, cwd):
     os.execvpe(argv[0], argv, env)  # noqa: S606
 
 
-def why_not(path, error):
+def why_not(path: str, error: OSError) -> str:
     """Return a clause that explains why exec of the file *path* failed with *error*, an OSError.
 
     For a missing interpreter the kernel itself reports "No such file or directory".
@@ -140,35 +160,35 @@ def why_not(path, error):
     from . import values
 
     first = _first_line(path)
-    reason = error.strerror
+    reason = error.strerror or type(error).__name__
     named = re.match(rb"#![ \t]*([^ \t]+)", first)
     if error.errno == errno.ENOENT and named:
         interpreter = values.encode(named.group(1).decode("utf-8", "replace"))
-        reason = "the interpreter %s in its first line does not exist" % interpreter
+        reason = f"the interpreter {interpreter} in its first line does not exist"
     elif error.errno == errno.ENOENT and os.path.exists(path):
         reason = "the program that loads it does not exist"
     elif error.errno == errno.ENOEXEC and not first.startswith((b"#!", b"\x7fELF")):
         reason = 'its first line does not begin with "#!"'
-    return "%s; %s" % (reason, CR_LF) if first.endswith(b"\r") else reason
+    return f"{reason}; {CR_LF}" if first.endswith(b"\r") else reason
 
 
-def has_cr_lf(path):
+def has_cr_lf(path: str) -> bool:
     """Return whether the first line of the file *path* ends with CR LF."""
     return _first_line(path).endswith(b"\r")
 
 
-def _first_line(path):
+def _first_line(path: str) -> bytes:
     data = files.read_bounded(path, FIRST_LINE, follow=True) or b""
     return data.partition(b"\n")[0]
 
 
-def _above_standard(descriptor):
+def _above_standard(descriptor: int) -> int:
     import fcntl
 
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
 
 
-def path_of(program):
+def path_of(program: str) -> str | None:
     """Return the path of *program* as shutil.which does, without loading bz2 and lzma for it.
 
     None when it is missing; raises ValueError for a null.
@@ -185,23 +205,23 @@ def path_of(program):
     return None
 
 
-def identity(pid):
+def identity(pid: int) -> str:
     """Return "pid start-time boot-id" of a living process, or "" when there is none.
 
     Process ids are reused; together with the start time (proc(5), stat field 22) and the id of
     the boot the process id is unique.
     """
     try:
-        with open("/proc/%d/stat" % pid, "rb") as stream:
+        with open(f"/proc/{pid}/stat", "rb") as stream:
             fields = stream.read().rpartition(b")")[2].split()
         if fields[0] in (b"Z", b"X"):
             return ""
-        return "%d %s %s" % (pid, fields[19].decode(), boot_id())
+        return f"{pid} {fields[19].decode()} {boot_id()}"
     except (OSError, IndexError):
         return ""
 
 
-def boot_id():
+def boot_id() -> str:
     """Return the kernel's id of this boot."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
@@ -210,7 +230,7 @@ def boot_id():
         return "unknown"
 
 
-def wait(pid, timeout=None):
+def wait(pid: int, timeout: float | None = None) -> int | None:
     """Wait for the child *pid*; return its exit status (128 + n when signal n ended it).
 
     Returns None after *timeout* seconds.
@@ -233,10 +253,10 @@ def wait(pid, timeout=None):
 
 
 @contextlib.contextmanager
-def at_most(seconds):
+def at_most(seconds: float) -> Iterator[None]:
     """Raise TimeoutError when the block takes longer. For the main thread; not to be nested."""
 
-    def late(_number, _frame):
+    def late(_number: int, _frame: object) -> NoReturn:
         raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, late)
@@ -248,12 +268,12 @@ def at_most(seconds):
         signal.signal(signal.SIGALRM, before)
 
 
-def _status(status):
+def _status(status: int) -> int:
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
 
 
-def kill_group(pid, number):
+def kill_group(pid: int, number: int) -> bool:
     """Send signal *number* to the process group *pid*; return whether there was one."""
     try:
         os.killpg(pid, number)
@@ -262,7 +282,7 @@ def kill_group(pid, number):
     return True
 
 
-def end_group(pid, grace, reap=True):
+def end_group(pid: int, grace: float, reap: bool = True) -> None:
     """End the process group *pid*: SIGTERM, then SIGKILL after *grace* seconds or when it is gone.
 
     With *reap* the leader is our child and its zombie is collected.

@@ -4,13 +4,19 @@ They are read as python-requests 2.34 does (requests.utils.select_proxy and
 should_bypass_proxies): the agent polls with it, and a signal must take the same way as a poll.
 """
 
+from __future__ import annotations
+
 import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Proxy:
     """The proxy of a request: scheme, host, port, and the user's credentials or None."""
 
-    def __init__(self, url):
+    def __init__(self, url: str) -> None:
         from urllib.parse import unquote, urlsplit
 
         parts = urlsplit(url if "://" in url else "http://" + url)
@@ -21,10 +27,10 @@ class Proxy:
         self.port = parts.port or (443 if self.scheme == "https" else 80)
         self.credentials = None
         if parts.username is not None:
-            self.credentials = "%s:%s" % (unquote(parts.username), unquote(parts.password or ""))
-        self.shown = "%s://%s" % (self.scheme, parts.netloc.rpartition("@")[2])
+            self.credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        self.shown = f"{self.scheme}://{parts.netloc.rpartition('@')[2]}"
 
-    def headers(self):
+    def headers(self) -> dict[str, str]:
         """Return the header that names the user, if there is one."""
         if self.credentials is None:
             return {}
@@ -33,7 +39,9 @@ class Proxy:
         return {"Proxy-Authorization": "Basic " + b64encode(self.credentials.encode()).decode()}
 
 
-def of(scheme, host, port, environ=os.environ):
+def of(
+    scheme: str, host: str, port: int | None, environ: Mapping[str, str] = os.environ
+) -> Proxy | None:
     """Return the Proxy for a request to *host* (no brackets), None when there is none.
 
     port: the URL's, None when it has none. Raises ValueError for a proxy that is no URL.
@@ -45,7 +53,7 @@ def of(scheme, host, port, environ=os.environ):
     return Proxy(url)
 
 
-def _named(environ):
+def _named(environ: Mapping[str, str]) -> dict[str, str]:
     """Return {scheme: URL}; a lower-case name wins, and an empty one removes the other."""
     urls = {}
     names = [name for name in environ if name[-6:].lower() == "_proxy"]
@@ -57,14 +65,14 @@ def _named(environ):
     return urls
 
 
-def _is_past(host, port, environ):
+def _is_past(host: str, port: int | None, environ: Mapping[str, str]) -> bool:
     """Return whether no_proxy lists *host*: a domain, an address, a network, or ``*`` for all."""
     listed = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     if listed == "*":
         return True
     host = host.lower()
     address = _ipv4(host)
-    forms = (host,) if address is not None or port is None else (host, "%s:%d" % (host, port))
+    forms = (host,) if address is not None or port is None else (host, f"{host}:{port}")
     for entry in listed.lower().replace(" ", "").split(","):
         name = entry.lstrip(".")
         if name and any(form == name or form.endswith("." + name) for form in forms):
@@ -74,16 +82,16 @@ def _is_past(host, port, environ):
     return False
 
 
-def _holds(network, address):
+def _holds(network: str, address: int) -> bool:
     """Return whether *network*, such as ``10.0.0.0/8``, contains the IPv4 *address*, a number."""
-    base, slash, bits = network.partition("/")
-    base = _ipv4(base)
+    start, slash, bits = network.partition("/")
+    base = _ipv4(start)
     if base is None or not slash or not bits.isdigit() or not 1 <= int(bits) <= 32:
         return False
     return (base ^ address) >> (32 - int(bits)) == 0
 
 
-def _ipv4(text):
+def _ipv4(text: str) -> int | None:
     """Return the number of a dotted IPv4 address, None for anything else."""
     import socket
 

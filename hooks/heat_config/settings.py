@@ -1,6 +1,12 @@
 """The runner's settings: the environment, then /etc/heat-config.conf, then these defaults."""
 
+from __future__ import annotations
+
 import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CONFIG_FILE = "/etc/heat-config.conf"
 
@@ -30,9 +36,9 @@ class Settings:
     umask: that of hooks and their children, None for the current one.
     """
 
-    def __init__(self, environ=os.environ, umask=None):
+    def __init__(self, environ: Mapping[str, str] = os.environ, umask: int | None = None) -> None:
         self.umask = umask
-        self.problems = []
+        self.problems: list[str] = []
         given = self._read(environ.get("HEAT_CONFIG_FILE") or CONFIG_FILE)
         self.document = environ.get("HEAT_SHELL_CONFIG") or "/var/run/heat-config/heat-config"
         self.state = environ.get("HEAT_CONFIG_DEPLOYED") or "/var/lib/heat-config/deployed"
@@ -56,7 +62,7 @@ class Settings:
         self.forget_after = self._number(given, "forget_after")
         self.keep_logs = self._number(given, "keep_logs")
 
-    def _read(self, path):
+    def _read(self, path: str) -> dict[str, str]:
         """Return {key: text} of ``key = value`` lines; comments and [sections] are skipped."""
         try:
             with open(path, encoding="utf-8", errors="replace") as stream:
@@ -64,7 +70,7 @@ class Settings:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            self.problems.append('"%s" cannot be read: %s.' % (path, error.strerror))
+            self.problems.append(f'"{path}" cannot be read: {error.strerror}.')
             return {}
         keys = set(NUMBERS) | {"logs", "console", "ca_file"}
         given = {}
@@ -76,26 +82,27 @@ class Settings:
             if equals and key.strip() in keys:
                 given[key.strip()] = value.strip()
             else:
+                known = ", ".join(sorted(keys))
                 self.problems.append(
-                    '"%s" line %d is not understood and was ignored. Valid settings are: %s.'
-                    % (path, number, ", ".join(sorted(keys)))
+                    f'"{path}" line {number} is not understood and was ignored. Valid settings '
+                    f"are: {known}."
                 )
         return given
 
-    def _number(self, given, key):
+    def _number(self, given: dict[str, str], key: str) -> float:
         if key not in given:
             return NUMBERS[key]
         number = seconds(given[key])
         if number is None:
             self.problems.append(
-                'The setting "%s" must be a number of seconds; %g is used instead.'
-                % (key, NUMBERS[key])
+                f'The setting "{key}" must be a number of seconds; {NUMBERS[key]:g} is used '
+                "instead."
             )
             return NUMBERS[key]
         return number
 
 
-def seconds(value):
+def seconds(value: object) -> float | None:
     """Return *value*, a number or its text, as seconds; None when it is not a sensible one."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None

@@ -1,10 +1,19 @@
 """Library of hooks that run a configuration tool: finding it, its environment, its options."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
 
 from . import files, hook, values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from .hook import Deployment
 
 HEAT_INPUTS = frozenset(
     (
@@ -31,7 +40,7 @@ UTF8 = "C.UTF-8"
 and Puppet and Salt break on the first character that is not ASCII."""
 
 
-def environment():
+def environment() -> dict[str, str]:
     """Return the environment for a tool: the agent's, in UTF-8, and with a home directory."""
     made = dict(os.environ)
     made["LC_ALL"] = UTF8
@@ -39,7 +48,9 @@ def environment():
     return made
 
 
-def find(what, names, *, setting, places=(), hint):
+def find(
+    what: str, names: list[str], *, setting: str, places: Iterable[str] = (), hint: str
+) -> str:
     """Return the path of the first program found; HookError with a sentence when there is none.
 
     what: the tool's name for the sentence. names: program names, the best first. setting: the
@@ -56,15 +67,16 @@ def find(what, names, *, setting, places=(), hint):
         for path in [name] if "/" in name else [os.path.join(d, name) for d in directories]:
             if os.path.isfile(path) and os.access(path, os.X_OK):
                 return path
-    chosen_by = ' (%s says "%s")' % (setting, chosen) if chosen else ""
+    programs = " or ".join(f'"{name}"' for name in wanted)
+    chosen_by = f' ({setting} says "{chosen}")' if chosen else ""
     raise hook.HookError(
-        "%s is not installed on this server: no program %s was found%s. %s"
-        % (what, " or ".join('"%s"' % name for name in wanted), chosen_by, hint),
+        f"{what} is not installed on this server: no program {programs} was found{chosen_by}. "
+        f"{hint}",
         127,
     )
 
 
-def age(what, program, minimum):
+def age(what: str, program: str, minimum: tuple[int, ...]) -> str:
     """Return a sentence when *program* is older than the version *minimum*, a tuple; else "".
 
     For use after a failure only: asking a tool for its version can take seconds.
@@ -76,27 +88,24 @@ def age(what, program, minimum):
     version = tuple(int(part) for part in match.group().split("."))
     if version >= minimum:
         return ""
-    return "%s %s is too old for this hook, which needs at least %s.\n" % (
-        what,
-        match.group(),
-        ".".join(str(part) for part in minimum),
-    )
+    least = ".".join(str(part) for part in minimum)
+    return f"{what} {match.group()} is too old for this hook, which needs at least {least}.\n"
 
 
-def text_config(deployment):
+def text_config(deployment: Deployment) -> str:
     """Return the config as text; HookError if it is a map or a list, or holds a NUL."""
     config = "" if deployment.config is None else deployment.config
     if not isinstance(config, str):
         raise hook.HookError(
-            'The config of group "%s" must be text; this one is not. Use '
-            "OS::Heat::SoftwareConfig, whose config is a string." % deployment.group
+            f'The config of group "{deployment.group}" must be text; this one is not. Use '
+            "OS::Heat::SoftwareConfig, whose config is a string."
         )
     if "\0" in config:
-        raise hook.HookError('The config of group "%s" holds a NUL byte.' % deployment.group)
+        raise hook.HookError(f'The config of group "{deployment.group}" holds a NUL byte.')
     return config
 
 
-def map_config(deployment):
+def map_config(deployment: Deployment) -> dict[str, Any]:
     """Return the config as a dict, also from JSON text; HookError for anything else."""
     config = deployment.config
     if isinstance(config, str):
@@ -108,13 +117,13 @@ def map_config(deployment):
         config = {}
     if not isinstance(config, dict):
         raise hook.HookError(
-            'The config of group "%s" must be a map, or JSON text of one; this one is not.'
-            % deployment.group
+            f'The config of group "{deployment.group}" must be a map, or JSON text of one; this '
+            "one is not."
         )
     return config
 
 
-def flag(deployment, *names, default):
+def flag(deployment: Deployment, *names: str, default: bool) -> bool:
     """Return the first of the options *names* that is given, as a truth value.
 
     The text that template authors write for false counts as false, and so does a null.
@@ -128,7 +137,7 @@ def flag(deployment, *names, default):
     return default
 
 
-def joined(deployment, name, separator):
+def joined(deployment: Deployment, name: str, separator: str) -> str:
     """Return the option *name* as text, a list joined by *separator*; "" when it is not given.
 
     As in heat-agents, false and 0 are not given either.
@@ -139,7 +148,7 @@ def joined(deployment, name, separator):
     return values.text(value) if value else ""
 
 
-def host_name():
+def host_name() -> str:
     """Return the output of ``hostname -f``; the short name where there is no domain or program.
 
     Bounded: with a dead name server it can take long.
@@ -148,12 +157,12 @@ def host_name():
     return (result.stdout.strip() if result.status == 0 else "") or os.uname().nodename
 
 
-def datadir():
+def datadir() -> str:
     """Return the directory of Hiera's JSON files."""
     return os.environ.get("HEAT_PUPPET_HIERA_DATADIR") or "/etc/puppet/hieradata"
 
 
-def hiera_config():
+def hiera_config() -> str:
     """Return the path of Hiera's global configuration, where the Puppet in this image reads it."""
     chosen = os.environ.get("HEAT_HIERA_CONFIG")
     if chosen:
@@ -163,26 +172,26 @@ def hiera_config():
     return "/etc/puppet/hiera.yaml"
 
 
-def yaml(value):
+def yaml(value: object) -> str:
     """Return the JSON value *value* as one line of YAML, in ASCII, that is read as the same value.
 
     Not all JSON is YAML: an escaped surrogate pair is not, some raw characters are not, and
     YAML 1.1 takes 1e+16 for text.
     """
     if isinstance(value, dict):
-        return "{%s}" % ", ".join("%s: %s" % (yaml(k), yaml(v)) for k, v in value.items())
+        return "{" + ", ".join(f"{yaml(k)}: {yaml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
-        return "[%s]" % ", ".join(yaml(item) for item in value)
+        return f"[{', '.join(yaml(item) for item in value)}]"
     if isinstance(value, float):
         text = repr(value)
         return text if "e" not in text or "." in text else text.replace("e", ".0e")
     if isinstance(value, str):
         text = json.dumps(values.clean(value), ensure_ascii=False)
-        return re.sub("[^ -~]", lambda match: "\\U%08x" % ord(match.group()), text)
+        return re.sub("[^ -~]", lambda match: f"\\U{ord(match.group()):08x}", text)
     return json.dumps(value)
 
 
-def hiera5(hierarchy, directory):
+def hiera5(hierarchy: Iterable[str], directory: str) -> str:
     """Return a Hiera 5 configuration, as YAML, that looks up *hierarchy* in JSON files.
 
     hierarchy: names of files in *directory*, without ".json"; a name given twice is used once,
@@ -192,31 +201,29 @@ def hiera5(hierarchy, directory):
         "---",
         "version: 5",
         "defaults:",
-        "  datadir: %s" % yaml(directory),
+        f"  datadir: {yaml(directory)}",
         "  data_hash: json_data",
         "hierarchy:" if hierarchy else "hierarchy: []",
     ]
     for item in dict.fromkeys(hierarchy):
-        lines += ["  - name: %s" % yaml(item), "    path: %s" % yaml(item + ".json")]
+        lines += [f"  - name: {yaml(item)}", f"    path: {yaml(item + '.json')}"]
     return "\n".join(lines) + "\n"
 
 
-def private_directory(path, mode=files.PRIVATE_DIRECTORY):
+def private_directory(path: str, mode: int = files.PRIVATE_DIRECTORY) -> str:
     """Make the directory *path*, 0700 when it is new; HookError with a sentence."""
     try:
         return files.make_directory(path, mode)
     except OSError as error:
-        raise hook.HookError(
-            'The directory "%s" cannot be made: %s.' % (path, error.strerror)
-        ) from None
+        raise hook.HookError(f'The directory "{path}" cannot be made: {error.strerror}.') from None
 
 
-def shared_directory(path):
+def shared_directory(path: str) -> str:
     """Make the directory *path*, 0755 when it is new: for trees that are not the agent's own."""
     return private_directory(path, files.SHARED_DIRECTORY)
 
 
-def remove_tree(path):
+def remove_tree(path: str) -> None:
     """Remove the directory *path* and all below it, if it exists."""
     import shutil  # not at the top: few hooks need it, and it is slow to import
 

@@ -1,8 +1,14 @@
 """Values from Heat: read defensively, and formatted as tools expect."""
 
+from __future__ import annotations
+
 import json
 import math
 import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 PLAIN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}\Z")
 PLAIN_OUTPUT = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,127}\Z")
@@ -16,7 +22,7 @@ class NestedTooDeeply(ValueError):
     """A value with more nested lists and maps than Python's JSON accepts."""
 
 
-def decode(data):
+def decode(data: str | bytes | bytearray) -> Any:
     """Parse the JSON text or bytes *data*; raise ValueError, and nothing else, when it is not JSON.
 
     Numbers that cannot be written as JSON become strings: NaN, Infinity, one that is too large for
@@ -30,16 +36,16 @@ def decode(data):
         raise NestedTooDeeply from None
 
 
-def _integer(digits):
+def _integer(digits: str) -> int | str:
     return int(digits) if len(digits) <= MAX_DIGITS else digits
 
 
-def _real(digits):
+def _real(digits: str) -> float | str:
     number = float(digits)
     return number if math.isfinite(number) else str(number)
 
 
-def encode(value, *, ascii_only=True):
+def encode(value: object, *, ascii_only: bool = True) -> str:
     """Return *value* as JSON text, by default in ASCII. Raises NestedTooDeeply."""
     try:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=ascii_only)
@@ -47,7 +53,7 @@ def encode(value, *, ascii_only=True):
         raise NestedTooDeeply from None
 
 
-def text(value):
+def text(value: object) -> str:
     """Return *value* as tools want it: strings as they are, None empty, the rest as JSON.
 
     Raises NestedTooDeeply.
@@ -62,24 +68,24 @@ def text(value):
         raise NestedTooDeeply from None
 
 
-def clean(string):
+def clean(string: str) -> str:
     """Return *string* without the lone surrogates that no encoding can carry."""
     if string.isascii():
         return string
     return string.encode("utf-8", "replace").decode("utf-8")
 
 
-def is_plain_id(value):
+def is_plain_id(value: object) -> bool:
     """Return whether an id may become a file name: letters, digits, ``-`` and ``_``."""
     return isinstance(value, str) and PLAIN_ID.match(value) is not None
 
 
-def is_plain_output(value):
+def is_plain_output(value: object) -> bool:
     """Return whether an output name may become the end of a file name."""
     return isinstance(value, str) and PLAIN_OUTPUT.match(value) is not None
 
 
-def with_texts(inputs):
+def with_texts(inputs: list[Any]) -> list[Any]:
     """Return *inputs* with text for each value of an input of type String, as hooks get it.
 
     The runner of heat-agents makes it with ``str(value)``: ``True``, ``None``, ``['a', 'b']``.
@@ -97,7 +103,7 @@ def with_texts(inputs):
         raise NestedTooDeeply from None
 
 
-def named_values(inputs):
+def named_values(inputs: object) -> dict[str, Any]:
     """Return {name: value} from a list of ``{"name":, "value":}``; skip entries without a name.
 
     A later one of the same name wins, as in heat-agents. A missing value is None.
@@ -109,11 +115,9 @@ def named_values(inputs):
     return named
 
 
-def output_names(outputs):
+def output_names(outputs: object) -> list[str]:
     """Return the declared output names that are plain, in order, each once."""
-    names = []
-    for item in outputs if isinstance(outputs, list) else ():
-        name = item.get("name") if isinstance(item, dict) else None
-        if is_plain_output(name) and name not in names:
-            names.append(name)
-    return names
+    items = (
+        [item for item in outputs if isinstance(item, dict)] if isinstance(outputs, list) else []
+    )
+    return list(dict.fromkeys(i["name"] for i in items if is_plain_output(i.get("name"))))

@@ -1,5 +1,7 @@
 """The projects of group "docker-compose": one directory each, and the compose command."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -11,6 +13,12 @@ import zlib
 from heat_config import files, hook, tools, values
 
 from . import live_deployments
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .live_deployments import LiveDeployments, Present
 
 GROUP = "docker-compose"
 WORKING = "/var/lib/heat-config/heat-config-docker-compose"
@@ -34,19 +42,19 @@ TOP_LEVEL = ("services", "include")
 class Project:
     """A directory with a compose file, and the deployment it belongs to."""
 
-    def __init__(self, directory, note):
+    def __init__(self, directory: str, note: dict[str, Any]) -> None:
         self.directory = directory
-        self.deployment = note["deployment"]
-        self.config_id = note.get("config")
-        self.outside = note.get("files") or []
+        self.deployment: str | None = note["deployment"]
+        self.config_id: str | None = note.get("config")
+        self.outside: list[str] = note.get("files") or []
         self.name = project_name(os.path.basename(directory))
         self.file = os.path.join(directory, FILE)
 
-    def is_gone(self, live, present):
+    def is_gone(self, live: LiveDeployments, present: Present) -> bool:
         """Return whether its deployment is gone; both arguments are as in live_deployments.py."""
         return live.is_gone(self.deployment, self.config_id, present)
 
-    def is_of(self, deployment):
+    def is_of(self, deployment: hook.Deployment) -> bool:
         """Return whether the hook.Deployment may replace this project or take it down.
 
         Not when it belongs to another config of the same name: when Heat replaces a deployment,
@@ -57,13 +65,13 @@ class Project:
             return mine
         return self.config_id not in live_deployments.config_ids()
 
-    def prepare(self, config_id):
+    def prepare(self, config_id: str) -> None:
         """Make the private directory, with a note of the deployment and its config."""
         tools.private_directory(self.directory)
         self.config_id = config_id
         self._write_note()
 
-    def write_env_file(self, name, content):
+    def write_env_file(self, name: str, content: str) -> None:
         """Write an env file of a service; outside of the directory only by an absolute path."""
         path = os.path.join(self.directory, name)
         if os.path.isabs(name):
@@ -75,22 +83,22 @@ class Project:
             tools.private_directory(os.path.dirname(path))
         hook.write_file(path, content)
 
-    def _write_note(self):
+    def _write_note(self) -> None:
         note = {"deployment": self.deployment, "config": self.config_id, "files": self.outside}
         hook.write_file(os.path.join(self.directory, NOTE), values.encode(note))
 
-    def run(self, command, *arguments):
+    def run(self, command: list[str], *arguments: str) -> hook.Result:
         """Run a compose command for this project and return the hook.Result."""
         return run(command, self.name, self.file, *arguments)
 
-    def bring_up(self, command):
+    def bring_up(self, command: list[str]) -> hook.Result:
         """Start the services, and stop those that were removed from the file.
 
         Returns the Result.
         """
         return self.run(command, "up", "-d", "--no-build", "--remove-orphans")
 
-    def take_down(self, command):
+    def take_down(self, command: list[str]) -> hook.Result:
         """Stop and remove the containers, then the directory; named volumes stay.
 
         Returns the Result.
@@ -112,20 +120,20 @@ class Inherited(Project):
     two project names: compose dropped - and _ until 1.20.
     """
 
-    def __init__(self, directory):
+    def __init__(self, directory: str) -> None:
         super().__init__(directory, {"deployment": None})
         self.owner = os.path.basename(directory)
         self.names = list(dict.fromkeys((re.sub("[-_]", "", self.name), self.name)))
 
-    def is_gone(self, live, _present):
+    def is_gone(self, live: LiveDeployments, _present: Present) -> bool:
         """Return whether no deployment has its name, the criterion of heat-agents."""
         return self.owner not in live.names
 
-    def is_of(self, deployment):
+    def is_of(self, deployment: hook.Deployment) -> bool:
         """Return whether the hook.Deployment has its name."""
         return self.owner == deployment.name
 
-    def take_down(self, command):
+    def take_down(self, command: list[str]) -> hook.Result:
         """Stop and remove the containers under either name, then the directory."""
         stand_in = os.path.join(self.directory, ".down.yml")
         hook.write_file(stand_in, EMPTY)
@@ -139,7 +147,7 @@ class Inherited(Project):
         return hook.Result(0, stdout, stderr)
 
 
-def run(command, name, file, *arguments):
+def run(command: list[str], name: str, file: str, *arguments: str) -> hook.Result:
     """Run a compose command for the project *name* of *file* and return the hook.Result."""
     return hook.run(
         [*command, "-p", name, "-f", file, *arguments],
@@ -148,12 +156,12 @@ def run(command, name, file, *arguments):
     )
 
 
-def working():
+def working() -> str:
     """Return the directory that holds the projects' directories."""
     return os.environ.get("HEAT_DOCKER_COMPOSE_WORKING") or WORKING
 
 
-def projects(directory):
+def projects(directory: str) -> list[Project]:
     """Return the Projects in *directory*, including those of heat-agents."""
     present = []
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
@@ -171,7 +179,7 @@ def projects(directory):
     return present
 
 
-def project_for(directory, deployment, present):
+def project_for(directory: str, deployment: hook.Deployment, present: list[Project]) -> Project:
     """Return the Project of this hook.Deployment, which may not exist yet.
 
     Its directory has the deployment's name, as with heat-agents; if another deployment already
@@ -182,7 +190,7 @@ def project_for(directory, deployment, present):
     for project in present:
         same_name = project_name(os.path.basename(project.directory)) == project_name(name)
         if same_name and project.deployment != owner and not project.is_of(deployment):
-            name = "%s-%08x" % (name, zlib.crc32(owner.encode()))
+            name = f"{name}-{zlib.crc32(owner.encode()):08x}"
             break
     directory = os.path.join(directory, name)
     for project in present:
@@ -191,13 +199,13 @@ def project_for(directory, deployment, present):
     return Project(directory, {"deployment": owner})
 
 
-def project_name(name):
+def project_name(name: str) -> str:
     """Return *name* as compose allows it: small letters, digits, - and _, a letter first."""
     plain = re.sub(r"[^0-9a-z_-]", "", name.lower()).lstrip("-_")
     return plain or "heat"
 
 
-def environment():
+def environment() -> dict[str, str]:
     """Return the environment for compose; without docker, docker-compose uses podman.
 
     docker-compose 1.29 gives up when the engine, busy with the same work, does not answer for a
@@ -210,7 +218,7 @@ def environment():
     return made
 
 
-def find_command():
+def find_command() -> list[str]:
     """Return the words that call compose: HEAT_DOCKER_COMPOSE_CMD, else the first that works."""
     chosen = os.environ.get("HEAT_DOCKER_COMPOSE_CMD")
     if chosen:
@@ -223,21 +231,21 @@ def find_command():
             old = " podman-compose is too old: before 1.1 it reports success when services fail."
         elif version.status == 0:
             return list(words)
+    tried = ", ".join(f'"{name}"' for name in map(" ".join, commands))
     raise hook.HookError(
-        "Compose is not installed on this server: none of %s works.%s Build the image with the "
-        "element heat-config-docker-compose."
-        % (", ".join('"%s"' % " ".join(words) for words in commands), old),
+        f"Compose is not installed on this server: none of {tried} works.{old} Build the image "
+        "with the element heat-config-docker-compose.",
         127,
     )
 
 
-def modern(config):
+def modern(config: dict[str, Any]) -> dict[str, Any]:
     """Return a current compose file for one of the first layout, which had no "services"."""
     services, volumes = {}, {}
     names = [name for name in config if name != "version"]
     for name in names:
         if not isinstance(config[name], dict):
-            raise hook.HookError('The service "%s" must be a map.' % values.clean(name))
+            raise hook.HookError(f'The service "{values.clean(name)}" must be a map.')
         service = dict(config[name])
         services[name] = service
         driver = service.pop("volume_driver", None)
@@ -250,7 +258,7 @@ def modern(config):
     return {"services": services, **({"volumes": volumes} if volumes else {})}
 
 
-def _modernize(service, names):
+def _modernize(service: dict[str, Any], names: list[str]) -> None:
     """Rename the keys of a *service* of the first layout to the current ones, in place."""
     if "net" in service:
         service["network_mode"] = _network(service.pop("net"), names)
@@ -267,20 +275,20 @@ def _modernize(service, names):
         }
 
 
-def _network(net, names):
+def _network(net: Any, names: list[str]) -> Any:
     """Return a ``network_mode``: "container:" also meant the services of the file."""
     kind, colon, name = net.partition(":") if isinstance(net, str) else (net, "", "")
     return "service:" + name if (kind, colon) == ("container", ":") and name in names else net
 
 
-def _owner(item, names):
+def _owner(item: Any, names: list[str]) -> Any:
     """Return an entry of ``volumes_from``; a name other than a service's meant a container."""
     if not isinstance(item, str) or item.split(":")[0] in (*names, "container"):
         return item
     return "container:" + item
 
 
-def clean():
+def clean() -> list[str]:
     """Take down the projects of deployments that are gone; return a sentence for each."""
     live = live_deployments.read(GROUP)
     there = projects(working())
@@ -292,6 +300,6 @@ def clean():
         result = project.take_down(command)
         how = "was removed: its deployment is gone"
         if result.status != 0:
-            how = "could not be taken down (status %d)" % result.status
-        done.append('project "%s" %s' % (project.name, how))
+            how = f"could not be taken down (status {result.status})"
+        done.append(f'project "{project.name}" {how}')
     return done

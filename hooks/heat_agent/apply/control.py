@@ -51,7 +51,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, Optional, Union
+    from typing import Any, Union
 
     Value = Union[None, bool, int, str]
 
@@ -93,7 +93,7 @@ def _entry(
     database: str,
     by_number: Callable[[int], tuple[Any, ...]],
     by_name: Callable[[str], tuple[Any, ...]],
-) -> Optional[int]:
+) -> int | None:
     """Return the number of the user or group that *key* names, None without such a key."""
     if key not in settings:
         return None
@@ -117,7 +117,7 @@ def parse(text: str) -> dict[str, Value]:
     if lines and lines[0].startswith("{"):
         return _flow_map("\n".join(lines))
     settings: dict[str, Value] = {}
-    open_key: Optional[str] = None
+    open_key: str | None = None
     depth = len(lines[0]) - len(lines[0].lstrip(" ")) if lines else 0
     for line in lines:
         indent = len(line) - len(line.lstrip(" "))
@@ -175,7 +175,7 @@ def _text(token: str) -> str:
     return token
 
 
-def _resolve(token: Optional[str]) -> Value:
+def _resolve(token: str | None) -> Value:
     """Return the value of a word in YAML 1.1; numbers that only YAML 1.1 knows are text."""
     if token is None or _NULL.fullmatch(token):
         return None

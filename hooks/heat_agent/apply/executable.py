@@ -35,7 +35,7 @@ SHORT = 4
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import Any, Optional
+    from typing import Any
 
 
 def is_executable(path: str) -> bool:
@@ -109,7 +109,7 @@ class _Child:
         _close(self._sinks)
         self._sinks = {}
 
-    def read(self, seconds: float) -> Optional[int]:
+    def read(self, seconds: float) -> int | None:
         """Read to the end; return its status, None after *seconds* or too much output."""
         deadline = time.monotonic() + seconds
         poll = select.poll()
@@ -130,8 +130,8 @@ class _Child:
             self._wait(None)
         return status
 
-    def _wait(self, seconds: Optional[float]) -> Optional[int]:
-        status: Optional[int] = process.wait(self._pid, seconds)
+    def _wait(self, seconds: float | None) -> int | None:
+        status: int | None = process.wait(self._pid, seconds)
         return status
 
     def _take(self, reader: int, poll: select.poll) -> None:

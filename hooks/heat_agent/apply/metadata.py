@@ -20,7 +20,7 @@ FILE_LIMIT = 256 << 20
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any, Optional
+    from typing import Any
 
 
 def collect(paths: Iterable[str]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def part(document: dict[str, Any], key: Optional[str]) -> dict[str, Any]:
+def part(document: dict[str, Any], key: str | None) -> dict[str, Any]:
     """Return the object at the dotted *key* in *document*, all of it without a key.
 
     Raises ApplyError when there is none.

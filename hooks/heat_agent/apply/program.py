@@ -30,11 +30,11 @@ NOT_BOOLEAN = 255
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any, Optional
+    from typing import Any
 
 
 def main(
-    arguments: Optional[Sequence[str]] = None, environment: Mapping[str, str] = os.environ
+    arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ
 ) -> int:
     """Run the command with *arguments* (default: the command line's); return the exit status.
 
@@ -146,7 +146,7 @@ def default_templates(environment: Mapping[str, str]) -> str:
 class Log:
     """Lines on standard error, and in a file of root's."""
 
-    def __init__(self, path: Optional[str]) -> None:
+    def __init__(self, path: str | None) -> None:
         self._path = path
 
     def __call__(self, level: str, text: str) -> None:

@@ -19,7 +19,7 @@ PARTIAL_SUFFIX = ".mustache"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, Optional
+    from typing import Any
 
     Log = Callable[[str, str], None]
 
@@ -30,7 +30,7 @@ def install(
     output: str = "/",
     *,
     log: Log,
-    environment: Optional[Mapping[str, str]] = None,
+    environment: Mapping[str, str] | None = None,
 ) -> None:
     """Render all templates below *templates*, then put the files in their places below *output*.
 
@@ -46,7 +46,7 @@ def render(
     document: dict[str, Any],
     templates: str,
     *,
-    environment: Optional[Mapping[str, str]] = None,
+    environment: Mapping[str, str] | None = None,
 ) -> list[writing.File]:
     """Return the files rendered from the templates below *templates* and *document*, by name.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import namedtuple
 
 from . import command, documents, sources, waiting
 from .cache import Cache
@@ -13,6 +12,9 @@ from .problems import NotConfigured, NotThere, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from .log import Log
     from .settings import Settings
     from .signals import Signals
@@ -22,13 +24,22 @@ RELOAD = None
 LONGEST_POLL = 3600.0
 """Maximum seconds of one poll(2), whose argument is an int of milliseconds."""
 
-Seams = namedtuple("Seams", "command idle", defaults=(command.run, waiting.resend))
-"""The parts of the agent that a caller can replace.
 
-command: called with the configured command and the paths of the documents, in order, when something
-changed; returns the exit status. By default a process is started. idle: called after each round
-without changes.
-"""
+class Seams:
+    """The parts of the agent that a caller can replace.
+
+    command: called with the configured command and the paths of the documents, in order, when
+    something changed; returns the exit status. By default a process is started. idle: called after
+    each round without changes.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[str, list[str]], int] = command.run,
+        idle: Callable[[], None] = waiting.resend,
+    ) -> None:
+        self.command = command
+        self.idle = idle
 
 
 class Gathered:
@@ -87,7 +98,7 @@ class Agent:
         self.rounds = 0
         self._pace = Pace(settings.shortest, settings.longest)
 
-    def document(self) -> dict:
+    def document(self) -> dict[str, Any]:
         """Return all documents that can be collected now, by key, without caching them."""
         import json
 
@@ -112,7 +123,7 @@ class Agent:
             if status is None:
                 self._seams.idle()
             self._log.debug(f"The next round is in {pause:.2f} seconds.")
-            self._rest(pause)
+            self._sleep(pause)
 
     def round(self) -> tuple[int | None, float]:
         """Do one round; return the command's status and the seconds until the next round.
@@ -133,7 +144,7 @@ class Agent:
                 # A document that cannot be encoded must not be stored in part.
                 pairs = _encoded(source.collect())
             except (NotConfigured, NotThere) as error:
-                self._complain(name, str(error), loud=isinstance(error, NotThere))
+                self._log_unavailable(name, str(error), loud=isinstance(error, NotThere))
                 self._earlier.pop(name, None)
                 continue
             except Unavailable as error:
@@ -141,22 +152,22 @@ class Agent:
                     gathered.trouble(name, error.wait)
                 else:
                     gathered.works(name)
-                self._complain(name, str(error), loud=not error.quiet)
-                pairs = self._instead(name) if keep else []
+                self._log_unavailable(name, str(error), loud=not error.quiet)
+                pairs = self._last_documents(name) if keep else []
             except Exception as error:  # a bug in one source must not stop the others
-                self._complain(name, f"failed unexpectedly: {_place(error)}", loud=True)
+                self._log_unavailable(name, f"failed unexpectedly: {_place(error)}", loud=True)
                 gathered.trouble(name)
-                pairs = self._instead(name) if keep else []
+                pairs = self._last_documents(name) if keep else []
             else:
                 gathered.works(name)
-                self._praise(name)
+                self._log_recovered(name)
                 self._earlier[name] = pairs
             gathered.pairs += pairs
         if keep:
             gathered.pairs = documents.last_of_each(gathered.pairs)
         return gathered
 
-    def _instead(self, name: str) -> list[tuple[str, str]]:
+    def _last_documents(self, name: str) -> list[tuple[str, str]]:
         """Return a source's earlier documents, from memory or from the cache."""
         if name in self._earlier or name not in sources.REMOTE:
             return self._earlier.get(name, [])
@@ -209,7 +220,7 @@ class Agent:
             where = self._settings.backup_cachedir
             self._log.warning(f'the cache cannot be copied to "{where}": {error.strerror}')
 
-    def _rest(self, pause: float) -> None:
+    def _sleep(self, pause: float) -> None:
         """Wait; after the shortest pause, a message that arrives ends the wait."""
         first = min(pause, self._settings.shortest)
         time.sleep(first)
@@ -231,7 +242,7 @@ class Agent:
             poll.register(stream.sock, select.POLLIN)
         poll.poll(int(min(pause - first, LONGEST_POLL) * 1000))
 
-    def _complain(self, name: str, sentence: str, loud: bool) -> None:
+    def _log_unavailable(self, name: str, sentence: str, loud: bool) -> None:
         """Log why a source is unavailable, once and not in every round."""
         repeated = self._complaints.get(name) == sentence
         say = self._log.warning if loud and not repeated else self._log.debug
@@ -239,7 +250,7 @@ class Agent:
         if loud:
             self._complaints[name] = sentence
 
-    def _praise(self, name: str) -> None:
+    def _log_recovered(self, name: str) -> None:
         if self._complaints.pop(name, None) is not None:
             self._log.info(f'Source "{name}" is available again.')
 

@@ -21,7 +21,7 @@ DIRECTORY = "config-dir"
 VALUE = "value"
 
 
-def steps(arguments: list[str]) -> list[tuple]:
+def steps(arguments: list[str]) -> list[tuple[Any, ...]]:
     """Return (VALUE, option, text or bool), (FILE, path), (DIRECTORY, path) in the given order.
 
     Exits with status 2 and the usage on an error, as argparse does.

@@ -63,7 +63,9 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def explode(name: str, document: Any, keys: list[str], say: Callable[[str], None]) -> list:
+def explode(
+    name: str, document: Any, keys: list[str], say: Callable[[str], None]
+) -> list[tuple[str, Any]]:
     """Return [(*name*, *document*), (deployment's name, its config), ...].
 
     keys: of lists of deployments in the document. say: called with a sentence for each deployment
@@ -116,7 +118,7 @@ def is_file_name(name: Any) -> bool:
         return False
 
 
-def last_of_each(pairs: list[tuple[str, Any]]) -> list:
+def last_of_each(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """Return *pairs* without those whose name is repeated later."""
     latest = {name: place for place, (name, _) in enumerate(pairs)}
     return [pair for place, pair in enumerate(pairs) if latest[pair[0]] == place]

@@ -34,7 +34,9 @@ USERS = 8
 class Token:
     """A token: *value* authenticates the user, *catalog* is Keystone's list of services."""
 
-    def __init__(self, value: str, catalog: list[tuple], lifetime: float) -> None:
+    def __init__(
+        self, value: str, catalog: list[tuple[str, tuple[Any, ...], str]], lifetime: float
+    ) -> None:
         self.value = value
         self.catalog = catalog
         self._end = uptime() + lifetime - min(EARLY, lifetime / 10)
@@ -50,7 +52,8 @@ def of_user(client: Client, options: Any) -> Keystone:
         if len(client.users) >= USERS:
             client.users.clear()
         client.users[values] = Keystone(client, options)
-    return client.users[values]
+    known: Keystone = client.users[values]
+    return known
 
 
 class Keystone:
@@ -88,7 +91,7 @@ class Keystone:
         A link to another host is not used: it may be wrong behind a proxy, and the password must
         not be sent there.
         """
-        named = self._options.auth_url.rstrip("/")
+        named = str(self._options.auth_url).rstrip("/")
         if named.endswith("/v3"):
             return named
         root = named[: -len("/v2.0")] if named.endswith("/v2.0") else named
@@ -166,13 +169,13 @@ def endpoint(token: Token, kind: str, region: str | None) -> str:
     raise Unavailable(f'Keystone has no public endpoint of type "{kind}"{where}')
 
 
-def _endpoints_v3(catalog: Any) -> Iterator[tuple]:
+def _endpoints_v3(catalog: Any) -> Iterator[tuple[str, tuple[Any, ...], str]]:
     for service, entry in _entries(catalog):
         if entry.get("interface") == "public" and isinstance(entry.get("url"), str):
             yield service, (entry.get("region_id"), entry.get("region")), entry["url"]
 
 
-def _endpoints_v2(catalog: Any) -> Iterator[tuple]:
+def _endpoints_v2(catalog: Any) -> Iterator[tuple[str, tuple[Any, ...], str]]:
     for service, entry in _entries(catalog):
         if isinstance(entry.get("publicURL"), str):
             yield service, (entry.get("region"),), entry["publicURL"]

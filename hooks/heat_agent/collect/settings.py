@@ -121,7 +121,7 @@ def load(arguments: list[str], environ: Mapping[str, str], system: str = SYSTEM)
     return Settings(_settled(gathered), lambda: _watched(steps, places), before)
 
 
-def _gather(steps: list[tuple]) -> dict[Option, list[Any]]:
+def _gather(steps: list[tuple[Any, ...]]) -> dict[Option, list[Any]]:
     """Return {option: values in their order}."""
     gathered: dict[Option, list[Any]] = {}
     for kind, *rest in steps:
@@ -180,7 +180,7 @@ def _first(places: list[str], suffix: str, is_there: Callable[[str], bool]) -> l
     return [path for path in paths if is_there(path)][:1]
 
 
-def _watched(steps: list[tuple], places: list[str]) -> list[str]:
+def _watched(steps: list[tuple[Any, ...]], places: list[str]) -> list[str]:
     """Return the files that are read, and missing ones that would be."""
     files = [os.path.join(place, NAME + ".conf") for place in places]
     directories = [os.path.join(place, NAME + ".conf.d") for place in places]
@@ -261,7 +261,7 @@ def _filled(text: Any, group: str, chosen: Any, depth: int) -> Any:
 
     by_name = {(option.group, option.destination): option for option in chosen}
 
-    def replace(match: re.Match) -> str:
+    def replace(match: re.Match[str]) -> str:
         name = match["plain"] or match["braced"]
         if name is None:
             return "$"

@@ -21,7 +21,8 @@ def hmac_sha256(key: bytes, text: bytes) -> bytes:
     key = sha256(key).digest() if len(key) > BLOCK else key
     key = key.ljust(BLOCK, b"\0")
     inner = sha256(bytes(byte ^ 0x36 for byte in key) + text).digest()
-    return sha256(bytes(byte ^ 0x5C for byte in key) + inner).digest()
+    signed: bytes = sha256(bytes(byte ^ 0x5C for byte in key) + inner).digest()
+    return signed
 
 
 def _sha256() -> Any:

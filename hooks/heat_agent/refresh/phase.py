@@ -57,10 +57,9 @@ exit "$failed"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Optional
 
 
-def run(directory: str, environment: Mapping[str, str], deadline: Optional[float] = None) -> int:
+def run(directory: str, environment: Mapping[str, str], deadline: float | None = None) -> int:
     """Run the scripts of the phase *directory*; return the status of the first that failed, else 0.
 
     *environment* is all of theirs. 128 + n is the status of a script that signal n ended, 126 and
@@ -91,7 +90,7 @@ def run(directory: str, environment: Mapping[str, str], deadline: Optional[float
 
 
 def _run_script(
-    directory: str, name: str, environment: Mapping[str, str], deadline: Optional[float]
+    directory: str, name: str, environment: Mapping[str, str], deadline: float | None
 ) -> int:
     path = f"{directory}/{name}"
     _say(f"Running {path}")
@@ -109,7 +108,7 @@ def _run_script(
     return status
 
 
-def _run_words(words: list[str], environment: Mapping[str, str], deadline: Optional[float]) -> int:
+def _run_words(words: list[str], environment: Mapping[str, str], deadline: float | None) -> int:
     try:
         return _wait(_spawn(words, environment), deadline)
     except OSError as error:
@@ -134,17 +133,17 @@ def _spawn(words: list[str], environment: Mapping[str, str]) -> int:
     return pid
 
 
-def _wait(pid: int, deadline: Optional[float]) -> int:
+def _wait(pid: int, deadline: float | None) -> int:
     """Return the exit status of a child, which is killed with its descendants at the deadline."""
     left = None if deadline is None else max(0.0, deadline - time.monotonic())
-    status: Optional[int] = process.wait(pid, left)
+    status: int | None = process.wait(pid, left)
     if status is None:
         processes.kill(pid)
         status = process.wait(pid)
     return status or 0
 
 
-def _is_over(deadline: Optional[float]) -> bool:
+def _is_over(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline
 
 

@@ -16,11 +16,10 @@ LEVELS = {"DEBUG": 10, "INFO": 20, "WARN": 30, "WARNING": 30, "ERROR": 40, "CRIT
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Optional
 
 
 def main(
-    arguments: Optional[Sequence[str]] = None, environment: Mapping[str, str] = os.environ
+    arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ
 ) -> int:
     """Run the command with *arguments* (default: the command line's); return the exit status.
 

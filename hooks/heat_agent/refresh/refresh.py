@@ -16,7 +16,6 @@ ERROR = "error"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Optional
 
     Log = Callable[[str, str], None]
 
@@ -25,9 +24,9 @@ def refresh(
     base: str = BASE,
     *,
     log: Log,
-    environment: Optional[Mapping[str, str]] = None,
+    environment: Mapping[str, str] | None = None,
     lockfile: str = LOCK_FILE,
-    seconds: Optional[int] = None,
+    seconds: int | None = None,
 ) -> int:
     """Run the phases below the directory *base*; return 0, or a status for the kind of failure.
 
@@ -51,7 +50,7 @@ def refresh(
         lock.release()
 
 
-def _run_phases(base: str, environment: Mapping[str, str], seconds: Optional[int], log: Log) -> int:
+def _run_phases(base: str, environment: Mapping[str, str], seconds: int | None, log: Log) -> int:
     deadline = time.monotonic() + seconds if seconds else None
     for name in PHASES:
         directory = os.path.join(base, f"{name}.d")
@@ -78,9 +77,7 @@ def _run_phases(base: str, environment: Mapping[str, str], seconds: Optional[int
     return 0
 
 
-def _handle_error(
-    base: str, environment: Mapping[str, str], seconds: Optional[int], log: Log
-) -> None:
+def _handle_error(base: str, environment: Mapping[str, str], seconds: int | None, log: Log) -> None:
     directory = os.path.join(base, f"{ERROR}.d")
     if os.path.exists(directory):
         log("INFO", "Calling error handlers.")

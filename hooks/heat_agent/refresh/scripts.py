@@ -29,10 +29,10 @@ _CLASSES = {
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    pass
 
 
-def scripts(directory: str, pattern: Optional[str] = None) -> list[str]:
+def scripts(directory: str, pattern: str | None = None) -> list[str]:
     """Return the names of the scripts in *directory*, in the order in which they run.
 
     *pattern* is an extended regular expression (RUN_PARTS_REGEX). Raises OSError when the directory
