@@ -1,46 +1,45 @@
-"""``hotplate hook check --image``: check a hook of an image, in a guest that runs the image."""
+"""A hook of an image, checked against the contract in a guest that runs the image."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from hotplate.cli.arguments import load_settings
 from hotplate.errors import MachineLostError
+from hotplate.events.log import EventLog
+from hotplate.guest.shell import Shell
 from hotplate.hookkit import image_check
 from hotplate.hookkit.contract import LineResult
 from hotplate.hookkit.trials import CheckTask
+from hotplate.image.inspect import Image
+from hotplate.settings import Settings
+from hotplate.testbed import warm_state
+from hotplate.testbed.testbed import Testbed
 from hotplate.text import clean
-
-if TYPE_CHECKING:
-    from hotplate.guest.shell import Shell
-    from hotplate.image.inspect import Image
-    from hotplate.settings import Settings
 
 CHECK_SECONDS = 3600.0
 """The time limit of all lines in a guest."""
 
 
-def check_in_image(args: argparse.Namespace, task: CheckTask) -> tuple[CheckTask, list[LineResult]]:
+def check_in_image(
+    path: Path, hook: str, task: CheckTask, settings: Settings
+) -> tuple[CheckTask, list[LineResult]]:
     """Check the hook against the contract in a guest that is restored, or booted the first time.
 
-    :param task: its hook is a path in the image, or a file name that is a group.
+    :param path: the image.
+    :param hook: its path in the image, or its group.
+    :param task: the check of it.
     :return: the task with the path of the hook in the image, and a result for each line.
     :raises HotplateError: when there is no result; of the kind of its cause.
     """
     task.require_config()
-    settings = load_settings(args)
-    from hotplate.image.inspect import Image
-
     checksums = settings.cache / "checksums"
-    image = Image.open(args.image, allow_backing=settings.allow_backing, checksums=checksums)
+    image = Image.open(path, allow_backing=settings.allow_backing, checksums=checksums)
     asked = image_check.ImageCheck(
-        args.hook, task.group, task.given, task.timeout, task.roots, task.lines
+        hook, task.group, task.given, task.timeout, task.roots, task.lines
     )
     place = image_check.PLACE
     with _guest_of(image, settings) as shell:
@@ -48,17 +47,13 @@ def check_in_image(args: argparse.Namespace, task: CheckTask) -> tuple[CheckTask
         shell.copy_in(asked.request(), f"{place}.json", mode=0o600)
         _say(f'checking the hook of "{task.group}" in the guest; a few minutes when it is emulated')
         done = shell.run(image_check.COMMAND.format(place=place), timeout=CHECK_SECONDS)
-    hook, results = image_check.read_results(done.rc, done.stdout, done.stderr)
-    return task.at(Path(hook)), results
+    found, results = image_check.read_results(done.rc, done.stdout, done.stderr)
+    return task.at(Path(found)), results
 
 
 @contextlib.contextmanager
 def _guest_of(image: Image, settings: Settings) -> Iterator[Shell]:
     """Restore a server of an image, and yield a root shell in it."""
-    from hotplate.events.log import EventLog
-    from hotplate.testbed import warm_state
-    from hotplate.testbed.testbed import Testbed
-
     with tempfile.TemporaryDirectory(prefix="hotplate-check-") as name:
         directory = Path(name)
         state = warm_state.find_or_make(
