@@ -36,12 +36,9 @@ class Kind:
 
 KINDS = (
     Kind("warm", "saved states of booted images", always=True),
-    Kind("test-images", "images that were built for hotplate's own tests"),
     Kind("images", "images that came from elsewhere"),
     Kind("releases", "images that were built for hotplate test --release"),
-    Kind("incumbents", "images that hotplate's benchmarks compare with"),
     Kind("dib", "base systems and packages for builds"),
-    Kind("tools", "tools for hotplate's own tests"),
     Kind("checksums", "checksums of images", always=True),
     Kind("memory", "what running machines have reserved of the memory"),
     Kind("history.json", "how long the stages of tests took"),

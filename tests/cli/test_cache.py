@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import io
 import json
 import os
 import struct
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hotplate import locks
+from hotplate import cli, locks
 from hotplate.image.base_cache import BaseCache
 from hotplate.machine import admission
 from hotplate.testbed import warm_state as warm
@@ -38,12 +40,10 @@ def root(tmp_path, monkeypatch) -> Path:
 
 
 def hotplate(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hotplate", "cache", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = cli.main(["cache", *map(str, words)])
+    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
 
 def state(root: Path, name: str = "aa", *, size: int = 100_000, days: float = 0) -> Path:
@@ -78,7 +78,7 @@ def test_empty_and_missing_cache_are_reported(root):
 @pytest.mark.parametrize("words", [(), ("list",)])
 def test_list_has_names_sizes_and_times(root, words):
     state(root, days=2)
-    kept(root, "test-images", "bookworm-disk.qcow2")
+    kept(root, "releases", "bookworm-disk.qcow2")
     text = hotplate(*words).stdout
     assert "web.qcow2 (1024 MiB, tcg)" in text
     assert "2 days ago" in text
@@ -96,8 +96,8 @@ def test_sizes_are_those_on_the_disk(root):
 
 def test_clean_removes_states_and_old_entries_only(root):
     state(root)
-    fresh = kept(root, "test-images", "fresh.qcow2", days=6)
-    old = kept(root, "test-images", "old.qcow2", days=8)
+    fresh = kept(root, "releases", "fresh.qcow2", days=6)
+    old = kept(root, "releases", "old.qcow2", days=8)
     tarball = kept(root, "dib", "base.tgz", days=1)
     done = hotplate("clean")
     assert done.returncode == 0, done.stderr
@@ -142,7 +142,7 @@ def test_all_entries_are_listed_and_removed_by_clean_all(root):
     """All files that hotplate writes into the cache are listed, so that none grows unseen."""
     for name in ("history.json", "kvm.json"):
         (root / name).write_text("{}")
-    kept(root, "incumbents", "bookworm.qcow2")
+    kept(root, "releases", "bookworm.qcow2")
     assert {"history.json", "kvm.json", "bookworm.qcow2"} <= {
         entry["what"] for entry in json.loads(hotplate("list", "--json").stdout)["entries"]
     }
@@ -167,7 +167,7 @@ def test_cache_of_a_running_build_stays_and_is_named(root):
 
 def test_image_of_a_running_machine_stays(root):
     """QEMU locks bytes of each file that it uses (docs/system/images.rst of QEMU)."""
-    image = kept(root, "test-images", "web.qcow2")
+    image = kept(root, "releases", "web.qcow2")
     with image.open("rb") as stream:
         fcntl.fcntl(
             stream,
@@ -200,9 +200,9 @@ def test_number_of_states_is_limited(root):
 @pytest.mark.root
 def test_read_only_cache_error_is_one_sentence(root):
     """Root can write to any but a read-only mount."""
-    image = root / "test-images"
+    image = root / "releases"
     image.mkdir()
-    kept(root, "test-images", "old.qcow2", days=9)
+    kept(root, "releases", "old.qcow2", days=9)
     state(root)
     script = (
         f"mount --bind {root} {root} && mount -o remount,ro,bind {root} && "
