@@ -55,7 +55,7 @@ class EventFacts:
 
 # Asked for each event several times; dataclasses.fields() makes a new tuple each time.
 @cache
-def _names(kind: type[EventFacts]) -> tuple[str, ...]:
+def _names(kind: Any) -> tuple[str, ...]:
     return tuple(each.name for each in fields(kind))
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from hotplate.cli import hook_push, main
+from hotplate.cli import main
 from hotplate.errors import ImageError, UsageError
 from hotplate.hookkit.push import HEAT_AGENTS, OURS, HookFile, hook_file, push_command, pushed
+from hotplate.session import hook_push
 from hotplate.session.channel import in_memory
 from hotplate.session.control import Control
 from hotplate.session.directory import ABOUT, SessionDirectory
