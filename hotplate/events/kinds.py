@@ -15,8 +15,7 @@ types.  A fact that is None is omitted there, and a missing one has the field's 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from hotplate.events.event import Event
@@ -42,21 +41,16 @@ class EventFacts:
         """Return the facts of an event of this kind, None for any other event."""
         if event.kind != cls.KIND or event.source not in cls.SOURCES:
             return None
-        names = _names(cls)
+        names: tuple[str, ...] = cls.__match_args__
         made: Any = cls
         facts: Self = made(**{key: each for key, each in event.detail.items() if key in names})
         return facts
 
     def detail(self) -> Mapping[str, object]:
         """Return the facts that are not None, by name."""
-        facts = {name: getattr(self, name) for name in _names(type(self))}
+        names: tuple[str, ...] = self.__match_args__
+        facts = {name: getattr(self, name) for name in names}
         return {name: value for name, value in facts.items() if value is not None}
-
-
-# Asked for each event several times; dataclasses.fields() makes a new tuple each time.
-@cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind))
 
 
 @dataclass(frozen=True, slots=True)
