@@ -39,13 +39,14 @@ RUNNER = Path(__file__).parents[2] / "hooks" / "heat_config"
 
 def written_by_the_runner() -> set[str]:
     """The words with which the runner begins its progress lines."""
-    tree = ast.parse((RUNNER / "runner.py").read_text(encoding="utf-8"))
-    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in RUNNER.glob("*.py")]
+    calls = [each for tree in trees for each in ast.walk(tree) if isinstance(each, ast.Call)]
     return {
         call.args[0].value
         for call in calls
         if isinstance(call.func, ast.Attribute)
         and call.func.attr == "event"
+        and call.args
         and isinstance(call.args[0], ast.Constant)
     }
 
