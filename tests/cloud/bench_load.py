@@ -62,7 +62,7 @@ def agents(plan: dict[str, Any]) -> dict[str, Any]:
 
 def main(count: int, length: int, servers: int) -> None:
     """Start a cloud with ``servers`` servers and let ``count`` agents poll it."""
-    from conftest import RecordingCompute, Stacks
+    from recording_cloud import RecordingCompute, Stacks
     from test_software_config import TEMPLATE, booted
     from wire_guest import guest, signed_poll
 

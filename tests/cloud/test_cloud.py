@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import RecordingCompute, Stacks
+from recording_cloud import RecordingCompute, Stacks
 from test_software_config import TEMPLATE, booted, poll_for_deployment
 from wire_guest import describe, guest
 
@@ -236,7 +236,7 @@ ALONE = """
 import atexit, gc, json, sys, tempfile, threading
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from conftest import RecordingCompute
+from recording_cloud import RecordingCompute
 from hotplate.cloud.cloud import Cloud
 from hotplate.errors import UsageError
 from hotplate.events.log import EventLog

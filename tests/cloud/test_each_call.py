@@ -18,11 +18,11 @@ from typing import Any
 import openstack as sdk
 import pytest
 import requests
-from conftest import owner_headers
 from glanceclient import client as glance_client
 from neutronclient.v2_0 import client as neutron_client
 from novaclient import api_versions
 from novaclient import client as nova_client
+from recording_cloud import owner_headers
 from test_clients import owner_session
 
 from hotplate.cloud.glance.images import SessionImage

@@ -10,9 +10,9 @@ from typing import Any
 import openstack as openstack_sdk
 import pytest
 import requests
-from conftest import owner_headers
 from novaclient import exceptions as nova_exceptions
 from openstack_command import OpenStack
+from recording_cloud import owner_headers
 from test_clients import owner_session
 
 from hotplate.cloud.cloud import Cloud

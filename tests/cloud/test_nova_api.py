@@ -12,9 +12,9 @@ from typing import Any
 import openstack as sdk
 import pytest
 import requests
-from conftest import owner_headers
 from cryptography.hazmat.primitives import serialization
 from novaclient import exceptions as nova_exceptions
+from recording_cloud import owner_headers
 from test_clients import owner_session
 from wire_guest import guest
 

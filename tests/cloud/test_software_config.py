@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Stacks
+from recording_cloud import Stacks
 from wire_guest import Guest, collect, describe, guest
 
 TEMPLATE: dict[str, Any] = {
