@@ -129,7 +129,21 @@ class Cloud:
         from hotplate.cloud import services
 
         listeners = self._listen()
-        self.parts = services.Parts(
+        self._make_parts()
+        heat_listener = self._connect_heat()
+        for service in services.BESIDE_HEAT:
+            self._open(service, listeners, self._neighbours)
+        self._start_engine()
+        for service in services.OF_HEAT:
+            self._open(service, listeners, self._serving)
+        self._exit.callback(self._serve("heat", heat_listener, serving=self._neighbours))
+        self._serve_proxy()
+
+    def _make_parts(self) -> None:
+        """Make the services without their HTTP, and the threads that answer for them."""
+        from hotplate.cloud.services import Parts
+
+        self.parts = Parts(
             self.directory,
             self._compute,
             self.events,
@@ -147,15 +161,7 @@ class Cloud:
         self._serving = self._host_serving(self.options.threads)
         # Heat's answers wait for the services that it calls: requests to Heat must not take the
         # threads, nor the connections, of those services.
-        neighbours = self._host_serving(None)
-        heat_listener = self._connect_heat()
-        for service in services.BESIDE_HEAT:
-            self._open(service, listeners, neighbours)
-        self._start_engine()
-        for service in services.OF_HEAT:
-            self._open(service, listeners, self._serving)
-        self._exit.callback(self._serve("heat", heat_listener, serving=neighbours))
-        self._serve_proxy()
+        self._neighbours = self._host_serving(None)
 
     def _connect_heat(self) -> socket.socket:
         """Let Heat's clients use the services; return the listener for Heat's requests to itself.
