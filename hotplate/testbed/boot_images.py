@@ -91,9 +91,9 @@ class BootImages:
 
     def _open_upload(self, reference: str) -> None:
         """Open an uploaded image once, with the checks of the images of the command line."""
-        if reference in self._uploads or (found := self.uploaded(reference)) is None:
+        if reference in self._uploads or (upload := self.uploaded(reference)) is None:
             return
-        name, path = clean_line(found[0]), found[1]
+        name, path = clean_line(upload[0]), upload[1]
         image = Image.open(path)
         self._check_arch(name, image)
         self._images[reference] = image
