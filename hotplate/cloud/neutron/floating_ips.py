@@ -34,11 +34,7 @@ class FloatingIPs(Resources):
         self._routers = routers
 
     def create(self, values: Values) -> Values:
-        """Allocate an address of an external network, and map it to a port if one is named.
-
-        :raises neutron_lib.exceptions.NeutronException: when the network is not external or has no
-            free address, or the port cannot be reached from it.
-        """
+        """Allocate an address of an external network, and map it to a port if one is named."""
         network = self._external(values["floating_network_id"])
         asked = self._asked(values)
         own = self._routers.own_port(network["id"], "", FLOATING_IP, **asked)

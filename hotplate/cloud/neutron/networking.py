@@ -49,10 +49,7 @@ class Networks(Resources):
         return super().create({**values, "status": "ACTIVE", "mtu": _mtu(values.get("mtu"))})
 
     def change(self, record: Values, changes: Values) -> Values:
-        """Change a network.
-
-        :raises external_net.ExternalNetworkInUse: when it is in use and shall become internal.
-        """
+        """Change a network; it stays external while a router or a floating address uses it."""
         internal = changes.get("router:external") is False and record["router:external"]
         ports = self.records.where("ports", network_id=record["id"])
         if internal and {each["device_owner"] for each in ports} & {ROUTER_GATEWAY, FLOATING_IP}:
@@ -62,10 +59,7 @@ class Networks(Resources):
         return super().change(record, changes)
 
     def delete(self, record: Values) -> None:
-        """Remove a network with its subnets.
-
-        :raises neutron_lib.exceptions.NetworkInUse: when ports are on it.
-        """
+        """Remove a network with its subnets, unless ports are on it."""
         ports = self.records.where("ports", network_id=record["id"])
         used = [port["id"] for port in ports if port["device_owner"] != DHCP]
         if used:

@@ -40,11 +40,7 @@ class Ports(Resources):
         self._groups = groups
 
     def create(self, values: Values) -> Values:
-        """Create a port with the requested addresses, or one of each IP version of its network.
-
-        :raises neutron_lib.exceptions.NeutronException: for an address outside the network or in
-            use, and when no address is free.
-        """
+        """Create a port with the requested addresses, or one of each IP version of its network."""
         network = self.network(values["network_id"])
         mac = self._mac(network["id"], values.get("mac_address"))
         own = values["device_owner"].startswith("network:")
@@ -67,10 +63,7 @@ class Ports(Resources):
         return super().create(record)
 
     def change(self, record: Values, changes: Values) -> Values:
-        """Change a port, which may keep its addresses.
-
-        :raises neutron_lib.exceptions.NeutronException: as :meth:`create`.
-        """
+        """Change a port, which may keep its addresses."""
         changes = dict(changes)
         network_id = record["network_id"]
         if changes.get("mac_address", record["mac_address"]) != record["mac_address"]:
@@ -89,10 +82,7 @@ class Ports(Resources):
         return super().change(record, changes)
 
     def delete(self, record: Values) -> None:
-        """Remove a port, and unmap its floating addresses.
-
-        :raises neutron_lib.exceptions.ServicePortInUse: for a port of a router or floating address.
-        """
+        """Remove a port, unless a router or a floating address owns it; unmap its own addresses."""
         owner = record["device_owner"]
         if owner in (ROUTER_INTERFACE, ROUTER_GATEWAY, FLOATING_IP):
             raise exceptions.ServicePortInUse(

@@ -22,7 +22,8 @@ GRANTED = "granted"
 class Resources:
     """The resources of one kind.  A kind overrides the methods in which it differs.
 
-    Callers hold a transaction of the records during these methods.
+    Callers hold a transaction of the records during these methods, of which each that changes
+    something raises a :class:`neutron_lib.exceptions.NeutronException` when Neutron refuses it.
     """
 
     NAME: ClassVar[str]

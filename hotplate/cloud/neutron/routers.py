@@ -41,11 +41,7 @@ class Routers(Resources):
         )
 
     def change(self, record: Values, changes: Values) -> Values:
-        """Change a router; a new gateway gets a new address.
-
-        :raises neutron_lib.exceptions.NeutronException: when a floating address needs the gateway,
-            or a value is invalid.
-        """
+        """Change a router; a new gateway gets a new address."""
         if "external_gateway_info" in changes:
             gateway = changes["external_gateway_info"] or None
             changes = {**changes, "external_gateway_info": self._changed(record, gateway)}
@@ -57,10 +53,7 @@ class Routers(Resources):
         return super().change(record, changes)
 
     def delete(self, record: Values) -> None:
-        """Remove a router with its gateway.
-
-        :raises l3_exceptions.RouterInUse: when it has interfaces.
-        """
+        """Remove a router without interfaces, and its gateway."""
         if self.interfaces(record["id"]):
             raise l3_exceptions.RouterInUse(router_id=record["id"], reason="still has ports")
         self._changed(record, None)

@@ -22,11 +22,7 @@ class SecurityGroupRules(Resources):
     MISSING = (partial(security_group_error, "SecurityGroupRuleNotFound"), "id")
 
     def create(self, values: Values) -> Values:
-        """Add a rule to its group.
-
-        :raises neutron_lib.exceptions.NeutronException: when it contradicts itself, the group
-            already has it, or the group does not exist.
-        """
+        """Add a rule to its group, which must not have it already."""
         for group_id in (values["security_group_id"], values["remote_group_id"]):
             if group_id and self.records.get("security_groups", group_id) is None:
                 raise security_group_error("SecurityGroupNotFound", id=group_id)
@@ -81,19 +77,13 @@ class SecurityGroups(Resources):
         return group
 
     def change(self, record: Values, changes: Values) -> Values:
-        """Change a group.
-
-        :raises neutron_lib.exceptions.InUse: when the default group would be renamed.
-        """
+        """Change a group; the default group cannot be renamed."""
         if record["name"] == DEFAULT and changes.get("name", DEFAULT) != DEFAULT:
             raise security_group_error("SecurityGroupCannotUpdateDefault")
         return super().change(record, changes)
 
     def delete(self, record: Values) -> None:
-        """Remove a group with its rules.
-
-        :raises neutron_lib.exceptions.InUse: for the default group, and for one that a port uses.
-        """
+        """Remove a group that no port uses, with its rules; the default group stays."""
         if record["name"] == DEFAULT:
             raise security_group_error("SecurityGroupCannotRemoveDefault")
         group_id = record["id"]

@@ -36,17 +36,11 @@ class SubnetPools(Resources):
     MISSING = (exceptions.SubnetPoolNotFound, "subnetpool_id")
 
     def create(self, values: Values) -> Values:
-        """Create a pool.
-
-        :raises neutron_lib.exceptions.NeutronException: when its prefixes or lengths do not fit.
-        """
+        """Create a pool whose prefixes and lengths fit."""
         return super().create({"default_quota": None, **values, **_checked(values)})
 
     def change(self, record: Values, changes: Values) -> Values:
-        """Change a pool; its prefixes can only grow.
-
-        :raises neutron_lib.exceptions.NeutronException: as :meth:`create`.
-        """
+        """Change a pool; its prefixes can only grow."""
         checked = _checked({**record, **changes})
         wider = [ipaddress.ip_network(each) for each in checked["prefixes"]]
         for each in record["prefixes"]:
@@ -58,10 +52,7 @@ class SubnetPools(Resources):
         return super().change(record, {**changes, **checked})
 
     def delete(self, record: Values) -> None:
-        """Remove a pool.
-
-        :raises neutron_lib.exceptions.SubnetPoolInUse: when a subnet was allocated from it.
-        """
+        """Remove a pool from which no subnet was allocated."""
         if self._used(record["id"]):
             raise exceptions.SubnetPoolInUse(
                 subnet_pool_id=record["id"], reason="Subnet pool has existing allocations"
@@ -156,11 +147,7 @@ class Subnets(Resources):
         self._pools = pools
 
     def create(self, values: Values) -> Values:
-        """Create a subnet of a network.
-
-        :raises neutron_lib.exceptions.NeutronException: when values contradict each other, or the
-            addresses overlap with those of another subnet of the network.
-        """
+        """Create a subnet that overlaps with no other of its network."""
         network = self.network(values["network_id"])
         cidr = self._cidr(values)
         self._check_overlap(cidr, network["id"])
@@ -180,10 +167,7 @@ class Subnets(Resources):
         return super().create(record)
 
     def change(self, record: Values, changes: Values) -> Values:
-        """Change a subnet; its CIDR stays.
-
-        :raises neutron_lib.exceptions.NeutronException: when values contradict each other.
-        """
+        """Change a subnet; its CIDR stays."""
         cidr = network_of(record)
         merged = {**record, **changes}
         if "gateway_ip" in changes:
@@ -199,10 +183,7 @@ class Subnets(Resources):
         return super().change(record, changes)
 
     def delete(self, record: Values) -> None:
-        """Remove a subnet.
-
-        :raises neutron_lib.exceptions.SubnetInUse: when a port has one of its addresses.
-        """
+        """Remove a subnet of which no port has an address."""
         if any(port["device_owner"] != DHCP for port in self._ports(record["id"])):
             raise exceptions.SubnetInUse(
                 subnet_id=record["id"],
