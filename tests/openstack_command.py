@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,13 @@ signal.alarm(0)
 logging.getLogger().handlers.clear()
 
 for line in sys.stdin:
-    sys.argv[:] = ["openstack", *json.loads(line)]
+    directory, clouds, arguments = json.loads(line)
+    sys.argv[:] = ["openstack", *arguments]
     child = os.fork()
     if child == 0:
         signal.alarm({SECONDS})
+        os.chdir(directory)
+        os.environ.update(HOME=directory, OS_CLIENT_CONFIG_FILE=clouds)
         nothing = os.open(os.devnull, os.O_RDONLY)
         out, err = (os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for name in ("out", "err"))
         for number, descriptor in enumerate((nothing, out, err)):
@@ -57,10 +60,11 @@ for line in sys.stdin:
 
 
 class OpenStack:
-    """The ``openstack`` command in a directory; see :func:`in_directory`."""
+    """The ``openstack`` command in a directory, with the settings of one cloud only."""
 
-    def __init__(self, directory: Path, process: subprocess.Popen[str]) -> None:
+    def __init__(self, directory: Path, clouds: Path, process: subprocess.Popen[str]) -> None:
         self.directory = directory
+        self._clouds = clouds
         self._process = process
 
     def __call__(self, *arguments: str, status: int = 0) -> Any:
@@ -70,11 +74,8 @@ class OpenStack:
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(
-            json.dumps(arguments),
-            file=self._process.stdin,
-            flush=True,
-        )
+        request = [str(self.directory), str(self._clouds), arguments]
+        print(json.dumps(request), file=self._process.stdin, flush=True)
         ended = self._process.stdout.readline()
         out, err = ((self.directory / name).read_text() for name in ("out", "err"))
         assert ended == f"{status}\n", out + err
@@ -86,12 +87,34 @@ class OpenStack:
 
 
 @contextlib.contextmanager
-def in_directory(directory: Path, clouds: Path | None = None) -> Iterator[OpenStack]:
-    """Provide the command in a directory, with the settings of one cloud only.
+def in_directories() -> Iterator[Callable[..., OpenStack]]:
+    """Provide a function that returns the command in a directory; one process serves all.
 
-    :param clouds: the ``clouds.yaml`` that has the cloud "hotplate"; by default the directory's.
+    Its second argument is the ``clouds.yaml`` that has the cloud "hotplate"; by default the
+    directory's.
     """
-    with subprocess.Popen(
+    with contextlib.ExitStack() as owned:
+        processes: list[subprocess.Popen[str]] = []
+
+        def command(directory: Path, clouds: Path | None = None) -> OpenStack:
+            clouds = clouds or directory / "clouds.yaml"
+            if not processes:
+                # The first call has a cloud that answers.
+                processes.append(owned.enter_context(_start(directory, clouds)))
+            return OpenStack(directory, clouds, processes[0])
+
+        yield command
+
+
+@contextlib.contextmanager
+def in_directory(directory: Path, clouds: Path | None = None) -> Iterator[OpenStack]:
+    """Provide the command in a directory; see :func:`in_directories`."""
+    with in_directories() as command:
+        yield command(directory, clouds)
+
+
+def _start(directory: Path, clouds: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, "-c", FORKS],
         cwd=directory,
         env={
@@ -99,11 +122,10 @@ def in_directory(directory: Path, clouds: Path | None = None) -> Iterator[OpenSt
             "HOME": str(directory),
             "LC_ALL": "C.UTF-8",
             "PYTHONWARNINGS": "ignore",
-            "OS_CLIENT_CONFIG_FILE": str(clouds or directory / "clouds.yaml"),
+            "OS_CLIENT_CONFIG_FILE": str(clouds),
             "OS_CLOUD": "hotplate",
         },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as process:
-        yield OpenStack(directory, process)
+    )

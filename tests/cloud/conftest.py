@@ -19,7 +19,7 @@ from hotplate.events.log import EventLog
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from openstack_command import OpenStack, in_directory
+from openstack_command import OpenStack, in_directories
 from recording_cloud import RecordingCompute, Stacks
 from wire_guest import Guest, guest
 
@@ -78,13 +78,22 @@ def state_dir(tmp_path: Path) -> Path:
     return tmp_path / "agent"
 
 
+@pytest.fixture(scope="session")
+def openstack_commands() -> Iterator[Callable[..., OpenStack]]:
+    with in_directories() as command:
+        yield command
+
+
 @pytest.fixture(scope="module")
-def openstack(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenStack]:
-    """Run the real ``openstack`` command against the cloud, by its ``clouds.yaml``."""
+def openstack(
+    cloud: Cloud,
+    openstack_commands: Callable[..., OpenStack],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> OpenStack:
+    """Return the real ``openstack`` command for the cloud, by its ``clouds.yaml``."""
     directory = tmp_path_factory.mktemp("openstack")
     (directory / "clouds.yaml").write_text(cloud.clouds_yaml())
-    with in_directory(directory) as command:
-        yield command
+    return openstack_commands(directory)
 
 
 @pytest.fixture(scope="module")
