@@ -196,7 +196,7 @@ def clean(root: Path, *, everything: bool, now: float) -> list[str]:
             continue
         if entry.kind.folder == "memory":
             # Removes reservations that no machine holds.
-            admission.held(entry.path.parent)
+            admission.live_reservations(entry.path.parent)
             continue
         old = now - entry.used > DAYS * 86400
         if not (everything or old or entry.kind.always):

@@ -14,7 +14,7 @@ from hotplate.elsewhere import images, leftovers
 from hotplate.elsewhere.marks import Run
 from hotplate.elsewhere.os_cloud import OsCloud, one_line
 from hotplate.errors import HotplateError
-from hotplate.guest.keys import new_key
+from hotplate.guest.base import new_key
 from hotplate.image.inspect import Image
 
 

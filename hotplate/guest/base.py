@@ -128,3 +128,20 @@ def shell_text(command: str | Sequence[str]) -> str:
 def contents(data: bytes | Path) -> bytes:
     """Return bytes as they are, or read the file."""
     return data.read_bytes() if isinstance(data, Path) else data
+
+
+def new_key() -> str:
+    """Return a new private key for ssh, in the format of an OpenSSH file."""
+    # Imported here: most users of this module need no key.
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
+    return (
+        ed25519.Ed25519PrivateKey.generate()
+        .private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        )
+        .decode()
+    )

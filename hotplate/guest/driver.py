@@ -23,7 +23,7 @@ WAIT_SECONDS = 120.0
 EVERY_SECONDS = 0.5
 """Pause between two tries in a guest, each of which is a command of some 10 ms."""
 
-LONGEST_QUOTE = 400
+MAX_QUOTE = 400
 
 
 class ExpectationError(SubjectError):
@@ -123,13 +123,8 @@ class Driver(Protocol):
 
         :raises ExpectationError: when it still exits with 0 after ``seconds``.
         """
-
-        def error(result: CommandResult) -> ExpectationError:
-            return ExpectationError(
-                f'the command "{result.command}" still ends with status 0 after {seconds:.0f} s'
-            )
-
-        return self._until(command, seconds, lambda result: result.rc != 0, error).text
+        unmet = f'the command "{shell_text(command)}" still ends with status 0'
+        return self._until(command, seconds, lambda result: result.rc != 0, unmet).text
 
     def wait_for_file(self, path: str, *, seconds: float = WAIT_SECONDS) -> None:
         """Wait until a path exists, as a file or of any other type.
@@ -138,11 +133,8 @@ class Driver(Protocol):
 
         :raises ExpectationError: when it does not after ``seconds``.
         """
-
-        def error(_result: CommandResult) -> ExpectationError:
-            return ExpectationError(f'there is no "{path}" after {seconds:.0f} s')
-
-        self._until(["test", "-e", path], seconds, lambda result: result.rc == 0, error)
+        unmet = f'there is no "{path}"'
+        self._until(["test", "-e", path], seconds, lambda result: result.rc == 0, unmet)
 
     def wait_for_unit(self, unit: str, *, seconds: float = WAIT_SECONDS) -> None:
         """Wait until a systemd unit is active.
@@ -183,13 +175,8 @@ class Driver(Protocol):
         :raises ExpectationError: when nothing accepts connections after ``seconds``.
         """
         connect = ["bash", "-c", f"exec 3<>/dev/tcp/{shlex.quote(address)}/{port:d}"]
-
-        def error(_result: CommandResult) -> ExpectationError:
-            return ExpectationError(
-                f"nothing listens on port {port} of {address} after {seconds:.0f} s"
-            )
-
-        self._until(connect, seconds, lambda result: result.rc == 0, error)
+        unmet = f"nothing listens on port {port} of {address}"
+        self._until(connect, seconds, lambda result: result.rc == 0, unmet)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -198,17 +185,22 @@ class Driver(Protocol):
         command: str | Sequence[str],
         seconds: float,
         content: Callable[[CommandResult], bool],
-        error: Callable[[CommandResult], SubjectError],
+        error: str | Callable[[CommandResult], SubjectError],
     ) -> CommandResult:
-        """Run a command until its result is accepted; make the error from the last result."""
+        """Run a command until its result is accepted.
+
+        :param error: makes the error from the last result, or is its sentence, without the time.
+        """
 
         def attempt(last_try: bool) -> CommandResult | None:
             result = self.run(command)
             if content(result):
                 return result
-            if last_try:
-                raise error(result)
-            return None
+            if not last_try:
+                return None
+            if isinstance(error, str):
+                raise ExpectationError(f"{error} after {seconds:.0f} s")
+            raise error(result)
 
         deadline = GuestDeadline(seconds, f'"{shell_text(command)}"')
         return retry_until(attempt, deadline, every=EVERY_SECONDS)
@@ -217,7 +209,7 @@ class Driver(Protocol):
         journal = self.run(
             ["journalctl", "--boot", "--no-pager", "--output", "cat", "--lines", "10", "-u", unit]
         )
-        quote = re.sub(r"\s+", " ", journal.text)[-LONGEST_QUOTE:].strip() or "(empty)"
+        quote = re.sub(r"\s+", " ", journal.text)[-MAX_QUOTE:].strip() or "(empty)"
         return ExpectationError(f'the unit "{unit}" {state}; its journal ends: {quote}')
 
 

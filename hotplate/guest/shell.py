@@ -43,7 +43,7 @@ REPLY = "hotplate-reply"
 OFF = "the machine is off: nothing answers its shell"
 CHUNK = 48 * 1024
 FILE_CHUNK = 8 << 20
-LONGEST_LINE = 4096
+MAX_LINE = 4096
 """Bytes; the header of a reply has less than a hundred."""
 GRACE_SECONDS = 30.0
 """Seconds that the answer may take in addition to the command's own time limit."""
@@ -248,7 +248,7 @@ class Shell:
         with self._lock:
             self._send(line.replace("{token}", token).encode() + b"\n", deadline)
             while True:
-                words = self._channel.line(deadline, longest=LONGEST_LINE).split()
+                words = self._channel.line(deadline, longest=MAX_LINE).split()
                 if words == [HELLO.encode()]:
                     raise GuestGoneError("the guest's shell was restarted, as after a reboot")
                 if words[:2] == [REPLY.encode(), token.encode()]:

@@ -69,13 +69,6 @@ class Channel:
             data += self._some(min(CHUNK, count - len(data)))
         return bytes(data)
 
-    def skip_past(self, mark: bytes, deadline: Deadline) -> None:
-        """Drop everything up to and with the last ``mark`` received."""
-        while (at := self._buffer.rfind(mark)) < 0:
-            self._buffer.clear()
-            self._receive(deadline)
-        del self._buffer[: at + len(mark)]
-
     def _receive(self, deadline: Deadline) -> None:
         self._wait(select.POLLIN, deadline)
         self._buffer += self._some(CHUNK)

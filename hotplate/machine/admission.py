@@ -41,7 +41,7 @@ def host_mib(*, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"
     return limit
 
 
-def most_mib(*, proc: Path = Path("/proc")) -> int | None:
+def max_mib(*, proc: Path = Path("/proc")) -> int | None:
     """Return the MiB that one process can ask this host for; None when unknown.
 
     With overcommit set to always, Linux grants any amount, and a sandbox may hide the setting.
@@ -79,10 +79,10 @@ def reserve(
     :raises HostTooSlow: when there is not enough in time.
     :raises HostError: when the host has less than that, or the directory cannot be used.
     """
-    most = most_mib()
-    if most is not None and memory_mib > most:
+    limit = max_mib()
+    if limit is not None and memory_mib > limit:
         raise HostError(
-            f"a machine of {memory_mib} MiB is more than the {most} MiB that this host has,"
+            f"a machine of {memory_mib} MiB is more than the {limit} MiB that this host has,"
             " memory and swap",
             hint="--memory MIB",
         )
@@ -113,7 +113,7 @@ def reserve(
         return True
 
     def admitted(_: bool) -> int | None:
-        used = held(directory)
+        used = live_reservations(directory)
         if not used or sum(used) + need <= budget:
             return _hold(directory, need)
         announce(
@@ -125,9 +125,8 @@ def reserve(
         retry(first_in_the_queue, deadline, every=POLL_SECONDS)
         descriptor = retry(admitted, deadline, every=POLL_SECONDS)
     except DeadlineExceeded as error:
-        raise HostTooSlow(
-            f"{error}: the running machines hold {sum(held(directory))} of {budget} MiB"
-        ) from None
+        used = sum(live_reservations(directory))
+        raise HostTooSlow(f"{error}: the running machines hold {used} of {budget} MiB") from None
     finally:
         os.close(queue)
     try:
@@ -136,8 +135,8 @@ def reserve(
         os.close(descriptor)
 
 
-def held(directory: Path) -> list[int]:
-    """Return the MiB of each live reservation, and remove the files of the others."""
+def live_reservations(directory: Path) -> list[int]:
+    """Remove reservations whose owner is gone; return the MiB of the others."""
     alive = []
     for path in directory.glob("*.mib"):
         with contextlib.suppress(OSError, ValueError), path.open("r+") as stream:

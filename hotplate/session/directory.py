@@ -27,7 +27,7 @@ from hotplate.errors import (
     UsageError,
     error_of,
 )
-from hotplate.guest.keys import new_key
+from hotplate.guest.base import new_key
 from hotplate.session import channel as channels
 from hotplate.session.channel import CONTROL, MESSAGE_BYTES
 from hotplate.settings import Settings

@@ -185,7 +185,7 @@ def test_memory_queue_in_use_is_not_removed(root):
         queue = (root / "memory" / admission.QUEUE).stat().st_ino
         assert hotplate("clean", "--all").returncode == 0
         assert (root / "memory" / admission.QUEUE).stat().st_ino == queue
-        assert len(admission.held(root / "memory")) == 1
+        assert len(admission.live_reservations(root / "memory")) == 1
 
 
 def test_number_of_states_is_limited(root):

@@ -233,7 +233,7 @@ def test_fault_in_a_thread_is_no_verdict_on_the_image(command, name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_cause_has_its_outcome_and_status(command, name):
-    if name == "more memory than there is" and admission.most_mib() is None:
+    if name == "more memory than there is" and admission.max_mib() is None:
         pytest.skip("this host lets a process have more memory than there is")
     (words, shell, plant, environ), (status, outcome, kind, line) = CASES[name]
     done = command.end(command.start(*words, shell=shell, plant=plant, **environ))

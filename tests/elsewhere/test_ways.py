@@ -13,7 +13,7 @@ from ssh_server import ssh_config, ssh_server
 
 from hotplate.elsewhere.ways import WayOptions, Ways
 from hotplate.errors import SubjectError, UsageError
-from hotplate.guest.keys import new_key
+from hotplate.guest.base import new_key
 from hotplate.timing.deadline import Deadline
 
 FORWARD = """\

@@ -11,7 +11,7 @@ import pytest
 
 from hotplate.errors import HostError
 from hotplate.machine import admission
-from hotplate.machine.admission import OVERHEAD_MIB, held, host_mib, most_mib, reserve
+from hotplate.machine.admission import OVERHEAD_MIB, host_mib, live_reservations, max_mib, reserve
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 BUDGET = 2 * (500 + OVERHEAD_MIB)
@@ -40,7 +40,7 @@ def ask(directory: Path, mib: int = 500, *, seconds: float = 0.5, **options: obj
 def test_third_machine_waits_with_a_message_when_two_fit(tmp_path: Path) -> None:
     messages: list[str] = []
     with ask(tmp_path), ask(tmp_path):
-        assert held(tmp_path) == [500 + OVERHEAD_MIB] * 2
+        assert live_reservations(tmp_path) == [500 + OVERHEAD_MIB] * 2
         with (
             pytest.raises(DeadlineExceeded, match=f"hold {BUDGET} of {BUDGET} MiB"),
             ask(tmp_path, waiting=messages.append),
@@ -50,7 +50,7 @@ def test_third_machine_waits_with_a_message_when_two_fit(tmp_path: Path) -> None
         f"waiting for memory: 2 machines hold {BUDGET} of {BUDGET} MiB, "
         f"and {500 + OVERHEAD_MIB} MiB are needed"
     ]
-    assert held(tmp_path) == []
+    assert live_reservations(tmp_path) == []
 
 
 def test_third_machine_is_admitted_when_one_ends(tmp_path: Path) -> None:
@@ -94,13 +94,13 @@ def test_machine_behind_another_in_the_queue_has_a_message_too(tmp_path: Path) -
 
 def test_machine_alone_is_always_admitted(tmp_path: Path) -> None:
     with ask(tmp_path, BUDGET):
-        assert held(tmp_path) == [BUDGET + OVERHEAD_MIB]
+        assert live_reservations(tmp_path) == [BUDGET + OVERHEAD_MIB]
 
 
 def test_machine_too_large_for_the_host_is_refused_without_blocking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "most_mib", lambda: 500)
+    monkeypatch.setattr(admission, "max_mib", lambda: 500)
     with (
         ask(tmp_path),
         pytest.raises(HostError, match="a machine of 501 MiB is more than the 500 MiB"),
@@ -115,9 +115,9 @@ def test_killed_owner_holds_nothing(tmp_path: Path) -> None:
     ) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "held\n"
-        assert held(tmp_path) == [500 + OVERHEAD_MIB]
+        assert live_reservations(tmp_path) == [500 + OVERHEAD_MIB]
         owner.kill()
-    assert held(tmp_path) == []
+    assert live_reservations(tmp_path) == []
     assert list(tmp_path.glob("*.mib")) == []
 
 
@@ -146,4 +146,4 @@ def test_limit_of_one_process_depends_on_overcommit(
     if mode:
         (tmp_path / "sys/vm").mkdir(parents=True)
         (tmp_path / "sys/vm/overcommit_memory").write_text(f"{mode}\n")
-    assert most_mib(proc=tmp_path) == most
+    assert max_mib(proc=tmp_path) == most

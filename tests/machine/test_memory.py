@@ -58,10 +58,10 @@ def testbed(cache: Path, tmp_path_factory) -> Iterator[Testbed]:
             since = len(running.events)
             Stack.create(running.cloud, template(last=SERVER))
             event(running, "waiting", since=since)
-        assert len(admission.held(cache / "memory")) == 1
+        assert len(admission.live_reservations(cache / "memory")) == 1
         assert not any(each.kind == "power-on" for each in running.events.since(since))
     assert running.servers == []
-    assert admission.held(cache / "memory") == []
+    assert admission.live_reservations(cache / "memory") == []
 
 
 @pytest.fixture
