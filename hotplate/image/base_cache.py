@@ -13,7 +13,6 @@ import os
 import shutil
 import time
 from pathlib import Path
-from types import TracebackType
 
 from hotplate import locks
 from hotplate.errors import HostError
@@ -74,12 +73,7 @@ class BaseCache:
                 self._mark.unlink(missing_ok=True)
                 return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._unlock()
 
     def settle(self) -> None:

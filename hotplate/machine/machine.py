@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from hotplate.children.keeper import FIRST_CHILD_FD, Child
@@ -34,8 +33,8 @@ from hotplate.machine.config import (
 )
 from hotplate.machine.console import Console
 from hotplate.machine.files import HandedFiles
-from hotplate.machine.guest_memory import GuestMemory
 from hotplate.machine.qmp import Qmp, QmpError
+from hotplate.machine.snapshot import GuestMemory
 from hotplate.machine.timers import TimerSlack
 from hotplate.machine.wiring import Cable, Wiring
 from hotplate.timing.deadline import Deadline
@@ -119,12 +118,7 @@ class Machine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     # -- power ---------------------------------------------------------------------------------

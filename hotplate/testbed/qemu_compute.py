@@ -41,8 +41,8 @@ from hotplate.image.inspect import Image
 from hotplate.image.overlay import make_overlay
 from hotplate.machine import accelerator, admission, wiring
 from hotplate.machine.config import ARCHITECTURES, OPENSTACK_SMBIOS, Firmware, MachineConfig
-from hotplate.machine.guest_memory import GuestMemory
 from hotplate.machine.machine import Machine
+from hotplate.machine.snapshot import GuestMemory
 from hotplate.machine.wiring import Wiring
 from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
 from hotplate.testbed.boot_images import BootImages

@@ -22,8 +22,8 @@ from hotplate.events.log import EventLog
 from hotplate.guest.shell import Shell
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import MachineConfig
-from hotplate.machine.guest_memory import GuestMemory
 from hotplate.machine.machine import Machine
+from hotplate.machine.snapshot import GuestMemory
 from hotplate.timing.deadline import Deadline
 
 BOOT_SECONDS = 90

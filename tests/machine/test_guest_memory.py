@@ -13,8 +13,8 @@ import pytest
 from conftest import attached
 
 from hotplate.errors import HostError, MachineLostError
-from hotplate.machine.guest_memory import GuestMemory
 from hotplate.machine.machine import Machine
+from hotplate.machine.snapshot import GuestMemory
 
 MIB = 192
 Make = Callable[..., Any]

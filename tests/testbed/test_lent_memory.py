@@ -15,7 +15,7 @@ from hotplate.errors import HostError
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine import admission
-from hotplate.machine.guest_memory import GuestMemory
+from hotplate.machine.snapshot import GuestMemory
 from hotplate.settings import AcceleratorChoice, Settings
 from hotplate.testbed.qemu_compute import QemuCompute
 
