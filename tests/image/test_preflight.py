@@ -103,52 +103,45 @@ PARTITIONING = "- local_loop: {name: image0}\n- partitioning: {base: image0, lab
 """As in diskimage-builder's elements/block-device-mbr; its partitions come from kpartx."""
 
 
-@pytest.fixture
-def devices(tmp_path: Path):
-    """Return a function that makes a /proc/devices with or without device-mapper."""
-
-    def make(*lines: str) -> Path:
-        path = tmp_path / "devices"
-        path.write_text("Block devices:\n  7 loop\n" + "".join(f"{line}\n" for line in lines))
-        return path
-
-    return make
+LVM = "- offset_partitioning: {partitions: [{name: root, lvm: {name: lv}}]}\n"
+OURS = PARTITIONING.replace("partitioning", "offset_partitioning")
 
 
-def test_block_device_config_is_refused_without_device_mapper(devices):
-    with pytest.raises(HostError, match=r'has "partitioning", which needs device-mapper') as raised:
-        preflight.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": PARTITIONING}, devices=devices())
-    assert "offset_partitioning" in str(raised.value.hint)
+def check_config(folder: Path, config: str, *drivers: str) -> None:
+    """Check a configuration on a host with these drivers in /proc/devices."""
+    devices = folder / "devices"
+    devices.write_text("Block devices:\n  7 loop\n" + "".join(f"{each}\n" for each in drivers))
+    preflight.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": config}, devices=devices)
 
 
-def test_block_device_config_is_refused_without_kpartx(devices, monkeypatch):
+@pytest.mark.parametrize(
+    ("config", "drivers", "sentence", "hint"),
+    [
+        (PARTITIONING, (), 'has "partitioning", which needs device-mapper', "offset_partitioning"),
+        (PARTITIONING, ("252 device-mapper",), "kpartx, dmsetup", "apt-get install kpartx dmsetup"),
+        (LVM, (), 'has "lvm"', "build on a host that has it"),
+    ],
+)
+def test_block_device_config_is_refused_on_a_host_without_its_needs(
+    tmp_path, monkeypatch, config, drivers, sentence, hint
+):
     monkeypatch.setattr(preflight.shutil, "which", lambda *_, **__: None)
-    with pytest.raises(HostError, match="kpartx, dmsetup") as raised:
-        preflight.check_block_device(
-            {"DIB_BLOCK_DEVICE_CONFIG": PARTITIONING}, devices=devices("252 device-mapper")
-        )
-    assert str(raised.value.hint).startswith("apt-get install kpartx dmsetup")
-
-
-def test_block_device_config_is_read_from_a_file_and_below_other_nodes(devices, tmp_path):
-    config = tmp_path / "lvm.yaml"
-    config.write_text("- offset_partitioning: {partitions: [{name: root, lvm: {name: lv}}]}\n")
-    with pytest.raises(HostError, match='has "lvm"'):
-        preflight.check_block_device(
-            {"DIB_BLOCK_DEVICE_CONFIG": f"file://{config}"}, devices=devices()
-        )
+    (tmp_path / "config.yaml").write_text(config)
+    for given in (config, f"file://{tmp_path}/config.yaml"):
+        with pytest.raises(HostError, match=sentence) as raised:
+            check_config(tmp_path, given, *drivers)
+        assert hint in raised.value.hint
 
 
 @pytest.mark.parametrize("config", ["file:///nowhere/x.yaml", "a: b", "{", "5"])
-def test_invalid_block_device_config_is_a_usage_error(config: str, devices):
+def test_invalid_block_device_config_is_a_usage_error(tmp_path: Path, config: str):
     with pytest.raises(UsageError, match="DIB_BLOCK_DEVICE_CONFIG is no block device"):
-        preflight.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": config}, devices=devices())
+        check_config(tmp_path, config)
 
 
-def test_block_device_config_without_such_nodes_is_accepted(devices):
-    config = PARTITIONING.replace("partitioning", "offset_partitioning")
-    preflight.check_block_device({"DIB_BLOCK_DEVICE_CONFIG": config}, devices=devices())
-    preflight.check_block_device({}, devices=devices())
+@pytest.mark.parametrize("config", [OURS, ""])
+def test_block_device_config_without_such_nodes_is_accepted(tmp_path: Path, config: str):
+    check_config(tmp_path, config)
 
 
 def test_build_checks_the_block_device_config(request_, tmp_path):
