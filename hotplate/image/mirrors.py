@@ -9,6 +9,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from email import message_from_string
 from pathlib import Path
 
 from hotplate.errors import UsageError
@@ -101,27 +102,17 @@ def parse_list(text: str) -> Iterator[Source]:
 
 
 def parse_deb822(text: str) -> Iterator[Source]:
-    """Yield the ``deb`` entries of a file in the deb822 format."""
-    for stanza in re.split(r"\n\s*\n", text):
-        fields: dict[str, str] = {}
-        last = ""
-        for line in stanza.splitlines():
-            if line.startswith("#") or not line.strip():
-                continue
-            if line[0].isspace():
-                if last:
-                    fields[last] += " " + line.strip()
-            else:
-                name, _, value = line.partition(":")
-                last = name.strip().lower()
-                fields[last] = value.strip()
-        if "deb" not in fields.get("types", "").split():
+    """Yield the ``deb`` entries of a file in the deb822 format, which is that of mail headers."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    for stanza in re.split(r"\n\s*\n", "\n".join(lines)):
+        fields = message_from_string(stanza.strip())
+        if "deb" not in fields.get("Types", "").split():
             continue
-        if fields.get("enabled", "yes").lower() in ("no", "false", "0", "off", "disable"):
+        if fields.get("Enabled", "yes").lower() in ("no", "false", "0", "off", "disable"):
             continue
-        for uri in fields.get("uris", "").split():
-            for suite in fields.get("suites", "").split():
-                yield Source(uri, suite, tuple(fields.get("components", "").split()))
+        for uri in fields.get("URIs", "").split():
+            for suite in fields.get("Suites", "").split():
+                yield Source(uri, suite, tuple(fields.get("Components", "").split()))
 
 
 def configured(etc_apt: Path = Path("/etc/apt")) -> list[Source]:
