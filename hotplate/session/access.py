@@ -19,8 +19,7 @@ from typing import Any
 
 from hotplate.errors import HotplateError, ImageError, MachineLostError, UsageError
 from hotplate.events.background import Background
-from hotplate.session.channel import in_memory
-from hotplate.session.control import Control
+from hotplate.session.channel import Control, in_memory
 from hotplate.session.directory import ABOUT, SessionDirectory
 from hotplate.stacks.deployment import Deployment, DeploymentSpec
 from hotplate.testbed.server import SSH_PORT, Server
@@ -47,7 +46,7 @@ class Access:
         self._lock = threading.Lock()
 
     def answer(self, request: dict[str, Any]) -> tuple[Any, list[int]]:
-        """Answer a request; see :data:`hotplate.session.control.Handler`.
+        """Answer a request; see :data:`hotplate.session.channel.Handler`.
 
         :raises UsageError: for an unknown server or request.
         """
@@ -212,7 +211,7 @@ def pause(
         door.public_key()
         door.write_ssh_config()
         access = Access(testbed, door)
-        with Control(door, access.answer) as control:
+        with Control(door.path, access.answer) as control:
             for server in servers:
                 say(
                     f'the server "{access.name_of(server.spec.id)}" is up\n'

@@ -1,4 +1,4 @@
-"""The protocol of a session: one JSON message each way, with descriptors.
+"""The protocol of a session, and its owner's end: one JSON message each way, with descriptors.
 
 The owner listens on the unix socket ``control`` in the session's directory, ``SOCK_SEQPACKET``;
 descriptors are passed as ``SCM_RIGHTS``.  A request is ``{"ask": word, ...}``, an answer
@@ -9,18 +9,25 @@ that the other belongs to the same user (``SO_PEERCRED``).
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import select
+import signal
 import socket
 import struct
-from collections.abc import Iterator
+import threading
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hotplate.errors import HostError
+from hotplate.errors import HostError, HotplateError, outcome_of, sentence_of
 
 MESSAGE_BYTES = 1 << 16
 MAX_DESCRIPTORS = 2
 CONTROL = "control"
 """The socket's name in the session's directory."""
+DOWN = "down"
+"""The request that ends the session."""
 
 
 def connect(directory: Path) -> socket.socket:
@@ -101,3 +108,93 @@ def pass_on(descriptor: int, output: int) -> None:
         raise HostError(
             "--connect is for the ProxyCommand of ssh, with ProxyUseFdpass", hint="see ssh-config"
         ) from error
+
+
+Handler = Callable[[dict[str, object]], tuple[object, list[int]]]
+"""Takes a request; its ``descriptors`` are those passed along, and are closed afterwards. Returns
+the answer, and descriptors to pass along and close."""
+
+
+class Control:
+    """The owner's end of the control socket; a context manager.
+
+    The caller of :meth:`run` handles signals that mean "end" and accepts requests; each request is
+    answered in a thread of its own.
+
+    :param directory: of the session, claimed.
+    :param handle: answers a request; a :class:`HotplateError` becomes the answer's error.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self, directory: Path, handle: Handler) -> None:
+        self._directory = directory
+        self._handle = handle
+        self._owned = contextlib.ExitStack()
+
+    def __enter__(self) -> Control:
+        with contextlib.ExitStack() as owned:
+            self._listener = owned.enter_context(listen(self._directory))
+            self._woken, self._waker = (owned.enter_context(each) for each in socket.socketpair())
+            self._waker.setblocking(False)
+            owned.callback((self._directory / CONTROL).unlink, missing_ok=True)
+            # A signal delivered to another thread would not end the main thread's select().
+            owned.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(self._waker.fileno()))
+            for number in self.SIGNALS:
+                # nohup and background jobs set it to be ignored, and it stays so.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    owned.callback(signal.signal, number, signal.signal(number, self._on_signal))
+            self._owned = owned.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._owned.close()
+
+    def end(self) -> None:
+        """Make :meth:`run` return."""
+        with contextlib.suppress(OSError):
+            self._waker.send(b"e")
+
+    def run(self) -> None:
+        """Answer requests until a signal or a call of :meth:`end`."""
+        while True:
+            ready, _, _ = select.select([self._woken, self._listener], [], [])
+            if self._woken in ready:
+                return
+            channel, _ = self._listener.accept()
+            threading.Thread(
+                target=self._answer, args=(channel,), name="control", daemon=True
+            ).start()
+
+    def _on_signal(self, number: int, _frame: object) -> None:  # noqa: ARG002
+        self.end()
+
+    def _answer(self, channel: socket.socket) -> None:
+        descriptors: list[int] = []
+        with contextlib.ExitStack() as owned, contextlib.suppress(OSError):
+            owned.callback(channel.close)
+            check_peer(channel)
+            try:
+                message, handed = receive(channel, owned)
+                request = json.loads(message or b"{}") | {"descriptors": handed}
+                if request["ask"] == DOWN:
+                    # Kept open to the end: its closing shows the other end that we are gone.
+                    self._owned.callback(owned.pop_all().close)
+                value, descriptors = self._handle(request)
+                answer = {"ok": value}
+            except HotplateError as error:
+                answer = {
+                    "error": error.message,
+                    "hint": error.hint,
+                    "outcome": str(outcome_of(error)),
+                }
+            except (ValueError, KeyError, TypeError) as error:
+                answer = {"error": f"the request was not understood: {error}"}
+            except Exception as error:  # the caller must always get an answer
+                traceback.print_exception(error)
+                answer = {"error": sentence_of(error), "outcome": str(outcome_of(error))}
+            try:
+                socket.send_fds(channel, [json.dumps(answer).encode()], descriptors)
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)

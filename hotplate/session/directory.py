@@ -29,12 +29,11 @@ from hotplate.errors import (
 )
 from hotplate.guest.base import new_key
 from hotplate.session import channel as channels
-from hotplate.session.channel import CONTROL, MESSAGE_BYTES
+from hotplate.session.channel import CONTROL, DOWN, MESSAGE_BYTES
 from hotplate.settings import Settings
 from hotplate.timing.deadline import Deadline, retry
 
 ABOUT = "session.json"
-DOWN = "down"
 FIRST_BOOT = "first-boot"
 """The folder of the boot from which a warm state is made."""
 OURS = (

@@ -7,7 +7,6 @@ import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Self
 
 from hotplate.cloud.options import CloudOptions
@@ -26,8 +25,8 @@ from hotplate.events.log import EventLog
 from hotplate.events.topology import Topology
 from hotplate.image.inspect import Image
 from hotplate.session.access import Access
-from hotplate.session.control import Control
-from hotplate.session.directory import ABOUT, DOWN, FIRST_BOOT, SessionDirectory
+from hotplate.session.channel import DOWN, Control
+from hotplate.session.directory import ABOUT, FIRST_BOOT, SessionDirectory
 from hotplate.settings import Settings
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
@@ -89,7 +88,7 @@ class Up:
             self._went_on = self._check_image()
             # Before the control socket takes over signals: an image's first boot takes minutes.
             state = owned.enter_context(self._warm_state()) if self._restored else None
-            self._control = owned.enter_context(Control(self.directory, self._answer))
+            self._control = owned.enter_context(Control(self.directory.path, self._answer))
             # Before Control is left, whose end shows waiting clients that all is over.
             owned.callback(self._forget)
             self.testbed = owned.enter_context(
@@ -115,12 +114,7 @@ class Up:
             self._owned = owned.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None and self._went_on:
             # A mistake must not lose a kept session.
             self.keep = True
@@ -185,7 +179,8 @@ class Up:
     def _check_image(self) -> bool:
         """Return whether an earlier session is resumed; record this session's image."""
         about = self.directory.about()
-        mine: dict[str, object] = {"image": str(self.image.path), "sha256": self.image.sha256()}
+        mine: dict[str, object] = _recorded(self.image)
+        mine["others"] = {name: _recorded(each) for name, each in self.others.items()}
         if about and not (about.get("keep") or self.keep):
             # It was killed; otherwise it would have removed everything itself.
             self._say("an earlier session here was killed; it had no --keep, so it is discarded")
@@ -203,23 +198,16 @@ class Up:
                 f'the session in "{self.directory.path}" needs its image at "{about["image"]}"'
             )
         if about:
-            self._check_others(about)
-        mine["others"] = self._others_as_they_are()
+            self._check_others(about, mine)
         # A kill must not lose a kept session.
         mine["keep"] = self.keep or bool(about)
         self.directory.write(ABOUT, json.dumps(mine, indent=2) + "\n")
         return bool(about)
 
-    def _others_as_they_are(self) -> dict[str, dict[str, str]]:
-        return {
-            name: {"image": str(each.path), "sha256": each.sha256()}
-            for name, each in self.others.items()
-        }
-
-    def _check_others(self, about: Mapping[str, Any]) -> None:
+    def _check_others(self, about: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
         """Refuse to resume a session with other additional images than it had."""
         before = about.get("others") or {}
-        if before != self._others_as_they_are():
+        if before != mine["others"]:
             words = [f"--image {name}={each['image']}" for name, each in before.items()]
             raise UsageError(
                 f'the session in "{self.directory.path}" was started with '
@@ -328,3 +316,7 @@ class Up:
             self._control.end()
             return self.keep, []
         return self._doors.answer(request)
+
+
+def _recorded(image: Image) -> dict[str, object]:
+    return {"image": str(image.path), "sha256": image.sha256()}

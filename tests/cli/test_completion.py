@@ -16,7 +16,7 @@ import pytest
 
 from hotplate.cli import VERBS, completion, whole_parser
 from hotplate.session.access import Access
-from hotplate.session.control import Control
+from hotplate.session.channel import Control
 from hotplate.session.directory import SessionDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +81,7 @@ def test_servers_of_a_session_are_offered(tmp_path):
     with directory.claim():
         access = Access(testbed, directory)
         names = []
-        with Control(directory, access.answer) as control:
+        with Control(directory.path, access.answer) as control:
 
             def ask():
                 names.extend(completion._servers(typed))

@@ -13,7 +13,7 @@ PLAIN = {
     "cloud/http/serving.py": "logs what a connection raises, as waitress's own threads do",
     "elsewhere/way_program.py": "keeps what ssh complains of, and raises nothing but at its end",
     "report/terminal.py": "draws a line, which is no part of a verdict",
-    "session/control.py": "answers with what it raises",
+    "session/channel.py": "answers with what it raises",
 }
 """Modules with threads that are no Background, and the reason."""
 

@@ -15,8 +15,7 @@ from hotplate.cli import main
 from hotplate.errors import ImageError, UsageError
 from hotplate.hookkit.push import HEAT_AGENTS, OURS, HookFile, hook_file, push_command, pushed
 from hotplate.session import hook_push
-from hotplate.session.channel import in_memory
-from hotplate.session.control import Control
+from hotplate.session.channel import Control, in_memory
 from hotplate.session.directory import ABOUT, SessionDirectory
 
 HOOK = b"#!/bin/sh\necho hello\n"
@@ -156,7 +155,7 @@ class PlayedSession:
         results = []
         with self.directory.claim():
             self.directory.write(ABOUT, "{}\n")
-            with Control(self.directory, self.answer) as control:
+            with Control(self.directory.path, self.answer) as control:
 
                 def work():
                     try:

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from hotplate.errors import HostError, MachineLostError, SubjectError, UsageError
-from hotplate.session.channel import in_memory
-from hotplate.session.control import Control
+from hotplate.session.channel import Control, in_memory
 from hotplate.session.directory import SessionDirectory
 from hotplate.timing.deadline import Deadline
 
@@ -115,7 +114,7 @@ def test_ssh_is_handed_a_connection(directory):
             connection.sendall(b"hello")
             return ours.recv(16)
 
-    with ours, Control(directory, connect) as control:
+    with ours, Control(directory.path, connect) as control:
         assert while_it_runs(control, ssh) == b"hello"
 
 
@@ -129,7 +128,7 @@ def test_error_keeps_its_kind_at_the_client(directory, kind):
             pass
         return raised.value.exit_status, str(raised.value)
 
-    with Control(directory, fail) as control:
+    with Control(directory.path, fail) as control:
         shown = while_it_runs(control, client)
     assert shown == (kind("").exit_status, "it went wrong\n  hint: try another")
 
@@ -156,7 +155,7 @@ def cat(directory):
             stream.seek(0)
             return 0, [in_memory(stream.read()), in_memory(b"")]
 
-    with Control(directory, answer) as control:
+    with Control(directory.path, answer) as control:
         yield lambda *words, **more: while_it_runs(
             control, lambda: shell(directory, *words, **more)
         )
@@ -203,7 +202,7 @@ def test_invalid_request_does_not_end_the_session(directory, message):
         with directory.asked("still there?") as (status, _, _):
             return status
 
-    with Control(directory, answer) as control:
+    with Control(directory.path, answer) as control:
         assert while_it_runs(control, client) == "still there?"
 
 
@@ -214,7 +213,7 @@ def test_signal_ends_the_session(directory, number):
 
     handler = signal.signal(number, before)
     try:
-        with Control(directory, lambda _: (None, [])) as control:
+        with Control(directory.path, lambda _: (None, [])) as control:
             threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
             control.run()
         assert signal.getsignal(number) is before
@@ -232,7 +231,10 @@ def test_end_waits_for_the_owner(tmp_path):
         order.append("down returned")
 
     thread = threading.Thread(target=down)
-    with directory.claim(), Control(directory, lambda request: (request["keep"], [])) as control:
+    with (
+        directory.claim(),
+        Control(directory.path, lambda request: (request["keep"], [])) as control,
+    ):
         thread.start()
         threading.Timer(0.2, control.end).start()
         control.run()
