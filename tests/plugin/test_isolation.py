@@ -39,10 +39,12 @@ class Remembered:
         return "ACTIVE", ""
 
 
-@pytest.fixture
-def testbed(tmp_path):
+@pytest.fixture(scope="module")
+def testbed(tmp_path_factory):
     compute = Remembered()
-    with Cloud(directory=tmp_path / "cloud", compute=compute, events=EventLog()) as cloud:
+    with Cloud(
+        directory=tmp_path_factory.mktemp("cloud"), compute=compute, events=EventLog()
+    ) as cloud:
         cloud.heat().stacks.create(stack_name="warm", template=TEMPLATE)
         retry(lambda _: True if compute.specs else None, Deadline(60, "the server"))
         yield SimpleNamespace(cloud=cloud, compute=compute, events=cloud.events, servers=[])

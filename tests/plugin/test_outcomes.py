@@ -6,7 +6,7 @@ import pytest
 from heatclient import exc
 
 from hotplate.errors import HotplateError, Outcome, ThreadFault
-from hotplate.plugin.outcomes import of_failure, one_sentence
+from hotplate.plugin.outcomes import exit_status, of_failure, one_sentence
 from hotplate.timing.deadline import DeadlineExceeded, HostTooSlow
 
 
@@ -31,6 +31,21 @@ def test_timeout_is_a_host_error_or_a_failure_by_its_cause(error, outcome, messa
         raise error
     assert of_failure(failure.value, lost=False) is outcome
     assert of_failure(error, lost=False) is outcome
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status"),
+    [
+        ({Outcome.HOST}, 3),
+        ({Outcome.LOST}, 4),
+        ({Outcome.HOST, Outcome.LOST}, 3),
+        ({Outcome.FAILED}, None),
+        ({Outcome.HOST, Outcome.FAILED}, None),
+        (set(), None),
+    ],
+)
+def test_exit_status_is_not_1_when_no_failure_is_the_images(outcomes, status):
+    assert exit_status(outcomes) == status
 
 
 def test_failure_of_the_embedded_heat_is_no_failure_of_the_test():

@@ -126,7 +126,7 @@ def images(tmp_path, raw_image):
 def run(project, images, *options, **files):
     project.makeconftest(CONFTEST)
     project.makepyfile(**files)
-    return project.runpytest_subprocess(*(f"--image={each}" for each in images), *options)
+    return project.runpytest_inprocess(*(f"--image={each}" for each in images), *options)
 
 
 def last(project):
