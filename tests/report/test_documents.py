@@ -27,6 +27,7 @@ from hotplate.verdict.verdict import (
 
 EXPECTED = Path(__file__).parent / "documents"
 DELIVERED = Stage("deployment delivered")
+SOME_STAGES = [*Stage][: [*Stage].index(DELIVERED) + 1]
 STRANGE = 'caf\u00e9 <a href="x">&\x1b[31m\x00 \U0001f600 \udc80 \ufffe'
 """Text that a guest may write: beyond ASCII, markup, controls, half a surrogate, no character."""
 
@@ -34,7 +35,7 @@ STRANGE = 'caf\u00e9 <a href="x">&\x1b[31m\x00 \U0001f600 \udc80 \ufffe'
 def stages(reached: int, evidence: str = "evidence") -> tuple[StageTime, ...]:
     return tuple(
         StageTime(stage, number * 1.25 if number < reached else None, evidence)
-        for number, stage in enumerate(Stage)
+        for number, stage in enumerate(SOME_STAGES)
     )
 
 
@@ -45,7 +46,7 @@ def passed(name: str) -> Verdict:
         Outcome.PASSED,
         "CREATE_COMPLETE",
         (),
-        stages(len(Stage)),
+        stages(len(SOME_STAGES)),
         seconds=20.5,
         artifacts=f"/artifacts/{name}",
     )
@@ -62,7 +63,7 @@ def sample() -> list[Verdict]:
         among='server "db"',
     )
     servers = (
-        ServerResult("1", "web", stages(len(Stage))),
+        ServerResult("1", "web", stages(len(SOME_STAGES))),
         ServerResult(
             "2", "db", stages(4), (DeploymentResult("one", "script", "CFN_SIGNAL", DELIVERED),)
         ),
