@@ -35,6 +35,17 @@ def _pythons() -> dict[str, str]:
 PYTHONS = _pythons()
 
 
+AT_ONCE = """
+import os, sys
+sys.path.insert(0, os.environ["HEAT_CONFIG_LIB"])
+from heat_cfn import web
+web.time = type("Clock", (), {"sleep": lambda _seconds: None})
+del sys.argv[0]
+exec(compile(open(sys.argv[0]).read(), sys.argv[0], "exec"))
+"""
+"""Runs a command that does not wait between its attempts to reach a server."""
+
+
 @pytest.fixture
 def cfn(hooks_dir: Path, tmp_path: Path):
     """Run a cfn command: ``cfn("cfn-init", "-c", "a", metadata={...}, env={}, python="3.9")``.
@@ -50,7 +61,10 @@ def cfn(hooks_dir: Path, tmp_path: Path):
                 metadata if isinstance(metadata, str) else json.dumps(metadata)
             )
         done = subprocess.run(
-            [PYTHONS[python] if python else sys.executable, "-I", hooks_dir / command, *arguments],
+            [
+                *(PYTHONS[python] if python else sys.executable, "-I", "-c", AT_ONCE),
+                *(hooks_dir / command, *arguments),
+            ],
             env={
                 "PATH": os.environ["PATH"],
                 "HEAT_CONFIG_LIB": str(hooks_dir),

@@ -213,6 +213,6 @@ def test_retries_of_many_guests_are_spread(guest, heat, cfn, replying):
     gaps = set()
     for _ in range(2):
         heat.requests.clear()
-        guest.run()
+        guest.run(wait=True)
         gaps.add(round(heat.requests[1].at - heat.requests[0].at, 3))
     assert len(gaps) == 2

@@ -406,35 +406,35 @@ def deepest() -> int:
     return int(done.stdout)
 
 
-@pytest.mark.parametrize("field", ["whole", "config", "inputs", "deploy", "typed"])
-def test_deployment_nested_too_deeply_fails_alone(guest, heat, cfn, field, deepest):
+def test_deployments_nested_too_deeply_fail_alone(guest, heat, cfn, deepest):
     """Python reads a little deeper than it writes; a list that it cannot read is no list at all."""
-    bad = cfn(id="d-1")
-    if field == "whole":
-        bad["id"] = "DEEP"
-    elif field == "config":
-        bad["config"] = "DEEP"
-    else:
-        name = {"inputs": "x", "deploy": "deploy_action", "typed": "x"}[field]
-        kind = "String" if field == "typed" else "Json"
-        bad["inputs"].append({"name": name, "type": kind, "value": "DEEP"})
-    text = json.dumps([bad, cfn(id="d-2")])
+    config, whole = cfn(id="config"), cfn(id="whole")
+    config["config"], whole["id"] = "DEEP", "DEEP"
+    bad = [whole, config]
+    for kind, name in (("Json", "x"), ("Json", "deploy_action"), ("String", "x")):
+        bad.append(cfn(id=f"{name}-{kind}"))
+        bad[-1]["inputs"].append({"name": name, "type": kind, "value": "DEEPER"})
+    text = json.dumps([*bad, cfn(id="good")])
     errors = []
     for depth in range(deepest - 20, deepest):
         shutil.rmtree(guest.state, ignore_errors=True)
         heat.requests.clear()
-        guest.document.write_text(text.replace('"DEEP"', "[" * depth + "]" * depth))
+        filled = text
+        # All of them at the same depth of the document.
+        for name, levels in (("DEEPER", depth - 2), ("DEEP", depth)):
+            filled = filled.replace(f'"{name}"', "[" * levels + "]" * levels)
+        guest.document.write_text(filled)
         done = guest.run()
         assert "failed unexpectedly" not in done.log
         if "no JSON list" in done.log:
             continue
         assert done.status == 0
-        assert len(heat.signals) == 2
-        assert heat.signals[1]["deploy_status_code"] == 0
-        errors.append(heat.signals[0]["deploy_stderr"])
+        assert len(heat.signals) == len(bad) + 1
+        assert heat.signals[-1]["deploy_status_code"] == 0
+        errors.append([body["deploy_stderr"] for body in heat.signals])
     assert errors
-    if field in ("config", "inputs"):
-        assert any("nested too deeply" in words for words in errors), errors
+    for field in (1, 2):
+        assert any("nested too deeply" in words[field] for words in errors), errors
 
 
 @pytest.mark.parametrize(
