@@ -334,7 +334,7 @@ def test_zip_that_python_cannot_unpack_is_reported_in_a_sentence(init, tmp_path,
     assert "or compressed in a way that this Python does not support" in done.stderr
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from(["w", "w:gz", "w:bz2", "w:xz", "zip"]),
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.binary(max_size=8)), max_size=4),

@@ -147,7 +147,7 @@ def test_any_answer_is_a_result_that_is_signalled(guest, answering, unsignalled,
     guest.metadata(unsignalled(outputs=["r", "deploy_status_code"]))
 
     @settings(
-        max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=100, deadline=None, database=None, suppress_health_check=list(HealthCheck)
     )
     @given(ANSWERS | ODD)
     def check(answer):

@@ -13,7 +13,7 @@ import pytest
 
 from .conftest import PYTHON
 
-ROUNDS = 200
+ROUNDS = 40
 
 HOOK = """#!/bin/sh
 cat >/dev/null
@@ -64,13 +64,13 @@ def settle(guest) -> None:
 
 @pytest.mark.defect("H1")
 @pytest.mark.parametrize("power", [False, True], ids=["runner", "runner-and-hook"])
-def test_two_hundred_kills_at_random_moments(guest, heat, cfn, power):
+def test_kill_at_a_random_moment_loses_nothing(guest, heat, cfn, power):
     seed = random.randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)
     states: dict[str, int] = {}
     whole = 0.2
-    for round_number in range(ROUNDS // 2):
+    for round_number in range(ROUNDS):
         guest.hook("shell", HOOK % chance.randrange(1, 9))
         for path in guest.counts.iterdir():
             path.unlink()
@@ -254,7 +254,7 @@ def test_answer_that_is_written_late_is_not_lost(guest, heat, cfn, wait_until):
         wait_until(lambda: not alive(hook))
         process = guest.start()
         wait_until(lambda: waits_for_a_lock(process.pid))
-        time.sleep(4)
+        time.sleep(2)
     finally:
         os.kill(pump, signal.SIGCONT)
     process.communicate(timeout=60)

@@ -1,4 +1,4 @@
-"""Ten thousand documents that no Heat would send: no traceback, and no file written outside."""
+"""Thousands of documents that no Heat would send: no traceback, and no file written outside."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 HOOKS = str(Path(__file__).resolve().parents[3] / "hooks")
-DOCUMENTS = 10_000
+DOCUMENTS = 3_000
 
 TEXT = st.text(max_size=8) | st.sampled_from(["", "../../x/evil", "/etc/x", "\0", "\ud800", "a\nb"])
 ODD = [None, True, 0, -1, 1.5, 10**400, float("nan"), float("inf"), [], {}, [[]], [None], {"": 0}]
@@ -99,7 +99,7 @@ def runner():
     sys.path.remove(HOOKS)
 
 
-def test_ten_thousand_documents_raise_no_traceback(guest, runner, capfd, monkeypatch):
+def test_random_document_raises_no_traceback(guest, runner, capfd, monkeypatch):
     # Measure the handling of a document, not how fast a disk syncs.
     fast = Path("/dev/shm")
     root = guest.root if not os.access(fast, os.W_OK) else fast / f"heat-config-{os.getpid()}"
@@ -176,7 +176,7 @@ def test_ten_thousand_documents_raise_no_traceback(guest, runner, capfd, monkeyp
     assert seen[0] >= DOCUMENTS
 
 
-@settings(max_examples=2000, deadline=None, database=None)
+@settings(max_examples=500, deadline=None, database=None)
 @given(
     st.text(max_size=40)
     | st.builds(
@@ -208,7 +208,7 @@ def test_url_is_parsed_or_a_value_error(url):
         assert chosen is None or chosen.host
 
 
-@settings(max_examples=1000, deadline=None, database=None)
+@settings(max_examples=300, deadline=None, database=None)
 @given(
     record=st.binary(max_size=60)
     | JSON.map(lambda value: json.dumps(value).encode())
@@ -236,7 +236,7 @@ def test_any_file_is_a_record_a_heat_agents_mark_or_damaged(record, tmp_path_fac
         assert bool(loaded.mark.get("foreign")) == foreign
 
 
-@settings(max_examples=1000, deadline=None, database=None)
+@settings(max_examples=300, deadline=None, database=None)
 @given(st.binary(max_size=200) | TEXT.map(lambda text: f"x\n{{{text}".encode("utf-8", "replace")))
 def test_any_hook_output_is_read(data):
     sys.path.insert(0, HOOKS)
@@ -268,7 +268,7 @@ CATALOG = st.lists(
 )
 
 
-@settings(max_examples=1000, deadline=None, database=None)
+@settings(max_examples=300, deadline=None, database=None)
 @given(CATALOG | JSON, TEXT | st.none())
 def test_any_catalogue_gives_an_endpoint_or_a_sentence(catalog, region):
     sys.path.insert(0, HOOKS)

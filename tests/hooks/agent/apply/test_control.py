@@ -191,7 +191,7 @@ TEXT = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(TEXT)
 def test_accepted_yaml_has_the_meaning_of_pyyaml(text):
     """We may refuse more, but must never read a different value."""
@@ -200,7 +200,7 @@ def test_accepted_yaml_has_the_meaning_of_pyyaml(text):
         assert read == theirs(text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(WORD_LINE, max_size=3).map("".join))
 @example("owner: 'root'#c\n")
 def test_maps_of_one_word_lines_are_read_as_by_upstream(text):

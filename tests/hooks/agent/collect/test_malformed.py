@@ -1,4 +1,4 @@
-"""Ten thousand malformed answers: no crash, no change, and a pause after every round."""
+"""Thousands of malformed answers: no crash, no change, and a pause after every round."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .conftest import (
     request,
 )
 
-ANSWERS = 10_000
+ANSWERS = 3_000
 SEED = 12
 SHORTEST = 0.2
 TIMEOUT = 0.3
@@ -190,7 +190,7 @@ def cache_of(guest: Guest) -> dict[str, Any]:
     return {name: content for name, content in guest.files().items() if name.startswith("cache/")}
 
 
-def test_ten_thousand_malformed_answers_change_nothing(mangled, guest):
+def test_malformed_answers_change_nothing(mangled, guest):
     before = cache_of(guest)
     assert len(before) > 12
     chance = random.Random(SEED)
