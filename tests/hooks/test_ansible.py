@@ -2,7 +2,6 @@
 
 import json
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -112,17 +111,6 @@ def test_any_bytes_and_two_megabytes_are_passed(ansible):
     assert "a" * 2_000_000 in answer.stdout
 
 
-@real
-def test_parallel_runs_do_not_meet(ansible):
-    def one(number: int) -> str:
-        answer = ansible(tasks(copy("{{ n }}")), inputs={"n": str(number)}, outputs=["result"])
-        assert answer.status == 0, answer.stdout + answer.stderr
-        return answer.outputs["result"]
-
-    with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(one, range(3))) == ["0", "1", "2"]
-
-
 @pytest.mark.defect("K4")
 @real
 def test_inputs_are_gone_when_it_has_run_and_were_private(ansible, tmp_path: Path):
@@ -168,14 +156,6 @@ def test_options_become_arguments(ansible, fake, tmp_path: Path):
     given = ansible("- x", env={**fake, "HEAT_ANSIBLE_INVENTORY": "other,"}).stdout
     assert "other," in given
     assert "ANSIBLE_TRANSPORT" not in given
-
-
-@pytest.mark.defect("K11")
-def test_missing_ansible_fails_with_a_sentence(ansible):
-    answer = ansible("- x", env={"HEAT_ANSIBLE_CMD": "no-such-ansible"})
-    assert answer.status == 127
-    assert "Ansible is not installed" in answer.stderr
-    assert "no-such-ansible" in answer.stderr
 
 
 def test_old_ansible_that_fails_is_named(ansible, tmp_path: Path):

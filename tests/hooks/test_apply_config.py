@@ -78,12 +78,6 @@ def test_two_megabytes_and_parallel_runs_succeed(apply_config, metadata):
     assert made.read_text() == "wörld ☃" + "a" * 2_000_000
 
 
-def test_missing_program_fails_with_a_sentence(apply_config):
-    answer = apply_config(env={"HEAT_APPLY_CONFIG_CMD": "/no/such/os-apply-config"})
-    assert answer.status == 127
-    assert "os-apply-config is not installed" in answer.stderr
-
-
 @pytest.mark.defect("A7")
 def test_files_of_the_cfn_tools_are_no_metadata(apply_config, tmp_path: Path):
     program = tmp_path / "os-apply-config"

@@ -28,6 +28,28 @@ def test_null_inputs_outputs_and_options_are_tolerated(
     assert "failed unexpectedly" not in answer.stderr
 
 
+@pytest.mark.defect("K11")
+@pytest.mark.parametrize(
+    ("file", "setting", "words"),
+    [
+        ("ansible.py", "ANSIBLE", "Ansible is not installed"),
+        ("apply_config.py", "APPLY_CONFIG", "os-apply-config is not installed"),
+        ("cfn_init.py", "CFN_INIT", "element heat-cfntools"),
+        ("chef.py", "CHEF", "Chef is not installed"),
+        ("puppet.py", "PUPPET", "element heat-config-puppet"),
+        ("salt.py", "SALT", "Salt is not installed"),
+    ],
+)
+def test_missing_tool_is_status_127_with_a_sentence(
+    file, setting, words, run_hook, make_deployment
+):
+    deployment = make_deployment(CONFIGS.get(file, "text"))
+    answer = run_hook(file, deployment, env={f"HEAT_{setting}_CMD": "/no/such/program"})
+    assert answer.status == 127
+    assert words in answer.stderr
+    assert 'no program "/no/such/program" was found' in answer.stderr
+
+
 @pytest.mark.defect("H16")
 def test_state_and_outputs_survive_a_reboot(monkeypatch):
     """A reboot may fall between a hook's output and its signal; /var/run is empty then."""

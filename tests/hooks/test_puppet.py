@@ -2,7 +2,6 @@
 
 import json
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -224,25 +223,6 @@ exec { 'much':
     assert answer.status == 0, answer.stderr
     assert answer.outputs == {"result": "\ufffd\0y"}
     assert "a" * 2_000_000 in answer.stdout
-
-
-@real
-def test_parallel_runs_do_not_meet(puppet):
-    def one(number: int) -> str:
-        answer = puppet(write('"${::n}"'), inputs={"n": number}, outputs=["result"])
-        assert answer.status == 0, answer.stderr
-        return answer.outputs["result"]
-
-    with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(one, range(3))) == ["0", "1", "2"]
-
-
-@pytest.mark.defect("K11")
-def test_missing_puppet_fails_with_a_sentence(puppet, tmp_path: Path):
-    answer = puppet("notice('x')", env={"HEAT_PUPPET_CMD": str(tmp_path / "no-puppet")})
-    assert answer.status == 127
-    assert "Puppet is not installed" in answer.stderr
-    assert "heat-config-puppet" in answer.stderr
 
 
 @pytest.mark.defect("K17")

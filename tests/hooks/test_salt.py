@@ -2,7 +2,6 @@
 
 import json
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -165,24 +164,6 @@ def test_two_megabytes_are_passed(salt):
     answer = salt(f"much:\n  cmd.run:\n    - name: {json.dumps(command)}\n")
     assert answer.status == 0, answer.stderr
     assert "a" * 2_000_000 in answer.stdout
-
-
-@real
-def test_parallel_runs_do_not_meet(salt, tmp_path: Path):
-    def one(number: int) -> str:
-        made = tmp_path / f"made{number}"
-        answer = salt(managed(made, "'{{ opts[\"n\"] }}'"), inputs={"n": number})
-        assert answer.status == 0, answer.stderr
-        return made.read_text()
-
-    with ThreadPoolExecutor(3) as pool:
-        assert [text.strip() for text in pool.map(one, range(3))] == ["0", "1", "2"]
-
-
-def test_missing_salt_fails_with_a_sentence(run_salt):
-    answer = run_salt("x: y", env={"HEAT_SALT_CMD": "no-such-salt-call"})
-    assert answer.status == 127
-    assert "Salt is not installed" in answer.stderr
 
 
 def fake(tmp_path: Path, body: str) -> dict[str, str]:
