@@ -15,10 +15,6 @@ from heat_config import forks, process
 from .collect import boot, command, program
 from .collect.agent import Seams
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
 REFRESH = "/usr/libexec/heat-agent/os-refresh-config"
 
 

@@ -95,8 +95,7 @@ def start(
         prepare()
         _be(path, environment, streams)
 
-    pid: int = process.fork(child, path)
-    return pid
+    return process.fork(child, path)
 
 
 def _be(path: str, environment: Mapping[str, str], streams: Streams) -> None:

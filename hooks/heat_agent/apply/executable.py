@@ -116,7 +116,7 @@ class _Child:
         for reader in self._sinks:
             poll.register(reader, select.POLLIN)
         while self._sinks and time.monotonic() < deadline and len(self.output) <= OUTPUT_LIMIT:
-            status = self._wait(0)
+            status = process.wait(self._pid, 0)
             # Once it has ended, all of its own output can be read; that of others does not count.
             for reader, _ in poll.poll(POLL * 1000 if status is None else 0):
                 self._take(reader, poll)
@@ -124,14 +124,10 @@ class _Child:
                 return status
         status = None
         if len(self.output) <= OUTPUT_LIMIT:
-            status = self._wait(max(0.0, deadline - time.monotonic()))
+            status = process.wait(self._pid, max(0.0, deadline - time.monotonic()))
         if status is None:
             os.kill(self._pid, signal.SIGKILL)
-            self._wait(None)
-        return status
-
-    def _wait(self, seconds: float | None) -> int | None:
-        status: int | None = process.wait(self._pid, seconds)
+            process.wait(self._pid)
         return status
 
     def _take(self, reader: int, poll: select.poll) -> None:
@@ -153,9 +149,7 @@ def _start(path: str, environment: Mapping[str, str], streams: tuple[int, int, i
     if forks.fits(path, environment):
         return forks.start(path, environment, streams)
     stdin, stdout, stderr = streams
-    return int(
-        process.spawn([path], env=dict(environment), stdin=stdin, stdout=stdout, stderr=stderr)
-    )
+    return process.spawn([path], env=environment, stdin=stdin, stdout=stdout, stderr=stderr)
 
 
 def _close(descriptors: Any) -> None:

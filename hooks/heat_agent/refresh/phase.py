@@ -113,7 +113,7 @@ def _run_words(words: list[str], environment: Mapping[str, str], deadline: float
         return _wait(_spawn(words, environment), deadline)
     except OSError as error:
         _say(f"{words[0]}, which reads environment files, cannot be run: {error.strerror}")
-        return int(process.NOT_RUNNABLE)
+        return process.NOT_RUNNABLE
 
 
 def _start(path: str, environment: Mapping[str, str]) -> int:
@@ -129,14 +129,13 @@ def _start(path: str, environment: Mapping[str, str]) -> int:
 def _spawn(words: list[str], environment: Mapping[str, str]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
-    pid: int = process.spawn(words, env=dict(environment), stdin=0, stdout=1, stderr=2)
-    return pid
+    return process.spawn(words, env=environment, stdin=0, stdout=1, stderr=2)
 
 
 def _wait(pid: int, deadline: float | None) -> int:
     """Return the exit status of a child, which is killed with its descendants at the deadline."""
     left = None if deadline is None else max(0.0, deadline - time.monotonic())
-    status: int | None = process.wait(pid, left)
+    status = process.wait(pid, left)
     if status is None:
         processes.kill(pid)
         status = process.wait(pid)

@@ -27,10 +27,6 @@ _CLASSES = {
     "punct": r"!-/:-@\[-`{-~",
 }
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
 
 def scripts(directory: str, pattern: str | None = None) -> list[str]:
     """Return the names of the scripts in *directory*, in the order in which they run.
