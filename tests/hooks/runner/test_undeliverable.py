@@ -9,6 +9,14 @@ def note(guest, key="d-1"):
     return guest.record(key)["heat_config"]["signal"]
 
 
+def with_url(deployment, change):
+    """Return *deployment* with the result of *change* as the URL of its signal."""
+    for item in deployment["inputs"]:
+        if item["name"] == "deploy_signal_id":
+            item["value"] = change(item["value"])
+    return deployment
+
+
 def make_due(guest, **changes):
     """Make the next try due, with *changes* in the note of the earlier tries."""
     record = guest.record("d-1")
@@ -31,24 +39,12 @@ def test_final_refusal_is_undeliverable_at_once(guest, heat, cfn, replying, stat
         assert (done.status, done.log) == (0, "")
     assert len(heat.requests) == 2
     assert guest.runs("d-1") == 1
-
-
-def test_the_result_is_kept_and_the_credentials_are_not(guest, heat, cfn, replying):
-    replying(404)
-    guest.metadata(cfn())
-    guest.run()
     assert guest.result("d-1")["deploy_stdout"] == "out"
     assert b"c2VjcmV0" not in guest.text_everywhere()
-
-
-def test_administrator_sees_why_a_signal_is_undeliverable(guest, heat, cfn, replying):
-    replying(404)
-    guest.metadata(cfn())
-    guest.run()
     assert "undeliverable" in guest.command("status").stdout
     details = guest.command("status", "d-1").stdout
     assert "undeliverable" in details
-    assert "answered 404" in details
+    assert f"answered {status}" in details
     assert "Signature" not in details
 
 
@@ -118,11 +114,7 @@ def test_changed_address_is_tried_again(guest, heat, cfn, replying):
     guest.metadata(cfn())  # the same: no try
     guest.run()
     assert len(heat.requests) == 1
-    deployment = cfn()
-    for item in deployment["inputs"]:
-        if item["name"] == "deploy_signal_id":
-            item["value"] += "&again"
-    guest.metadata(deployment)
+    guest.metadata(with_url(cfn(), lambda url: f"{url}&again"))
     assert guest.run().status == 0
     assert guest.state_of("d-1") == "signalled"
     assert heat.signals[-1]["deploy_stdout"] == "out"
@@ -131,25 +123,9 @@ def test_changed_address_is_tried_again(guest, heat, cfn, replying):
 
 @pytest.mark.parametrize("url", ["not a url", "ftp://127.0.0.1/x", "http://[::1/x", "http://a b/"])
 def test_malformed_url_is_undeliverable(guest, heat, cfn, url):
-    deployment = cfn()
-    for item in deployment["inputs"]:
-        if item["name"] == "deploy_signal_id":
-            item["value"] = url
-    guest.metadata(deployment)
+    guest.metadata(with_url(cfn(), lambda _: url))
     assert guest.run().status == 0
     assert guest.state_of("d-1") == "undeliverable"
-
-
-@pytest.mark.parametrize("around", [" {} ", "{}\n", "\t{}"])
-def test_blanks_around_a_url_are_stripped(guest, heat, cfn, around):
-    """python-requests, which heat-agents use, strips them."""
-    deployment = cfn()
-    for item in deployment["inputs"]:
-        if item["name"] == "deploy_signal_id":
-            item["value"] = around.format(item["value"])
-    guest.metadata(deployment)
-    assert guest.run().status == 0
-    assert guest.state_of("d-1") == "signalled"
 
 
 def test_resend_sends_all_waiting_signals_and_runs_no_hook(guest, heat, cfn, replying):
