@@ -120,8 +120,8 @@ def configuration(deployment: hook.Deployment, work: hook.Workspace) -> str:
     base = kitchen_path(deployment, work)
     level = values.text(deployment.options.get("log_level")) or "info"
     if level not in LEVELS:
-        known = ", ".join(LEVELS)
-        raise hook.HookError(f'The option "log_level" must be one of {known}.')
+        valid = ", ".join(LEVELS)
+        raise hook.HookError(f'The option "log_level" must be one of {valid}.')
     lines = [
         # At debug, Chef prints every attribute, and so the inputs, several times.
         f"log_level :{level}",

@@ -74,8 +74,8 @@ def configurations(init: dict[str, Any], selected: Sequence[str] = ()) -> list[s
         return ["config"]
     if not selected:
         if "default" not in sets:
-            known = ", ".join(sorted(sets))
-            raise CfnError(f'configSets has no "default"; select one of them with -c: {known}')
+            valid = ", ".join(sorted(sets))
+            raise CfnError(f'configSets has no "default"; select one of them with -c: {valid}')
         selected = ["default"]
     names: list[str] = []
     for name in selected:
@@ -88,8 +88,8 @@ def configurations(init: dict[str, Any], selected: Sequence[str] = ()) -> list[s
 
 def _expand(sets: dict[str, Any], name: Any, names: list[str], inside: Sequence[str]) -> None:
     if not isinstance(name, str) or name not in sets:
-        known = ", ".join(sorted(sets))
-        raise CfnError(f'configSets has no "{name}"; it has: {known}')
+        valid = ", ".join(sorted(sets))
+        raise CfnError(f'configSets has no "{name}"; it has: {valid}')
     if name in inside:
         raise CfnError(f"the config sets refer to each other: {' -> '.join([*inside, name])}")
     members = sets[name]

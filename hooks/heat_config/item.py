@@ -79,10 +79,10 @@ class Item:
                 self.element["config"] = entry.get("config")
                 return
             handled.extend(item for item in actions if isinstance(item, str))
-        known = ", ".join(values.clean(item) for item in handled) or "none"
+        supported = ", ".join(values.clean(item) for item in handled) or "none"
         self.refusal = (
             f"The component has no config for the action {values.encode(values.text(action))}; "
-            f"it has some for: {known}."
+            f"it has some for: {supported}."
         )
 
 

@@ -82,10 +82,10 @@ class Settings:
             if equals and key.strip() in keys:
                 given[key.strip()] = value.strip()
             else:
-                known = ", ".join(sorted(keys))
+                valid = ", ".join(sorted(keys))
                 self.problems.append(
                     f'"{path}" line {number} is not understood and was ignored. Valid settings '
-                    f"are: {known}."
+                    f"are: {valid}."
                 )
         return given
 

@@ -52,8 +52,8 @@ def of_user(client: Client, options: Any) -> Keystone:
         if len(client.users) >= USERS:
             client.users.clear()
         client.users[values] = Keystone(client, options)
-    known: Keystone = client.users[values]
-    return known
+    user: Keystone = client.users[values]
+    return user
 
 
 class Keystone:
