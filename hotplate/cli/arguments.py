@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ from hotplate.settings import Settings
 
 if TYPE_CHECKING:
     from hotplate.cloud.options import CloudOptions
-    from hotplate.image.inspect import Image
     from hotplate.stacks.template import Template
 
 
@@ -96,20 +95,8 @@ def add_image_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def load_named_images(args: argparse.Namespace, loaded: Settings) -> dict[str, Image]:
-    """Return the images named by :func:`add_image_argument`.
-
-    :raises UsageError: for a name given twice, or a missing file.
-    :raises ImageError: for an image that cannot be booted.
-    """
-    from hotplate.image import named
-
-    return named.open_all(
-        named.parse(args.named_images),
-        allow_backing=loaded.allow_backing,
-        checksums=loaded.cache / "checksums",
-    )
-
+SETTING = "setting_"
+"""Begins the names of settings in parsed arguments: a verb may have another option ``--keep``."""
 
 MACHINE = ("memory", "cpus", "arch", "accelerator", "wiring")
 """The settings of machines that have one value for all cases."""
@@ -128,7 +115,7 @@ def add_settings(parser: argparse.ArgumentParser, *names: str) -> None:
             metavar = settings.TABLE[name].metadata["metavar"]
             more = {"type": settings.kind_of(name), "metavar": metavar}
         option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, help=_help_of(name), **more)
+        parser.add_argument(option, dest=f"{SETTING}{name}", help=_help_of(name), **more)
 
 
 def _help_of(name: str) -> str:
@@ -193,10 +180,9 @@ def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
     add_settings(parser, "lift_limits")
 
 
-def load_cloud_options(args: argparse.Namespace, *, public_key: str = "") -> CloudOptions:
+def load_cloud_options(args: argparse.Namespace) -> CloudOptions:
     """Return the options added by :func:`add_cloud_arguments`.
 
-    :param public_key: the key of every key pair that a template names without making it.
     :raises UsageError: for an impossible value.
     """
     # Imported here: the cloud is slow to load for --help.
@@ -211,7 +197,6 @@ def load_cloud_options(args: argparse.Namespace, *, public_key: str = "") -> Clo
     return CloudOptions(
         environment_dir=directory.absolute() if directory is not None else None,
         request_limit=limit or 0,
-        public_key=public_key,
     )
 
 
@@ -224,21 +209,14 @@ def words_of(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(word for value in values for word in value.split(",") if word)
 
 
-def load_settings(args: argparse.Namespace) -> Settings:
+def load_settings(args: argparse.Namespace | None = None) -> Settings:
     """Return the settings of a run, from the command line and lower sources.
 
+    :param args: None for a verb without an option for any.
     :raises UsageError: for a wrong value; names its source.
     """
-    return Settings.load(vars(args), environ=os.environ, directory=Path.cwd())
-
-
-def cache_of(args: argparse.Namespace) -> Path:
-    """Return the cache directory, for a verb that needs no other setting.
-
-    :raises UsageError: for a wrong setting; names its source.
-    """
-    given = {"cache": getattr(args, "cache", None)}
-    return Settings.load(given, environ=os.environ, directory=Path.cwd()).cache
+    given = {name: getattr(args, f"{SETTING}{name}", None) for name in settings.TABLE}
+    return Settings.load(given, environ=os.environ, directory=Path.cwd())
 
 
 def check_files(files: Iterable[Path]) -> None:
@@ -251,21 +229,24 @@ def check_files(files: Iterable[Path]) -> None:
             raise UsageError(f'the file "{file}" does not exist or is not a file')
 
 
-def load_template(args: argparse.Namespace) -> Template | None:
+def load_template(
+    path: Path | None, *, parameters: Sequence[str], environments: Sequence[Path]
+) -> Template | None:
     """Return the template that the command line names, with its expectations.
 
-    :return: None when none is named.
+    :param path: None when none is named.
+    :param parameters: words NAME=VALUE.
     :raises UsageError: when it does not exist, or its expectations are invalid.
     :raises TemplateError: when it is no template.
     """
     from hotplate.stacks import template as templates
 
-    parameters = templates.parse_parameters(args.parameter)
-    if args.template is None:
-        if parameters or args.environment:
+    values = templates.parse_parameters(parameters)
+    if path is None:
+        if values or environments:
             raise UsageError("-P and -e need a template", hint="-t TEMPLATE")
         return None
 
     from hotplate.stacks import expect
 
-    return expect.load(args.template, parameters=parameters, environments=args.environment)
+    return expect.load(path, parameters=values, environments=environments)

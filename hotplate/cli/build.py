@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from hotplate.cli.arguments import add_settings, cache_of, words_of
+from hotplate.cli.arguments import add_settings, load_settings, words_of
 from hotplate.errors import ImageError
 from hotplate.image.build import Build, BuildResult
 from hotplate.image.build_display import build_shown
@@ -150,7 +150,7 @@ def request_from(args: argparse.Namespace) -> BuildRequest:
     return build_request(
         options_of(args),
         args.release,
-        cache=cache_of(args),
+        cache=load_settings(args).cache,
         environ=os.environ,
         groups=words_of(args.group),
         firmware=Starts(args.firmware) if args.firmware else None,

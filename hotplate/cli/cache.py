@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hotplate import locks
-from hotplate.cli.arguments import cache_of
+from hotplate.cli.arguments import load_settings
 from hotplate.errors import HostError, Outcome
 from hotplate.machine import admission
 
@@ -228,7 +228,7 @@ def _remove(path: Path) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List or clean; return 3 when an entry could not be removed."""
-    root = cache_of(args)
+    root = load_settings().cache
     if args.action != "clean":
         listed = entries(root)
         print(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import argcomplete
 
@@ -76,12 +74,11 @@ def _groups(prefix: str = "", **_more: object) -> Iterable[str]:
 
 def _servers(parsed_args: argparse.Namespace, **_more: object) -> Iterable[str]:
     """Return the servers of the running session, if any."""
+    from hotplate.cli.arguments import load_settings
     from hotplate.session.directory import find
-    from hotplate.settings import Settings
 
     with contextlib.suppress(HotplateError, OSError):
-        settings = Settings.load({}, environ=os.environ, directory=Path.cwd())
-        directory = find(getattr(parsed_args, "directory", None), settings)
+        directory = find(getattr(parsed_args, "directory", None), load_settings())
         with directory.asked("servers") as (names, _, _):
             return [str(each) for each in names]
     return ()

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hotplate.cli.arguments import cache_of
+from hotplate.cli.arguments import load_settings
 from hotplate.errors import HostError, Outcome
 from hotplate.inspection.compare import compared
 from hotplate.inspection.inspection import inspected
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
     :raises HostError: when a root file system cannot be read.
     """
-    checksums = cache_of(args) / "checksums"
+    checksums = load_settings().cache / "checksums"
     backing = args.allow_backing
     with (
         inspected(args.first, allow_backing=backing, checksums=checksums) as first,

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from hotplate.cli.arguments import cache_of
+from hotplate.cli.arguments import load_settings
 from hotplate.errors import HostError, Outcome
 from hotplate.testbed.host_probes import Finding, State, Use, probes
 
@@ -111,7 +111,7 @@ def as_text(findings: Sequence[Finding], *, root: bool) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 0 when ``hotplate test`` can run, 3 otherwise."""
-    findings = examine(cache_of(args))
+    findings = examine(load_settings().cache)
     root = os.geteuid() == 0
     if args.json:
         print(json.dumps(as_json(findings, root=root), indent=2))

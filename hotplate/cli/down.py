@@ -24,11 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """End it, and wait until it has ended."""
-    keep = args.keep
-    args.keep = None
-    directory = find(args.directory, load_settings(args))
+    directory = find(args.directory, load_settings())
     try:
-        kept = directory.end(Deadline(SECONDS, "the session to end"), keep=keep)
+        kept = directory.end(Deadline(SECONDS, "the session to end"), keep=args.keep)
     except DeadlineExceeded as error:
         raise HotplateError(f'the session in "{directory.path}" does not end: {error}') from error
     print(f'ended; its state is in "{directory.path}"' if kept else "ended; nothing was kept")

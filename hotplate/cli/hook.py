@@ -303,7 +303,7 @@ def _check(args: argparse.Namespace) -> int:
     task = _check_task(args)
     if args.image is not None:
         task.require_config()
-        settings = load_settings(args)
+        settings = load_settings()
         # Imported here: the cloud is slow to load for a hook on this host.
         from hotplate.testbed.hook_check import check_in_image
 
@@ -422,7 +422,7 @@ def _push(args: argparse.Namespace) -> int:
     _check_limits(args)
     if args.config is None and (args.input or args.output or args.option):
         raise UsageError("--input, --output and --option are of a deployment: name its --config")
-    directory = find(args.directory, load_settings(args))
+    directory = find(args.directory, load_settings())
     directory.require()
     deployment = None
     if args.config is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from hotplate.cli.arguments import cache_of
+from hotplate.cli.arguments import load_settings
 from hotplate.errors import HostError, Outcome
 from hotplate.inspection.inspection import inspected
 from hotplate.inspection.sbom import as_cyclonedx
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
     :raises HostError: when the root file system cannot be read; the rest is printed.
     """
-    checksums = cache_of(args) / "checksums"
+    checksums = load_settings().cache / "checksums"
     with inspected(args.image, allow_backing=args.allow_backing, checksums=checksums) as inspection:
         if args.sbom:
             if inspection.contents is not None:

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Send the command, or each typed line, to the monitor; print the answers."""
-    directory = find(args.directory, load_settings(args))
+    directory = find(args.directory, load_settings())
     directory.require()
 
     def execute(command: str) -> int:

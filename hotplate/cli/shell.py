@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command, or each typed line; return the exit status of the last command."""
-    directory = find(args.directory, load_settings(args))
+    directory = find(args.directory, load_settings())
     directory.require()
 
     if not 0 < args.timeout < float("inf"):

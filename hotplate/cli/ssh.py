@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replace this process by ssh; the exit status is that of the command in the server."""
-    directory = find(args.directory, load_settings(args))
+    directory = find(args.directory, load_settings())
     if not args.connect:
         _become_ssh(directory, args.server, args.command)
     with directory.asked("connect", server=args.server) as (_, descriptors, _):

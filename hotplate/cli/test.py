@@ -13,6 +13,8 @@ from hotplate.cases.request import OsCloudRequest, Request
 from hotplate.cases.run import run_test
 from hotplate.cli import build
 from hotplate.cli.arguments import (
+    MACHINE,
+    SETTING,
     add_cloud_arguments,
     add_image_argument,
     add_machine_arguments,
@@ -29,20 +31,14 @@ from hotplate.shard import Shard
 STREAM = "-"
 """Means the standard output, when given for a file."""
 
+SETTINGS_OF_THIS_HOST = (*MACHINE, "display", "append", "lift_limits")
 OF_THIS_HOST = {
-    "memory": "--memory",
-    "cpus": "--cpus",
-    "arch": "--arch",
-    "accelerator": "--accelerator",
-    "wiring": "--wiring",
+    **{f"{SETTING}{name}": f"--{name.replace('_', '-')}" for name in SETTINGS_OF_THIS_HOST},
     "firmwares": "--firmware",
     "datasources": "--datasource",
-    "display": "--display",
-    "append": "--append",
     "named_images": "--image",
     "environment_dir": "--environment-dir",
     "request_limit": "--request-limit",
-    "lift_limits": "--lift-limits",
     "pause_on_fail": "--pause-on-fail",
 }
 """Options for this host's machines and cloud, by their names in the arguments."""
@@ -123,7 +119,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="print the verdict only")
     parser.add_argument(
         "--keep",
-        dest="keep_guests",
         action="store_true",
         help="leave the guests up at the end, and print how to get into them, until Enter; with "
         "--os-cloud, leave all in the cloud, and end",
@@ -266,7 +261,7 @@ def request_from(args: argparse.Namespace) -> Request:
         only_failed=args.only_failed,
         retry_lost=args.retry_lost,
         quiet=args.quiet,
-        keep=args.keep_guests,
+        keep=args.keep,
         pause_on_fail=args.pause_on_fail,
     )
 

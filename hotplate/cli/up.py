@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, without="no stack is created: use openstack stack create"
     )
     arguments.add_directory_argument(parser)
-    parser.add_argument("--artifacts", type=Path, metavar="DIR", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--artifacts",
+        dest=f"{arguments.SETTING}artifacts",
+        type=Path,
+        metavar="DIR",
+        help=argparse.SUPPRESS,
+    )
     arguments.add_settings(parser, "keep")
     parser.add_argument(
         "--restored",
@@ -43,16 +50,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run it until ``hotplate down``, an interrupt or a termination."""
     settings = arguments.load_settings(args)
-    arguments.load_cloud_options(args)
-    template = arguments.load_template(args)
+    options = arguments.load_cloud_options(args)
+    template = arguments.load_template(
+        args.template, parameters=args.parameter, environments=args.environment
+    )
     if args.restored:
         _check_restored(settings, template)
 
+    from hotplate.image import named
     from hotplate.image.inspect import Image
 
     checksums = settings.cache / "checksums"
     image = Image.open(args.image, allow_backing=settings.allow_backing, checksums=checksums)
-    others = arguments.load_named_images(args, settings)
+    others = named.open_all(
+        named.parse(args.named_images), allow_backing=settings.allow_backing, checksums=checksums
+    )
 
     from hotplate.session import up
 
@@ -67,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         image,
         directory=find(args.directory, settings),
         settings=settings,
-        options=lambda key: arguments.load_cloud_options(args, public_key=key),
+        options=lambda key: replace(options, public_key=key),
         say=say,
         others=others,
         restored=args.restored,

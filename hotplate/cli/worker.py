@@ -79,12 +79,20 @@ def run(args: argparse.Namespace) -> int:
     for name, value in (("cores", args.cores), ("memory-mib", args.memory_mib)):
         if value is not None and value < 1:
             raise UsageError(f"--{name} {value} is too small; expected at least 1")
-    settings = load_settings(argparse.Namespace())
+    settings = load_settings()
     resources = resources_of(settings, cores=args.cores, memory_mib=args.memory_mib)
     if note := scheduler.warning(address):
         print(f"hotplate worker: {note}", file=sys.stderr)
     print(f"can do: {as_text(resources)}", flush=True)
-    return WorkerCommand(args, address, settings, resources).run()
+    return WorkerCommand(
+        address,
+        settings,
+        resources,
+        image_cache=int(args.image_cache * GIB),
+        name=args.name,
+        folder=args.local_directory or Path(tempfile.gettempdir()),
+        death_timeout=args.death_timeout,
+    ).run()
 
 
 def resources_of(
@@ -133,20 +141,32 @@ def as_text(resources: abilities.Resources) -> str:
 
 
 class WorkerCommand:
-    """Works for a scheduler, and for its successor at the same address when it is gone."""
+    """Works for a scheduler, and for its successor at the same address when it is gone.
+
+    :param image_cache: the size limit of kept images in bytes.
+    :param name: for the scheduler; None for the worker's address.
+    :param folder: for the files of cases that run.
+    :param death_timeout: seconds without a scheduler after which it ends; None for never.
+    """
 
     def __init__(
         self,
-        args: argparse.Namespace,
         address: str,
         settings: Settings,
         resources: abilities.Resources,
+        *,
+        image_cache: int,
+        name: str | None,
+        folder: Path,
+        death_timeout: float | None,
     ) -> None:
-        self._args = args
         self._address = address
         self._settings = settings
         self._resources = dict(resources)
-        self._came = 0
+        self._image_cache = image_cache
+        self._name = name
+        self._folder = folder
+        self._death_timeout = death_timeout
 
     def run(self) -> int:
         """Return the exit status: 0 after a signal."""
@@ -155,7 +175,7 @@ class WorkerCommand:
         from hotplate.image.image_store import ImageStore
 
         scheduler.hush()
-        store = ImageStore(self._settings.cache, limit=int(self._args.image_cache * GIB))
+        store = ImageStore(self._settings.cache, limit=self._image_cache)
         with Keeper() as keeper:
             asyncio.run(self._work(CasesPlugin(keeper, store)))
         return 0
@@ -174,8 +194,7 @@ class WorkerCommand:
             if worker is None:
                 if patience is not None and patience.passed:
                     raise HostError(
-                        f'no scheduler answered at "{self._address}" for '
-                        f"{self._args.death_timeout:g} s"
+                        f'no scheduler answered at "{self._address}" for {self._death_timeout:g} s'
                     )
                 await _first(ended.wait(), asyncio.sleep(AGAIN_SECONDS))
                 continue
@@ -190,8 +209,9 @@ class WorkerCommand:
             patience = self._patience()
 
     def _patience(self) -> Deadline | None:
-        seconds = self._args.death_timeout
-        return None if seconds is None else Deadline(seconds, "a scheduler")
+        if self._death_timeout is None:
+            return None
+        return Deadline(self._death_timeout, "a scheduler")
 
     async def _joined(self, plugin: CasesPlugin, security: Security) -> Worker | None:
         """Return a worker registered with the scheduler; None when none answers."""
@@ -199,15 +219,14 @@ class WorkerCommand:
             host = await asyncio.to_thread(scheduler.own_address, self._address)
         except OSError:
             return None
-        folder = self._args.local_directory or Path(tempfile.gettempdir())
         worker = _worker_class()(
             self._address,
             # Dask's default is to listen on every address, where anyone could run programs.
             host=host,
             nthreads=int(self._resources[abilities.CORES]),
             resources=self._resources,
-            name=self._args.name,
-            local_directory=str(folder),
+            name=self._name,
+            local_directory=str(self._folder),
             # Cases have their memory in processes of their own; data in this process is only in
             # transit.
             memory_limit=0,
