@@ -65,7 +65,7 @@ class Played:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "planted").mkdir()
+        (folder / "planted").mkdir(exist_ok=True)
         (folder / "planted" / "sitecustomize.py").write_text(PLANT)
 
     def images(self, **words: str) -> list[str]:

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,9 +60,31 @@ class Cluster:
 
     def start_worker(self, name: str, *words: str) -> subprocess.Popen[bytes]:
         """Start a worker with its own cache, and wait until it is ready."""
+        self.start_workers(name, words=words)
+        return self.workers[name]
+
+    def start_workers(self, *names: str, words: Sequence[str] = ()) -> None:
+        """Start workers side by side, each with its own cache, and wait until all are ready."""
+        for name in names:
+            self._spawn_worker(name, words)
+        for name in names:
+            self._wait_for_worker(name)
+
+    def stop_workers(self) -> None:
+        """Stop the workers, also those that stand still."""
+        for each in self.workers.values():
+            if each.poll() is None:
+                each.send_signal(signal.SIGCONT)
+                each.terminate()
+        for each in self.workers.values():
+            _wait_for_end(each)
+        self.workers.clear()
+
+    def _spawn_worker(self, name: str, words: Sequence[str]) -> None:
         cache = self.folder / f"cache-{name}"
         log = self.folder / f"{name}.log"
-        self.workers[name] = process = subprocess.Popen(
+        log.unlink(missing_ok=True)
+        self.workers[name] = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-X", "faulthandler", "-m", "hotplate", "worker"),
                 self.address,
@@ -75,6 +97,9 @@ class Cluster:
             stdout=log.open("ab"),
             stderr=subprocess.STDOUT,
         )
+
+    def _wait_for_worker(self, name: str) -> None:
+        log, process = self.folder / f"{name}.log", self.workers[name]
         try:
             wait_until(lambda: process.poll() is not None or b"works for" in log.read_bytes())
         except AssertionError as error:
@@ -83,7 +108,6 @@ class Cluster:
             process.wait(SECONDS)
             raise AssertionError(log.read_text()) from error
         assert process.poll() is None, log.read_text()
-        return process
 
     def tried(self) -> list[int]:
         """Return the processes in which images were tested, on all workers."""
@@ -92,16 +116,17 @@ class Cluster:
 
     def close(self) -> None:
         """Stop the scheduler and the workers."""
-        for each in [*self.workers.values(), self.scheduler]:
-            if each.poll() is None:
-                each.send_signal(signal.SIGCONT)
-                each.terminate()
-        for each in [*self.workers.values(), self.scheduler]:
-            try:
-                each.wait(SECONDS)
-            except subprocess.TimeoutExpired:
-                each.kill()
-                each.wait()
+        self.stop_workers()
+        self.scheduler.terminate()
+        _wait_for_end(self.scheduler)
+
+
+def _wait_for_end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 @contextmanager

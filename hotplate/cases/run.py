@@ -25,7 +25,7 @@ from hotplate.interrupts import Interrupts
 from hotplate.text import clean
 
 if TYPE_CHECKING:
-    from hotplate.cases.cluster.on_cluster import OnCluster
+    from hotplate.cases.cluster.runner import OnCluster
     from hotplate.report.board import Board
     from hotplate.verdict.verdict import Verdict
 
@@ -206,7 +206,7 @@ def _runner(
     if not plan.address:
         return SideBySide(request, plan.jobs, interrupts=interrupts, board=board, on_end=on_end)
     # Imported here: Dask is an extra, and slow to load.
-    from hotplate.cases.cluster.on_cluster import OnCluster
+    from hotplate.cases.cluster.runner import OnCluster
 
     if note := scheduler.warning(plan.address):
         print(f"hotplate test: {note}", file=sys.stderr)

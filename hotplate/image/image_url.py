@@ -11,12 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from hotplate.cases.cluster.scheduler import EXTRA
 from hotplate.errors import HostError, HotplateError, UsageError
 from hotplate.image.image_set import ImageSet, SetFile
 
 BLOCK = 8 * 1024 * 1024
 """The block size of reads, in bytes."""
+
+EXTRA = "pip install 'hotplate[dask]'"
+"""The command that installs fsspec, and Dask."""
 
 
 def fetch(wanted: ImageSet, target: Path, *, check: Callable[[], None] = lambda: None) -> None:

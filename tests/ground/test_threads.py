@@ -9,7 +9,6 @@ PACKAGE = Path(__file__).resolve().parents[2] / "hotplate"
 
 PLAIN = {
     "children/keeper.py": "what it calls is guarded by who gives it; its room knows no events",
-    "cases/cluster/on_cluster.py": "asks workers to end, which may not answer; nobody waits for it",
     "cloud/http/serving.py": "logs what a connection raises, as waitress's own threads do",
     "elsewhere/way_program.py": "keeps what ssh complains of, and raises nothing but at its end",
     "report/terminal.py": "draws a line, which is no part of a verdict",

@@ -1,21 +1,26 @@
-"""The address of a Dask scheduler, as in ``--on`` and ``hotplate worker``."""
+"""The scheduler of a Dask cluster: its address, and the command's connection to it."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib.util
 import logging
 import re
-import socket
 import warnings
+from typing import TYPE_CHECKING
 
-from hotplate.errors import UsageError
+from hotplate.errors import HostError, UsageError
+from hotplate.image.image_url import EXTRA
 
-CONNECT_SECONDS = 10.0
-"""The time limit of one attempt to reach a scheduler."""
-
-EXTRA = "pip install 'hotplate[dask]'"
+if TYPE_CHECKING:
+    from distributed import Client
 
 _ADDRESS = re.compile(r"(dask|tcp|tls)://([^/\s]+):(\d{1,5})/?")
+
+
+class ConnectionLost(Exception):
+    """The scheduler is gone, or no longer knows us."""
 
 
 def address_of(text: str) -> str:
@@ -34,20 +39,15 @@ def address_of(text: str) -> str:
             f'"{text}" is no address of a Dask scheduler',
             hint="dask://HOST:PORT, or tcp:// or tls:// as the scheduler prints it",
         )
-    require_extra()
-    scheme = match[1]
-    if scheme == "dask":
-        scheme = "tls" if _has_certificate() else "tcp"
-    return f"{scheme}://{match[2]}:{match[3]}"
-
-
-def require_extra() -> None:
-    """Check that the extra is installed, without importing it.
-
-    :raises UsageError: when it is not.
-    """
     if importlib.util.find_spec("distributed") is None:
         raise UsageError('the package "distributed" (Dask) is not installed', hint=EXTRA)
+    scheme = match[1]
+    if scheme == "dask":
+        import dask.config
+        import distributed  # noqa: F401 - it loads the configuration
+
+        scheme = "tls" if dask.config.get("distributed.comm.tls.client.cert", None) else "tcp"
+    return f"{scheme}://{match[2]}:{match[3]}"
 
 
 def warning(address: str) -> str:
@@ -59,18 +59,6 @@ def warning(address: str) -> str:
         "worker runs programs on the workers; with TLS they need a certificate "
         '(see "TLS" in docs/cluster.rst)'
     )
-
-
-def own_address(address: str) -> str:
-    """Return this host's address towards a scheduler, for a worker to listen on.
-
-    :param address: of the scheduler, see :func:`address_of`.
-    :raises OSError: when the scheduler does not answer.
-    """
-    host, _, port = address.partition("://")[2].rpartition(":")
-    with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as reached:
-        own = str(reached.getsockname()[0])
-    return f"[{own}]" if ":" in own else own
 
 
 def hush() -> None:
@@ -85,9 +73,51 @@ def hush() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def _has_certificate() -> bool:
-    """Return True when Dask is configured (``distributed.comm.tls``) with a client certificate."""
-    import dask.config
-    import distributed  # noqa: F401 - it loads the configuration
+async def connect(address: str, seconds: float | None = None) -> Client:
+    """Return a client of a scheduler, to be closed by :func:`leave`.
 
-    return bool(dask.config.get("distributed.comm.tls.client.cert", None))
+    :param seconds: how long to try; by default Dask's ``distributed.comm.timeouts.connect``.
+    :raises HostError: when no scheduler answers.
+    """
+    from distributed import Client
+
+    words = {} if seconds is None else {"timeout": seconds}
+    try:
+        client: Client = await Client(
+            address,
+            asynchronous=True,
+            set_as_default=False,
+            name="hotplate",
+            # No pickles are asked for; hotplate.cases.cluster.transfer refuses those that come.
+            deserializers=("msgpack", "error"),
+            **words,
+        )
+    except OSError as error:
+        raise HostError(
+            f'no Dask scheduler answers at "{address}": {" ".join(str(error).split())}',
+            hint="dask scheduler --port 8786",
+        ) from None
+    # A client subscribes to these by default, and prints workers' messages on the terminal.
+    for topic in ("print", "warn"):
+        client.unsubscribe_topic(topic)
+    return client
+
+
+async def leave(client: Client) -> None:
+    """Close a client; a scheduler that is gone is not waited for."""
+    if unreadable(client):
+        # Dask would wait for its reading task, and be stopped by the exception of that.
+        client._handle_report_task = None
+    with contextlib.suppress(Exception):
+        await client.close(timeout=5)
+
+
+def unreadable(client: Client) -> BaseException | None:
+    """Return the error of an unreadable message; None when all were readable.
+
+    The error ends Dask's reading task, but leaves the client's status unchanged.
+    """
+    reader: asyncio.Task[None] | None = client._handle_report_task
+    if reader is None or not reader.done() or reader.cancelled():
+        return None
+    return reader.exception()

@@ -31,23 +31,24 @@ WAIT_SECONDS = 120
 
 STUB = """
 import hashlib
-from hotplate.cases.cluster import case_on_worker
+from hotplate.cases.cluster import task, transfer
 from hotplate.errors import Outcome
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.verdict import StageTime, Verdict
 
-def run(self, image, others):
-    folder = self._folder / "run"
+def test(self, request, case):
+    folder = request.settings.artifacts
     folder.mkdir()
     # What does not compress well, as large as in a run that passed.
     for name, size in (("report.html", 60_000), ("console.log", 40_000), ("timeline.json", 30_000)):
         blocks = (hashlib.sha256(f"{name}{n}".encode()).hexdigest() for n in range(size // 64))
         (folder / name).write_text("".join(blocks))
     stages = tuple(StageTime(each, float(n), "evidence") for n, each in enumerate(Stage))
-    verdict = Verdict(self._job.case.subject, Outcome.PASSED, "CREATE_COMPLETE", (), stages)
-    return self._brought(verdict, folder)
+    verdict = Verdict(case.subject, Outcome.PASSED, "CREATE_COMPLETE", (), stages)
+    archive = transfer.pack(folder)
+    return transfer.CaseResult(verdict, self.worker.address, str(folder), archive)
 
-case_on_worker.JobOnWorker._run = run
+task.RunningCase._test = test
 
 def dask_setup(worker):
     pass

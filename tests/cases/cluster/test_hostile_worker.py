@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from played_cases import Played
-from played_cluster import cluster
+from played_cluster import Cluster, cluster
 
 # Loaded by each Python started with it; only the worker named "hostile" acts on it.
 PLANT = """
@@ -19,9 +20,8 @@ import os, sys
 if "hostile" in sys.orig_argv:
     import pathlib, pickle
     from distributed import get_worker, worker
-    from hotplate.cases.cluster import case_on_worker
+    from hotplate.cases.cluster import task
     HERE = pathlib.Path(os.environ["PLAYED_TRIES"])
-    HOW = (HERE / "how").read_text()
     # Dask loads an exception at the worker first, and sends only what is one then.
     NOTE = (
         "open(%r, 'a').write(open('/proc/self/cmdline').read() + chr(10)) and ValueError('hello')"
@@ -36,66 +36,69 @@ if "hostile" in sys.orig_argv:
         loop = get_worker().loop
         loop.add_callback(get_worker().batched_send, told)
 
-    def run_job(sent):
-        job = pickle.loads(sent)
-        topic = case_on_worker.topic_of(job.run)
-        if HOW == "exception":
+    def run_case(payload):
+        how = (HERE / "how").read_text()
+        sent = pickle.loads(payload)
+        me = {"key": str(get_worker().get_current_task()), "worker": get_worker().address}
+        if how == "exception":
             raise Trap("hello")
-        if HOW == "warning":
+        if how == "warning":
             say("warn", {"message": pickle.dumps(Trap("hello"))})
-        if HOW == "event":
+        if how == "event":
             from distributed.protocol import to_serialize
-            say(topic, {"what": to_serialize(Trap("hello"))})
-        if HOW == "words":
-            say(topic, ["what"])
-            say(topic, {"what": "doing", "key": 7})
-            say(topic, {"what": "begun", "key": str(get_worker().get_current_task())})
+            say(sent.topic, {"what": to_serialize(Trap("hello"))})
+        if how == "words":
+            say(sent.topic, ["what"])
+            say(sent.topic, {"what": "doing", "key": 7})
+            say(sent.topic, {"what": "begun", "key": me["key"]})
+            say(sent.topic, {"what": "begun", **me, "more": 1})
             say("print", {"args": ("\\x1b]0;owned\\x07",)})
-        if HOW == "file":
-            say(topic, {"what": "want", "image": job.image.key, "file": "../secret", "offset": 0,
-                        "worker": get_worker().address})
-        return Trap("hello") if HOW.endswith("result") else b'{"verdict": []}\\n'
+        if how == "file":
+            say(sent.topic, {"what": "want", **me, "image": sent.image.key, "file": "../secret"})
+        return Trap("hello") if how.endswith("result") else b'{"verdict": []}\\n'
 
-    def add_piece(key, name, offset, data, *, dask_worker):
-        (HERE / "arrived").write_bytes(data)
-        return -1
+    def add_piece(*words, dask_worker):
+        (HERE / "arrived").write_text(repr(words))
 
-    case_on_worker.run_job = run_job
-    case_on_worker.add_piece = add_piece
-    if HOW == "pickled result":
-        get_data = worker.Worker.get_data
+    task.run_case = run_case
+    task.add_piece = add_piece
+    get_data = worker.Worker.get_data
 
-        async def pickled(self, comm, keys, who=None, serializers=None):
-            return await get_data(self, comm, keys, who, serializers=["pickle"])
+    async def pickled(self, comm, keys, who=None, serializers=None):
+        if (HERE / "how").read_text() == "pickled result":
+            serializers = ["pickle"]
+        return await get_data(self, comm, keys, who, serializers=serializers)
 
-        worker.Worker.get_data = pickled
+    worker.Worker.get_data = pickled
 """
 HOW = ["result", "pickled result", "exception", "warning", "event", "words", "file"]
 
 
-def on_hostile_worker(folder: Path, how: str):
-    """Run the command with a single worker, hostile in that way."""
-    played = Played(folder / "command")
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with a single worker, which is hostile in the way that the file "how" names."""
+    folder = tmp_path_factory.mktemp("hostile")
     (folder / "planted").mkdir()
     (folder / "planted" / "sitecustomize.py").write_text(PLANT)
-    (folder / "how").write_text(how)
+    (folder / "how").write_text("")
     (folder / "secret").write_text("of this host")
     with cluster(folder) as on:
         on.start_worker("hostile")
-        words = played.images(web="pass")
-        return played, played.run(*words, "--on", on.address, "--json", "v.json")
+        yield on
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
-def test_data_of_a_worker_runs_no_code_here(tmp_path, how):
-    (tmp_path / "command").mkdir()
-    played, done = on_hostile_worker(tmp_path, how)
-    trapped = tmp_path / "trapped"
+def test_data_of_a_worker_runs_no_code_here(hostile, tmp_path, how):
+    played = Played(tmp_path)
+    (hostile.folder / "how").write_text(how)
+    trapped = hostile.folder / "trapped"
+    trapped.unlink(missing_ok=True)
+    done = played.run(*played.images(web="pass"), "--on", hostile.address, "--json", "v.json")
     # Code on its own host and its scheduler's does not count.
     ran_in = trapped.read_text().splitlines() if trapped.exists() else []
     assert [each for each in ran_in if "\0test\0" in each] == []
-    assert not (tmp_path / "arrived").exists()
+    assert not (hostile.folder / "arrived").exists()
     verdict = json.loads((played.folder / "v.json").read_text())
     assert verdict["outcome"] in ("host error", "error", "machine lost")
     if how == "exception":
@@ -104,20 +107,19 @@ def test_data_of_a_worker_runs_no_code_here(tmp_path, how):
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_worker_listens_on_one_port_towards_its_scheduler(tmp_path):
-    with cluster(tmp_path) as on:
-        process = on.start_worker("only")
-        log = (tmp_path / "only.log").read_text()
-        inodes = {
-            each.readlink().name[8:-1]
-            for each in Path(f"/proc/{process.pid}/fd").iterdir()
-            if str(each.readlink()).startswith("socket:[")
-        }
-        listening = [
-            row.split()[1]
-            for table in ("tcp", "tcp6")
-            for row in Path(f"/proc/{process.pid}/net/{table}").read_text().splitlines()[1:]
-            if row.split()[3] == "0A" and row.split()[9] in inodes
-        ]
+def test_worker_listens_on_one_port_towards_its_scheduler(hostile):
+    process = hostile.workers["hostile"]
+    log = (hostile.folder / "hostile.log").read_text()
+    inodes = {
+        each.readlink().name[8:-1]
+        for each in Path(f"/proc/{process.pid}/fd").iterdir()
+        if str(each.readlink()).startswith("socket:[")
+    }
+    listening = [
+        row.split()[1]
+        for table in ("tcp", "tcp6")
+        for row in Path(f"/proc/{process.pid}/net/{table}").read_text().splitlines()[1:]
+        if row.split()[3] == "0A" and row.split()[9] in inodes
+    ]
     port = int(re.search(r'as "tcp://127\.0\.0\.1:(\d+)", and listens there only', log)[1])
     assert listening == [f"0100007F:{port:04X}"]

@@ -1,13 +1,18 @@
-"""Addresses of schedulers, and warnings about connections."""
+"""Addresses of schedulers, warnings about connections, and connections with TLS."""
 
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import warnings
+from pathlib import Path
 
 import dask.config
 import pytest
+import yaml
 from distributed.versions import VersionMismatchWarning
+from played_cases import Played
+from played_cluster import cluster
 
 from hotplate.cases.cluster import scheduler
 from hotplate.errors import UsageError
@@ -50,3 +55,44 @@ def test_version_mismatch_of_other_packages_is_no_warning():
         scheduler.hush()
         warnings.warn(VersionMismatchWarning("numpy"), stacklevel=1)
     assert seen == []
+
+
+# -- TLS -------------------------------------------------------------------------------------------
+
+
+def configured(folder: Path) -> Path:
+    """Write a certificate, and a configuration that makes all use it."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", "/CN=hotplate tests", "-keyout", key, "-out", cert),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    each = {"cert": str(cert), "key": str(key)}
+    tls = {"ca-file": str(cert), "scheduler": each, "worker": each, "client": each}
+    comm = {"require-encryption": True, "tls": tls}
+    config = folder / "dask.yaml"
+    config.write_text(yaml.safe_dump({"distributed": {"comm": comm}}))
+    return config
+
+
+def test_cases_run_over_tls_alone(tmp_path, monkeypatch):
+    config = configured(tmp_path)
+    played = Played(tmp_path)
+    images = played.images(good="pass")
+    with cluster(tmp_path, tls=config) as on:
+        on.start_worker("only")
+        assert "not encrypted" not in (tmp_path / "only.log").read_text()
+        with monkeypatch.context() as impatient:
+            impatient.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "3s")
+            plain = played.run(*images, "--on", on.address.replace("tls", "tcp"))
+        assert plain.returncode == 3
+        assert "no Dask scheduler answers" in plain.stderr
+        monkeypatch.setenv("DASK_CONFIG", str(config))
+        done = played.run(*images, "--on", on.address.replace("tls", "dask"))
+        assert done.returncode == 0, done
+        assert f'on the workers of "{on.address}"' in done.stdout
+        assert "not encrypted" not in done.stderr

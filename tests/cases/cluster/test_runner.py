@@ -19,17 +19,21 @@ from hotplate.image import image_set
 TEMPLATE = "heat_template_version: 2018-08-31\nresources: {}\n"
 
 
-@pytest.fixture
-def played(tmp_path: Path) -> Played:
-    return Played(tmp_path)
-
-
-@pytest.fixture
-def on_two(played: Played) -> Iterator[Cluster]:
-    with cluster(played.folder) as started:
-        for name in ("one", "two"):
-            started.start_worker(name)
+@pytest.fixture(scope="module")
+def on_two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with two workers, in the folder of the played command."""
+    folder = Played(tmp_path_factory.mktemp("cluster")).folder
+    with cluster(folder) as started:
+        started.start_workers("one", "two")
         yield started
+
+
+@pytest.fixture
+def played(on_two: Cluster) -> Played:
+    """The command in that folder, whose images have not been tested yet."""
+    for each in on_two.folder.glob("*.tries"):
+        each.unlink()
+    return Played(on_two.folder)
 
 
 def test_results_from_workers_equal_those_of_this_host(on_two, played):
@@ -128,7 +132,24 @@ def test_fail_fast_starts_no_case_after_a_failure(on_two, played):
     assert played.tries("second") == []
 
 
-def test_interactive_options_are_refused(played):
+def test_case_that_no_worker_can_run_is_reported_at_once(on_two, played):
+    done = played.run(
+        *played.images(one="pass"), "--on", on_two.address, "--accelerator", "kvm", "-q"
+    )
+    assert done.returncode == 3, done
+    assert "can run this case: none of the 2 workers has KVM" in done.stdout
+
+
+def test_missing_scheduler_error_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "2s")
+    played = Played(tmp_path)
+    done = played.run(*played.images(one="pass"), "--on", "tcp://127.0.0.1:9")
+    assert done.returncode == 3
+    assert 'no Dask scheduler answers at "tcp://127.0.0.1:9"' in done.stderr
+
+
+def test_interactive_options_are_refused(tmp_path):
+    played = Played(tmp_path)
     done = played.run(*played.images(one="pass"), "--on", "tcp://127.0.0.1:9", "--keep")
     assert done.returncode == 2
     assert "leave guests up on this host, not on workers" in done.stderr

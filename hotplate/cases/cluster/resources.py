@@ -1,0 +1,132 @@
+"""Dask's resources: the abilities of a worker, and the needs of a case.
+
+A task runs on a worker that has declared the resources it needs, and only as many at a time as fit.
+``MEMORY`` (MiB) and ``CORES`` are used up; other abilities of a host (``KVM``, ``ARCH-aarch64``,
+``UEFI-x86_64``) are declared in plenty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from hotplate.cases.side_by_side import CASE_MIB
+from hotplate.errors import HostError, HotplateError
+from hotplate.machine import admission
+from hotplate.machine.config import ARCHITECTURES
+from hotplate.settings import AcceleratorChoice, Arch, FirmwareChoice, Settings
+
+MEMORY = "MEMORY"
+CORES = "CORES"
+KVM = "KVM"
+
+PLENTY = 1000.0
+"""The declared amount of resources that are not used up; more than a worker has threads."""
+
+Resources = Mapping[str, float]
+
+
+def arch(name: str) -> str:
+    """Return the resource of a host that runs guests of an architecture."""
+    return f"ARCH-{name}"
+
+
+def uefi(name: str) -> str:
+    """Return the resource of a host that has UEFI firmware for an architecture."""
+    return f"UEFI-{name}"
+
+
+def of_host(
+    settings: Settings, *, cores: int | None = None, memory_mib: int | None = None
+) -> dict[str, float]:
+    """Return this host's resources, found by the probes of ``hotplate doctor``.
+
+    :param cores: in place of the number of processors.
+    :param memory_mib: in place of four fifths of the memory.
+    :raises HostError: when it can run no guest.
+    """
+    from hotplate.machine import accelerator
+    from hotplate.testbed import host_probes
+    from hotplate.testbed.host_probes import State
+
+    findings = [*host_probes.tools(), *host_probes.firmware(), *host_probes.wiring()]
+    works = {each.name for each in findings if each.state is State.WORKS}
+    resources = {
+        CORES: float(cores or len(os.sched_getaffinity(0))),
+        MEMORY: float(memory_mib or int(admission.host_mib() * admission.SHARE)),
+    }
+    for name, row in ARCHITECTURES.items():
+        if row.program in works:
+            resources[arch(name)] = PLENTY
+            if f"UEFI {name}" in works:
+                resources[uefi(name)] = PLENTY
+    lacking = [each for each in findings if each.state is State.FAILS and each.use.value == "test"]
+    if lacking:
+        raise HostError(
+            f"this host can run no case: {lacking[0].name} {lacking[0].sentence}",
+            hint="hotplate doctor",
+        )
+    # Probing KVM may take a while; it is not needed for emulation.
+    if settings.accelerator is not AcceleratorChoice.TCG:
+        chosen = accelerator.choose(cache=settings.cache)
+        if chosen.name == AcceleratorChoice.KVM.value:
+            resources[KVM] = PLENTY
+    return resources
+
+
+def as_text(resources: Resources) -> str:
+    """Return a worker's resources, for people."""
+    counted = {CORES: "at a time", MEMORY: "MiB of memory"}
+    words = [f"{resources[name]:g} {text}" for name, text in counted.items()]
+    return ", ".join([*words, *(name for name in resources if name not in counted)])
+
+
+@functools.lru_cache(maxsize=1000)
+def needs_of(image: Path, settings: Settings) -> dict[str, float]:
+    """Return the resources that a case needs on its worker.
+
+    A booting guest keeps one processor busy.
+
+    :param settings: those of the case.
+    """
+    needs = {CORES: 1.0, MEMORY: float(settings.memory + admission.OVERHEAD_MIB + CASE_MIB)}
+    if settings.accelerator is AcceleratorChoice.KVM:
+        needs[KVM] = 1.0
+    name = "" if settings.arch is Arch.AUTO else settings.arch.value
+    needs_uefi = settings.firmware is FirmwareChoice.UEFI
+    # An image that cannot be opened here is reported where it runs.
+    with contextlib.suppress(HotplateError, OSError):
+        from hotplate.image.inspect import Image
+
+        opened = Image.open(image, allow_backing=settings.allow_backing)
+        name = name or opened.arch
+        if settings.firmware is FirmwareChoice.AUTO:
+            needs_uefi = not opened.bios_bootable
+    if name:
+        needs[arch(name)] = 1.0
+        if needs_uefi:
+            needs[uefi(name)] = 1.0
+    return needs
+
+
+def missing(needs: Resources, workers: Iterable[Resources]) -> str:
+    """Return the needs of a case that no worker meets, in words; "" when one meets all.
+
+    >>> missing({"CORES": 1, "KVM": 1}, [{"CORES": 2}, {"CORES": 4}])
+    'none of the 2 workers has KVM'
+    >>> missing({"CORES": 1}, [{"CORES": 2}])
+    ''
+    """
+    lacks = [
+        {name: need for name, need in needs.items() if has.get(name, 0.0) < need} for has in workers
+    ]
+    if not lacks:
+        return "there is no worker"
+    fewest = min(lacks, key=len)
+    names = [f"{need:g} MiB of MEMORY" if name == MEMORY else name for name, need in fewest.items()]
+    one = len(lacks) == 1
+    who = "the only worker does not have" if one else f"none of the {len(lacks)} workers has"
+    return f"{who} {' and '.join(names)}" if names else ""

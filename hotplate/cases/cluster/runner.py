@@ -1,0 +1,477 @@
+"""Cases on the workers of a Dask cluster: submitted, watched, retried and collected.
+
+Dask's scheduler decides where a case runs. The result is decided here: each case has one verdict,
+the first that arrives, whatever happens to a worker, the scheduler or the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import secrets
+import tarfile
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distributed import Client, Future
+
+from hotplate.cases.case_run import LOST_ONCE, after_losses, nth
+from hotplate.cases.cluster import resources, scheduler, task, transfer
+from hotplate.cases.cluster.payload import Payloads
+from hotplate.cases.cluster.scheduler import ConnectionLost
+from hotplate.cases.cluster.transfer import CaseResult
+from hotplate.cases.process import ENDING_SECONDS
+from hotplate.cases.request import Request
+from hotplate.cases.side_by_side import CaseEnd
+from hotplate.cases.table import Case
+from hotplate.errors import HostError, HotplateError, Interrupted, MachineLostError, Outcome
+from hotplate.interrupts import Interrupts
+from hotplate.text import clean
+from hotplate.timing.deadline import Deadline
+
+if TYPE_CHECKING:
+    from hotplate.report.artifacts import Artifacts
+    from hotplate.report.board import Board
+    from hotplate.verdict.verdict import Verdict
+
+AGAIN_SECONDS = 300.0
+"""How long to wait for a scheduler that is gone in the middle of a command."""
+
+AHEAD = 8
+"""Cases submitted beyond those that can run: this number, or as many again if that is more."""
+
+TICK_SECONDS = 1.0
+"""The longest delay until a signal, or due work, is noticed."""
+
+LOOK_SECONDS = 5.0
+"""The time between two looks at the workers."""
+
+PATIENCE_SECONDS = 60.0
+"""How long no worker may be able to run a case, after one was."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """The content of an event that a worker sends.
+
+    :param what: ``begun``, ``doing`` with the text, or ``want`` for a file of an image.
+    :param key: of the task.
+    :param offset: of the wanted piece.
+    """
+
+    what: str
+    key: str
+    worker: str
+    text: str = ""
+    image: str = ""
+    file: str = ""
+    offset: int = 0
+
+
+@dataclass(eq=False)
+class Submitted:
+    """A case without a verdict yet.
+
+    :param losses: the reasons of earlier losses, one sentence each.
+    :param key: of its task of Dask.
+    :param worker: the address of the worker that has started it; "" for none.
+    :param result: awaits the result.
+    """
+
+    case: Case
+    needs: resources.Resources = field(default_factory=dict)
+    losses: list[str] = field(default_factory=list)
+    key: str = ""
+    worker: str = ""
+    began: float = field(default_factory=time.monotonic)
+    result: asyncio.Task[None] | None = None
+    artifacts: Artifacts | None = None
+
+
+class OnCluster:
+    """Runs cases on workers; has the methods of :class:`~hotplate.cases.side_by_side.SideBySide`.
+
+    One coroutine does all of it, and takes the messages and results from one queue.
+
+    :param address: of the scheduler, in Dask's form.
+    :param jobs: the most cases submitted at a time; 0 for as many as the workers can run.
+    :param board: shows their progress.
+    :param on_end: called with the end of each.
+    :ivar more: whether to start further ones.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        address: str,
+        *,
+        jobs: int,
+        interrupts: Interrupts,
+        board: Board,
+        on_end: Callable[[CaseEnd], None],
+    ) -> None:
+        self.more = True
+        self._request = request
+        self._address = address
+        self._jobs = jobs
+        self._interrupts = interrupts
+        self._board = board
+        self._on_end = on_end
+        self._topic = f"hotplate-{secrets.token_hex(8)}"
+        self._payloads = Payloads(request, self._topic)
+        self._numbers = count()
+        self._sent = False
+        self._left: deque[Case | Submitted] = deque()
+        self._out: dict[str, Submitted] = {}
+        self._queue: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+        self._asides: set[asyncio.Future[Any]] = set()
+        self._ending: Deadline | None = None
+        self._slots = 1
+        self._had_worker = False
+        self._look = self._unable = Deadline(0, "a look at the workers")
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.more and not self._interrupts.came
+
+    @property
+    def _unfinished(self) -> bool:
+        return bool(self._out or (self._left and self._goes_on))
+
+    def run(self, cases: Sequence[Case]) -> None:
+        """Run them; after a signal the running ones finish, and no more are started.
+
+        :raises HostError: when no scheduler can be reached.
+        """
+        scheduler.hush()
+        self._left.extend(cases)
+        with transfer.only_plain_data():
+            asyncio.run(self._connect_and_serve())
+
+    async def _connect_and_serve(self) -> None:
+        try:
+            while self._unfinished:
+                seconds = AGAIN_SECONDS if self._sent else None
+                connecting = asyncio.ensure_future(scheduler.connect(self._address, seconds))
+                while not connecting.done():
+                    if self._interrupts.came:
+                        # The caller gives cases without a verdict one.
+                        connecting.cancel()
+                        return
+                    await asyncio.wait([connecting], timeout=TICK_SECONDS)
+                client = await connecting
+                try:
+                    await self._serve(client)
+                except ConnectionLost:
+                    lost = f'the connection to "{self._address}" is lost; trying again'
+                    self._board.say([lost])
+                    self._take_all_back("the connection to the scheduler was lost")
+                finally:
+                    await scheduler.leave(client)
+        except HostError as error:
+            if not self._sent:
+                raise
+            for each in [*self._out.values(), *self._left]:
+                self._end_with(each if isinstance(each, Submitted) else Submitted(each), error)
+            self._left.clear()
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    async def _serve(self, client: Client) -> None:
+        client.subscribe_topic(
+            self._topic,
+            lambda event: self._queue.put_nowait(partial(self._take_event, client, event[1])),
+        )
+        while self._unfinished:
+            if self._look.passed:
+                await self._look_at_workers(client)
+            await self._submit(client)
+            with contextlib.suppress(asyncio.TimeoutError):
+                seconds = self._board.interval or TICK_SECONDS
+                take = await asyncio.wait_for(self._queue.get(), seconds if self._out else 0)
+                take()
+            if not self.more:
+                for each in [each for each in self._out.values() if not each.worker]:
+                    self._withdraw(each)
+            if self._interrupts.came and self._ending is None:
+                self._end_all(client, self._interrupts.came)
+            if self._ending is not None and self._ending.passed:
+                for each in list(self._out.values()):
+                    self._end_with(each, Interrupted(self._interrupts.came))
+            self._board.draw()
+
+    async def _submit(self, client: Client) -> None:
+        most = self._jobs or self._slots + max(AHEAD, self._slots)
+        while self._goes_on and self._left and len(self._out) < most:
+            following = self._left.popleft()
+            each = following if isinstance(following, Submitted) else Submitted(following)
+            try:
+                # In a thread: an image may have to be hashed.
+                payload = await asyncio.to_thread(self._payloads.pack, each.case)
+                settings = each.case.settings_from(self._request.settings)
+                each.needs = resources.needs_of(each.case.image, settings)
+            except (HotplateError, OSError) as error:
+                self._end_with(each, error)
+                continue
+            self._sent = True
+            each.key, each.worker = f"{self._topic}-{next(self._numbers)}", ""
+            self._out[each.key] = each
+            future: Future[bytes] = client.submit(
+                task.run_case, payload, key=each.key, resources=dict(each.needs), pure=False
+            )
+            each.result = asyncio.ensure_future(self._await_result(each.key, future))
+
+    async def _await_result(self, key: str, future: Future[bytes]) -> None:
+        try:
+            result: CaseResult | Exception = CaseResult.from_bytes(await future)
+        except Exception as error:
+            result = error
+        finally:
+            # Dask forgets a task that nobody waits for, and its worker ends the case.
+            future.release()
+        self._queue.put_nowait(partial(self._take_result, key, result))
+
+    def _withdraw(self, each: Submitted) -> None:
+        """Give up a case's task, whatever its state."""
+        self._out.pop(each.key, None)
+        if each.result is not None:
+            each.result.cancel()
+
+    def _do_aside(self, work: Awaitable[object]) -> None:
+        """Do some work in the meantime, whose errors do not matter."""
+        doing = asyncio.gather(work, return_exceptions=True)
+        self._asides.add(doing)
+        doing.add_done_callback(self._asides.discard)
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    async def _look_at_workers(self, client: Client) -> None:
+        """Find how many cases can run, which have lost their worker, and which no worker can run.
+
+        :raises ConnectionLost: when the scheduler is gone.
+        :raises HostError: when a message was received that is not one of Dask's.
+        """
+        self._look = Deadline(LOOK_SECONDS, "a look at the workers")
+        if client.status != "running":
+            raise ConnectionLost
+        if problem := scheduler.unreadable(client):
+            raise HostError(
+                f'a message from "{self._address}" cannot be read: {problem}',
+                hint='let no other worker in: see "TLS" in docs/cluster.rst',
+            )
+        try:
+            assert client.scheduler is not None
+            asked = client.scheduler.identity(n_workers=-1)
+            workers = (await asyncio.wait_for(asked, PATIENCE_SECONDS))["workers"]
+        except OSError:
+            raise ConnectionLost from None
+        self._slots = max(1, sum(each["nthreads"] for each in workers.values()))
+        self._had_worker = self._had_worker or bool(workers)
+        for each in list(self._out.values()):
+            if each.worker and each.worker not in workers:
+                self._withdraw(each)
+                self._try_again(each, f'the worker "{each.worker}" has gone')
+        there = [dict(each["resources"]) for each in workers.values()]
+        stuck = {
+            each: why
+            for each in self._out.values()
+            if not each.worker and (why := resources.missing(each.needs, there))
+        }
+        if stuck and not there:
+            lacks = "has no worker any more" if self._had_worker else "has no worker yet"
+            self._board.say([f'"{self._address}" {lacks}: hotplate worker {self._address}'])
+            self._look = Deadline(PATIENCE_SECONDS / 2, "a look at the workers")
+        elif self._out and not stuck:
+            self._unable = Deadline(PATIENCE_SECONDS, "a worker that can run a case")
+        elif self._unable.passed:
+            for each, why in stuck.items():
+                error = HostError(
+                    f'no worker of "{self._address}" can run this case: {why}',
+                    hint="hotplate worker, on a host that has it; hotplate doctor says what a host "
+                    "has",
+                )
+                self._end_with(each, error)
+
+    # -- events and results ------------------------------------------------------------------------
+
+    def _take_event(self, client: Client, content: object) -> None:
+        try:
+            message: Message = transfer.read(Message, content)
+        except (TypeError, KeyError):
+            # A worker can send anything.
+            return
+        if message.what == "want":
+            self._do_aside(self._send_piece(client, message))
+            return
+        each = self._out.get(message.key)
+        if each is None:
+            return
+        if message.what == "doing" and each.worker:
+            self._board.doing(each.case.name, message.text)
+        elif message.what == "begun":
+            # A second start means that Dask runs the case again, because the worker is gone.
+            if each.worker and not self._lost(each, f'the worker "{each.worker}" has gone'):
+                return
+            each.worker = message.worker
+            self._board.begin(each.case.name)
+            self._board.doing(each.case.name, f"runs on {each.worker}")
+
+    async def _send_piece(self, client: Client, wanted: Message) -> None:
+        """Send a piece of an image to the worker that wants it."""
+        where, data, problem = (wanted.image, wanted.file, wanted.offset), b"", ""
+        try:
+            data = await asyncio.to_thread(self._payloads.piece, *where)
+        except OSError as error:
+            problem = f": {error.strerror}"
+        if not data:
+            problem = f'the file "{wanted.file}" of the image cannot be sent any more{problem}'
+        await client.run(task.add_piece, *where, data, problem, workers=[wanted.worker])
+
+    def _take_result(self, key: str, result: CaseResult | Exception) -> None:
+        each = self._out.get(key)
+        if each is None:
+            return
+        if isinstance(result, OSError | concurrent.futures.CancelledError):
+            raise ConnectionLost
+        self._withdraw(each)
+        if isinstance(result, CaseResult):
+            self._take_verdict(each, result)
+        elif isinstance(result, HotplateError):
+            self._end_with(each, result)
+        elif (text := transfer.exception_text(result)).startswith("KilledWorker"):
+            self._try_again(each, "its workers died, one after the other")
+        else:
+            self._end_with(each, HotplateError(f"the task of the case ended by {clean(text)}"))
+
+    def _take_verdict(self, each: Submitted, result: CaseResult) -> None:
+        """Process a verdict; a lost machine is final only after too many losses."""
+        outcome, reasons = result.verdict.outcome, result.verdict.reasons
+        if outcome is Outcome.LOST and self._may_lose(each):
+            with contextlib.suppress(HostError, OSError, tarfile.TarError):
+                artifacts, name = self._artifacts(each), f"{nth(len(each.losses) + 1)}-try"
+                artifacts.write_json(f"{name}.json", result.verdict.to_json())
+                _unpack(result, artifacts.folder / name)
+            self._try_again(each, clean(reasons[-1]) if reasons else "no reason")
+        elif outcome is Outcome.INTERRUPTED and not self._interrupts.came:
+            self._try_again(each, f'the worker "{result.worker}" was ended')
+        else:
+            self._end_by(each, result)
+
+    # -- losses ------------------------------------------------------------------------------------
+
+    def _may_lose(self, each: Submitted) -> bool:
+        return len(each.losses) < self._request.retry_lost and self._goes_on
+
+    def _lost(self, each: Submitted, why: str) -> bool:
+        """Record a loss; return False when it was one too many, and the case has its verdict."""
+        from hotplate.verdict.verdict import one_line
+
+        if not self._may_lose(each):
+            self._end_with(each, MachineLostError(why))
+            return False
+        each.losses.append(one_line(why))
+        name = each.case.name
+        self._board.end(name, [clean(f"{name}: {LOST_ONCE} ({one_line(why)})")])
+        return True
+
+    def _try_again(self, each: Submitted, why: str) -> None:
+        if self._lost(each, why):
+            self._left.appendleft(each)
+
+    def _take_all_back(self, why: str) -> None:
+        """Take all submitted cases back; those that had started are lost."""
+        for each in reversed(list(self._out.values())):
+            self._withdraw(each)
+            if self._interrupts.came:
+                self._end_with(each, Interrupted(self._interrupts.came))
+            elif each.worker:
+                self._try_again(each, why)
+            else:
+                self._left.appendleft(each)
+        # A restarted scheduler does not have all workers at once.
+        self._look = Deadline(0, "a look at the workers")
+        self._unable = Deadline(PATIENCE_SECONDS, "a worker that can run a case")
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _end_all(self, client: Client, number: int) -> None:
+        """Ask all to end, by the signal that ended the command; waiting ones are not started."""
+        self._ending = Deadline(ENDING_SECONDS + 10, "the cases to end")
+        for each in list(self._out.values()):
+            if each.worker:
+                self._board.doing(each.case.name, "ending")
+            else:
+                self._end_with(each, Interrupted(number))
+        # A hanging worker does not answer, and is not waited for.
+        self._do_aside(client.run(task.end_cases, self._topic, number, on_error="ignore"))
+
+    def _end_by(self, each: Submitted, result: CaseResult) -> None:
+        """Give a case that ran its verdict, with the names of this host, and its files."""
+        complaint, case = result.complaint, each.case
+        try:
+            _unpack(result, self._artifacts(each).folder)
+        except (HostError, OSError, tarfile.TarError) as error:
+            complaint += f"hotplate test: {error}\n"
+        subject = replace(
+            result.verdict.subject,
+            image=case.subject.image,
+            template=case.template.source,
+            case=case.name,
+            facts={**result.verdict.subject.facts, "worker": result.worker},
+        )
+        verdict = replace(result.verdict, subject=subject)
+        sha256 = self._payloads.image_of(case).sha256
+        if verdict.passed and verdict.stages and sha256:
+            from hotplate.report.history import History
+
+            history = History(self._request.settings.cache / "history.json")
+            history.record(f"{sha256}-{case.template.source}", verdict.stages)
+        self._end(each, verdict, complaint)
+
+    def _end_with(self, each: Submitted, error: BaseException) -> None:
+        """Give a case without a result its verdict."""
+        from hotplate.events.log import EventLog
+        from hotplate.verdict.verdict import of_error
+
+        self._withdraw(each)
+        self._end(each, of_error(error, each.case.subject, EventLog(), now=time.monotonic()))
+
+    def _end(self, each: Submitted, verdict: Verdict, complaint: str = "") -> None:
+        """Write a verdict, with the reasons of earlier losses, and report it."""
+        verdict, folder = after_losses(verdict, each.losses), None
+        with contextlib.suppress(HostError):
+            artifacts = self._artifacts(each)
+            folder = artifacts.folder
+            verdict = replace(verdict, artifacts=str(folder))
+            artifacts.write_json("verdict.json", verdict.to_json())
+            artifacts.point()
+        seconds = time.monotonic() - each.began
+        self._on_end(CaseEnd(each.case, verdict, folder, seconds, complaint))
+
+    def _artifacts(self, each: Submitted) -> Artifacts:
+        """Return the folder of a case, which all of its tries share."""
+        from hotplate.report.artifacts import Artifacts
+
+        if each.artifacts is None:
+            base = self._request.settings.artifacts.absolute()
+            each.artifacts = Artifacts(base, each.case.name)
+        return each.artifacts
+
+
+def _unpack(result: CaseResult, folder: Path) -> None:
+    """Write the files of a result; its report has the paths of this host then."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if not result.archive:
+        return
+    transfer.unpack(result.archive, folder)
+    report = folder / "report.html"
+    if result.folder and report.is_file():
+        text = report.read_bytes()
+        report.write_bytes(text.replace(result.folder.encode(), str(folder).encode()))

@@ -1,0 +1,267 @@
+"""A case on a worker of a Dask cluster: the function that runs there.
+
+The worker runs it as ``-j`` does, in a process of its own that ends with the worker. Its progress
+is sent as Dask's events of a topic; its verdict and its folder are the result of Dask's task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pickle
+import queue
+import signal
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distributed import WorkerPlugin, get_worker
+
+from hotplate import __version__
+from hotplate.cases.cluster import transfer
+from hotplate.cases.cluster.payload import Payload
+from hotplate.cases.cluster.transfer import CaseResult
+from hotplate.cases.request import Request
+from hotplate.cases.side_by_side import CaseEnd, SideBySide
+from hotplate.cases.table import Case
+from hotplate.errors import HostError, HotplateError, Interrupted
+from hotplate.image import image_url
+from hotplate.image.image_set import ImageSet, SetFile
+from hotplate.image.image_store import ImageStore
+from hotplate.interrupts import Interrupts
+from hotplate.report.board import Board
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+PLUGIN = "hotplate"
+"""The plug-in's name, by which a task finds it on its worker."""
+
+SAY_SECONDS = 0.5
+"""The shortest time between two progress messages of a case."""
+
+ASK_SECONDS = 20.0
+"""After so long without a piece of an image the request is repeated."""
+
+POLL_SECONDS = 0.5
+"""The longest delay until a case that is to end is asked to."""
+
+
+class CasesPlugin(WorkerPlugin):
+    """The cases of one worker; ends them when Dask no longer wants them.
+
+    :param cache: of this host.
+    :param image_bytes: the limit of all images in it.
+    :ivar pieces: of the files that the command sends, by image and name: the offset, the data, and
+        the reason when there is none.
+    """
+
+    name = PLUGIN
+
+    def __init__(self, cache: Path, image_bytes: int) -> None:
+        self.cache = cache
+        self.store = ImageStore(cache, limit=image_bytes)
+        self.pieces: dict[tuple[str, str], queue.SimpleQueue[tuple[int, bytes, str]]] = {}
+        self.running: dict[str, RunningCase] = {}
+
+    def transition(self, key: Any, start: str, finish: str, **_: object) -> None:  # noqa: ARG002 - Dask names it
+        """End a case whose task was cancelled, for example because its client is gone."""
+        if key in self.running and finish in ("cancelled", "released", "forgotten"):
+            self.running[key].end(signal.SIGTERM)
+
+    def teardown(self, worker: object) -> None:  # noqa: ARG002 - Dask names it
+        """End all when the worker leaves the cluster or is removed from it."""
+        for each in list(self.running.values()):
+            each.end(signal.SIGTERM)
+
+
+def _plugin(worker: Worker) -> CasesPlugin:
+    plugin = worker.plugins.get(PLUGIN)
+    if isinstance(plugin, CasesPlugin):
+        return plugin
+    raise HostError(f'the worker "{worker.address}" was not started by "hotplate worker"')
+
+
+def end_cases(topic: str, number: int, *, dask_worker: Worker) -> None:
+    """End the cases of a command on a worker, as by a signal; run there by ``Client.run``."""
+    for each in list(_plugin(dask_worker).running.values()):
+        if each.sent.topic == topic:
+            each.end(number)
+
+
+def add_piece(
+    image: str, name: str, offset: int, data: bytes, problem: str, *, dask_worker: Worker
+) -> None:
+    """Hand in a piece of a file on a worker that waits for it; run there by ``Client.run``."""
+    if pieces := _plugin(dask_worker).pieces.get((image, name)):
+        pieces.put((offset, data, problem))
+
+
+def run_case(payload: bytes) -> bytes:
+    """Run a case, as a task of Dask.
+
+    :param payload: a :class:`~hotplate.cases.cluster.payload.Payload`, pickled.
+    :return: a :class:`~hotplate.cases.cluster.transfer.CaseResult`; every way in which a case ends
+        is one.
+    """
+    from hotplate.events.log import EventLog
+    from hotplate.verdict.verdict import of_error
+
+    worker = get_worker()
+    sent: Payload = pickle.loads(payload)  # noqa: S301 - anyone who reaches a worker can run programs on it anyway
+    complaint = ""
+    try:
+        return _run(sent, worker).to_bytes()
+    except (HotplateError, OSError, Interrupted, DeadlineExceeded) as error:
+        why: BaseException = error
+    except Exception as error:
+        why = error
+        complaint = traceback.format_exc()
+    verdict = of_error(why, sent.case.subject, EventLog(), now=time.monotonic())
+    return CaseResult(verdict, worker.address, complaint=complaint).to_bytes()
+
+
+def _run(sent: Payload, worker: Worker) -> CaseResult:
+    plugin = _plugin(worker)
+    if sent.version != __version__:
+        raise HostError(
+            f'the worker "{worker.address}" has hotplate {__version__}, and the command '
+            f"{sent.version}",
+            hint=f"pip install 'hotplate[dask]=={sent.version}'",
+        )
+    key = str(worker.get_current_task())
+    with tempfile.TemporaryDirectory(prefix="hotplate-", dir=worker.local_directory) as folder:
+        plugin.running[key] = running = RunningCase(sent, key, worker, plugin)
+        try:
+            return running.run(Path(folder))
+        finally:
+            del plugin.running[key]
+
+
+class _EventBoard(Board):
+    """Sends the progress of a case as events, in the place of lines on a terminal."""
+
+    def __init__(self, running: RunningCase) -> None:
+        super().__init__(io.StringIO(), quiet=True)
+        self._running = running
+
+    @property
+    def interval(self) -> float:
+        return POLL_SECONDS
+
+    def begin(self, name: str) -> None:
+        pass
+
+    def doing(self, name: str, text: str) -> None:  # noqa: ARG002 - there is one case
+        self._running.doing(text)
+
+
+@dataclass(eq=False)
+class RunningCase:
+    """Runs one case on its worker.
+
+    :param key: of its task.
+    """
+
+    sent: Payload
+    key: str
+    worker: Worker
+    plugin: CasesPlugin
+    interrupts: Interrupts = field(default_factory=Interrupts)
+    last_said: float = 0.0
+
+    def end(self, number: int) -> None:
+        """Ask it to end as by a signal, from any thread; the first one counts."""
+        self.interrupts.came = self.interrupts.came or number
+
+    def run(self, folder: Path) -> CaseResult:
+        """Return the verdict with its files.
+
+        :param folder: for all its files.
+        """
+        self._say("begun")
+        with contextlib.ExitStack() as images:
+            image = images.enter_context(self._image(self.sent.image))
+            named = {
+                name: images.enter_context(self._image(each))
+                for name, each in self.sent.named_images.items()
+            }
+            return self._test(*self.sent.open(folder, self.plugin.cache, image, named))
+
+    def _test(self, request: Request, case: Case) -> CaseResult:
+        """Run the case in a process of its own."""
+        from hotplate.report.artifacts import DATABASES, Folder
+
+        ends: list[CaseEnd] = []
+        SideBySide(
+            request, 1, interrupts=self.interrupts, board=_EventBoard(self), on_end=ends.append
+        ).run([case])
+        if not ends:
+            raise Interrupted(self.interrupts.came)
+        end, archive = ends[0], b""
+        if end.folder is not None:
+            # They still exist when the process of the case was killed.
+            Folder(end.folder).remove(DATABASES)
+            archive = transfer.pack(end.folder)
+        return CaseResult(
+            end.verdict, self.worker.address, str(end.folder or ""), archive, end.complaint
+        )
+
+    def _check(self) -> None:
+        if self.interrupts.came:
+            raise Interrupted(self.interrupts.came)
+
+    # -- images ------------------------------------------------------------------------------------
+
+    def _image(self, wanted: ImageSet) -> contextlib.AbstractContextManager[Path]:
+        if wanted.url:
+            self.doing(f"fetching {wanted.url}")
+            fetch = image_url.fetch_with(wanted, check=self._check)
+            return self.plugin.store.use(wanted, fetch)
+        return self.plugin.store.use(wanted, lambda file, path: self._fetch(wanted, file, path))
+
+    def _fetch(self, wanted: ImageSet, file: SetFile, target: Path) -> None:
+        """Request the rest of a file from the host of the command, piece by piece."""
+        where = (wanted.key, file.name)
+        pieces = self.plugin.pieces[where] = queue.SimpleQueue()
+        ask = Deadline(0, "a piece of an image")
+        try:
+            with target.open("ab") as stream:
+                while (there := stream.tell()) < file.size:
+                    self._check()
+                    if ask.passed:
+                        self._say("want", image=wanted.key, file=file.name, offset=there)
+                        ask = Deadline(ASK_SECONDS, "a piece of an image")
+                    with contextlib.suppress(queue.Empty):
+                        offset, data, problem = pieces.get(timeout=POLL_SECONDS)
+                        if problem:
+                            raise HostError(problem)
+                        # A request that was repeated may be answered twice.
+                        if offset == there:
+                            stream.write(data)
+                            ask.end()
+                            self._show_tenth(wanted, there, there + len(data), file.size)
+        finally:
+            del self.plugin.pieces[where]
+
+    def _show_tenth(self, wanted: ImageSet, before: int, now: int, size: int) -> None:
+        # Each is a line in a log.
+        if (tenths := 10 * now // size) > 10 * before // size:
+            self.doing(f"image {wanted.name}: {10 * tenths} % is here")
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def doing(self, text: str) -> None:
+        """Send the present action to the command, but not too often."""
+        now = time.monotonic()
+        if now - self.last_said >= SAY_SECONDS:
+            self.last_said = now
+            self._say("doing", text=text)
+
+    def _say(self, what: str, **more: object) -> None:
+        message = {"what": what, "key": self.key, "worker": self.worker.address, **more}
+        self.worker.log_event(self.sent.topic, message)

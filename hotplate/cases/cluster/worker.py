@@ -1,0 +1,132 @@
+"""A worker of a Dask cluster that runs cases, from its start to a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import tempfile
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+from distributed import Security, Worker
+
+from hotplate.cases.cluster import resources, scheduler
+from hotplate.cases.cluster.resources import Resources
+from hotplate.cases.cluster.task import CasesPlugin
+from hotplate.errors import HostError
+from hotplate.text import clean
+from hotplate.timing.deadline import Deadline
+
+CONNECT_SECONDS = 10.0
+"""The time limit of one attempt to reach a scheduler."""
+
+AGAIN_SECONDS = 1.0
+"""The time between two attempts."""
+
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class WithoutHttp(Worker):
+    """Dask's worker without its HTTP server, which listens regardless of ``dashboard``."""
+
+    def start_http_server(self, *_: object, **__: object) -> None:
+        """Start none."""
+
+
+def work(
+    address: str,
+    able: Resources,
+    *,
+    cache: Path,
+    image_bytes: int,
+    name: str | None,
+    directory: Path | None,
+    death_timeout: float | None,
+) -> None:
+    """Work for a scheduler, and for its successor at the same address, until a signal.
+
+    :param address: of the scheduler, in Dask's form.
+    :param able: the resources of this host.
+    :param image_bytes: the limit of all images in the cache.
+    :param name: for the scheduler; None for the address.
+    :param directory: for the files of cases; None for the temporary directory.
+    :param death_timeout: seconds after which a scheduler that does not answer is given up; None
+        for never.
+    :raises HostError: when it is given up, or refuses this worker.
+    """
+    scheduler.hush()
+    make = partial(
+        WithoutHttp,
+        address,
+        nthreads=int(able[resources.CORES]),
+        resources=dict(able),
+        name=name,
+        local_directory=str(directory or tempfile.gettempdir()),
+        # Cases have their memory in processes of their own; data in this process is only in
+        # transit.
+        memory_limit=0,
+        plugins=(CasesPlugin(cache, image_bytes),),
+        death_timeout=CONNECT_SECONDS,
+    )
+    asyncio.run(_work(address, make, death_timeout))
+
+
+async def _work(address: str, make: Callable[..., Worker], death_timeout: float | None) -> None:
+    ended = asyncio.Event()
+    for number in END_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    patience = Deadline(death_timeout or 0, "a scheduler")
+    while not ended.is_set():
+        worker = await _joined(address, make)
+        if worker is None:
+            if death_timeout is not None and patience.passed:
+                raise HostError(f'no scheduler answered at "{address}" for {death_timeout:g} s')
+            await _first(ended.wait(), asyncio.sleep(AGAIN_SECONDS))
+            continue
+        print(f'works for "{address}" as "{worker.address}", and listens there only', flush=True)
+        await _first(ended.wait(), worker.finished())
+        await worker.close()
+        if not ended.is_set():
+            print(f'"{address}" has gone, or does not know us any more', flush=True)
+        patience = Deadline(death_timeout or 0, "a scheduler")
+
+
+async def _joined(address: str, make: Callable[..., Worker]) -> Worker | None:
+    """Return a worker registered with the scheduler; None when none answers."""
+    try:
+        # Dask's default is to listen on every address, where anyone could run programs.
+        host = await asyncio.to_thread(_own_address, address)
+    except OSError:
+        return None
+    worker = make(host=host, security=Security())
+    try:
+        await worker
+    except (OSError, ValueError) as error:
+        await worker.close()
+        if isinstance(error, ValueError):
+            raise HostError(f"the scheduler refuses this worker: {clean(str(error))}") from error
+        return None
+    return worker
+
+
+def _own_address(address: str) -> str:
+    """Return this host's address towards a scheduler, for a worker to listen on.
+
+    :raises OSError: when the scheduler does not answer.
+    """
+    host, _, port = address.partition("://")[2].rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as reached:
+        own = str(reached.getsockname()[0])
+    return f"[{own}]" if ":" in own else own
+
+
+async def _first(*waits: Awaitable[object]) -> None:
+    """Wait until one of several is done, and cancel the others."""
+    tasks = [asyncio.ensure_future(each) for each in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in tasks:
+            each.cancel()

@@ -1,0 +1,66 @@
+"""The resources of workers, and the needs of cases."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from hotplate.cases.cluster import resources
+from hotplate.cases.cluster.resources import arch, missing, uefi
+from hotplate.errors import HostError
+from hotplate.machine import admission
+from hotplate.settings import AcceleratorChoice, Settings
+from hotplate.testbed import host_probes
+from hotplate.testbed.host_probes import Finding, State, Use
+
+NEEDS = {"CORES": 1.0, "MEMORY": 1624.0, arch("aarch64"): 1.0, uefi("aarch64"): 1.0}
+TCG = Settings(accelerator=AcceleratorChoice.TCG)
+
+
+def test_missing_names_the_lacks_of_the_best_worker():
+    poor = {"CORES": 1.0}
+    near = {"CORES": 1.0, "MEMORY": 9000.0, arch("aarch64"): 1000.0}
+    assert missing(NEEDS, [poor, near]) == "none of the 2 workers has UEFI-aarch64"
+    assert missing(NEEDS, [poor, near, {**NEEDS}]) == ""
+    small = {**NEEDS, "MEMORY": 1000.0}
+    assert missing(NEEDS, [small]) == "the only worker does not have 1624 MiB of MEMORY"
+    assert missing(NEEDS, []) == "there is no worker"
+
+
+def probed(monkeypatch: pytest.MonkeyPatch, **states: State) -> None:
+    """Make the probes return these states, by the names of tools with ``_`` for ``-``."""
+    names = {"qemu_system_x86_64": "qemu-system-x86_64", "uefi_x86_64": "UEFI x86_64"}
+    findings = [
+        Finding(names.get(name, name), Use.TEST, state, "is not installed")
+        for name, state in states.items()
+    ]
+    monkeypatch.setattr(host_probes, "tools", lambda: iter(findings))
+    monkeypatch.setattr(host_probes, "firmware", lambda: iter(()))
+    monkeypatch.setattr(host_probes, "wiring", lambda: iter(()))
+
+
+def test_worker_declares_the_findings_of_the_doctor(monkeypatch):
+    probed(monkeypatch, qemu_system_x86_64=State.WORKS, uefi_x86_64=State.WORKS)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    monkeypatch.setattr(admission, "host_mib", lambda: 10_000)
+    declared = resources.of_host(TCG)
+    assert declared == {
+        "CORES": 3.0,
+        "MEMORY": 8000.0,
+        "ARCH-x86_64": 1000.0,
+        "UEFI-x86_64": 1000.0,
+    }
+    text = "3 at a time, 8000 MiB of memory, ARCH-x86_64, UEFI-x86_64"
+    assert resources.as_text(declared) == text
+    assert resources.of_host(TCG, cores=1, memory_mib=2000)["MEMORY"] == 2000.0
+
+
+def test_host_that_can_run_no_guest_is_no_worker(monkeypatch):
+    probed(monkeypatch, qemu_system_x86_64=State.FAILS)
+    with pytest.raises(HostError) as caught:
+        resources.of_host(TCG)
+    assert caught.value.message == (
+        "this host can run no case: qemu-system-x86_64 is not installed"
+    )
+    assert caught.value.hint == "hotplate doctor"
