@@ -1,13 +1,11 @@
-"""Names use the field's terms, and none that could mean anything."""
+"""Words are spelled one way, and a class is the only one of its name."""
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NO_NAMES = {"told", "said", "found", "known"}
 OTHER_SPELLING = "arte" + "fact"
 """The option, the setting and the folder are ``artifacts``."""
 
@@ -22,34 +20,6 @@ def is_python(path: Path) -> bool:
         return True
     first = path.read_bytes().partition(b"\n")[0]
     return not path.suffix and first.startswith(b"#!") and b"python" in first
-
-
-def names(tree: ast.AST) -> Iterator[str]:
-    """Yield all names that a program defines or uses."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
-        elif isinstance(node, (ast.arg, ast.keyword)):
-            yield node.arg or ""
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node.name
-
-
-def words(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {path.stem, *(name.lower().strip("_") for name in names(tree))}
-
-
-@pytest.mark.parametrize("folder", ["hotplate", "tools", "tests", "hooks", "elements"])
-def test_names_are_specific(folder):
-    bad = [
-        f"{path.relative_to(ROOT)}: {word}"
-        for path in programs(folder)
-        for word in sorted(words(path) & NO_NAMES)
-    ]
-    assert not bad
 
 
 @pytest.mark.parametrize("folder", ["hotplate", "tools", "tests", "docs", "elements", "hooks"])
