@@ -158,11 +158,11 @@ def test_actions_are_paged_and_filtered_by_time(cloud: Cloud, nova: Any, web: An
 
 
 def test_newest_actions_are_kept(nova: Any, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instance_actions, "OF_A_SERVER", 2)
+    monkeypatch.setattr(instance_actions, "MAX_PER_SERVER", 2)
     web.stop()
     web.start()
     assert names(nova, web) == ["stop", "start"]
-    monkeypatch.setattr(instance_actions, "IN_ALL", 1)
+    monkeypatch.setattr(instance_actions, "MAX_ACTIONS", 1)
     other = nova.servers.create("other", image="debian", flavor="1", nics="auto")
     assert names(nova, other) == ["create"]
     assert names(nova, web) == []

@@ -14,7 +14,7 @@ from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.groups import Groups
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_records import GROUPS, HOST, INSTANCES, KEY_PAIRS, now
+from hotplate.cloud.nova.server_records import HOST, MAX_GROUPS, MAX_INSTANCES, MAX_KEY_PAIRS, now
 from hotplate.cloud.nova.servers import Servers
 
 
@@ -124,13 +124,13 @@ def _extra_specs(_request: Request, _caller: Caller) -> Answer:
 UNLIMITED = -1
 
 QUOTAS = {
-    "instances": (INSTANCES, "maxTotalInstances", "totalInstancesUsed"),
+    "instances": (MAX_INSTANCES, "maxTotalInstances", "totalInstancesUsed"),
     "cores": (UNLIMITED, "maxTotalCores", "totalCoresUsed"),
     "ram": (UNLIMITED, "maxTotalRAMSize", "totalRAMUsed"),
-    "metadata_items": (schemas.METADATA_ITEMS, "maxServerMeta", ""),
-    "key_pairs": (KEY_PAIRS, "maxTotalKeypairs", ""),
-    "server_groups": (GROUPS, "maxServerGroups", "totalServerGroupsUsed"),
-    "server_group_members": (INSTANCES, "maxServerGroupMembers", ""),
+    "metadata_items": (schemas.MAX_METADATA_ITEMS, "maxServerMeta", ""),
+    "key_pairs": (MAX_KEY_PAIRS, "maxTotalKeypairs", ""),
+    "server_groups": (MAX_GROUPS, "maxServerGroups", "totalServerGroupsUsed"),
+    "server_group_members": (MAX_INSTANCES, "maxServerGroupMembers", ""),
 }
 """Quota -> its limit, and the names of limit and usage in the answer of ``/limits``."""
 

@@ -23,11 +23,11 @@ from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.nova.servers_api import moment
 from hotplate.errors import sentence_of
 
-OF_A_SERVER = 1000
+MAX_PER_SERVER = 1000
 """Maximum number of actions kept for a server; the oldest are dropped."""
-IN_ALL = 20_000
+MAX_ACTIONS = 20_000
 """Maximum number of actions in total, including those of deleted servers."""
-DETAILS = 255
+MAX_DETAILS = 255
 """Maximum length of an event's details in characters, as in Nova's table."""
 
 EVENTS = {
@@ -156,7 +156,7 @@ class InstanceActions:
     def _end(self, server_id: str, request_id: str, error: str) -> None:
         self._store.write(
             "UPDATE hotplate_action SET ended = ?, error = ? WHERE server = ? AND request_id = ?",
-            *(time.time(), error[:DETAILS], server_id, request_id),
+            *(time.time(), error[:MAX_DETAILS], server_id, request_id),
         )
 
     def _forget(self, server_id: str, request_id: str) -> None:
@@ -168,12 +168,12 @@ class InstanceActions:
         self._store.write(
             "DELETE FROM hotplate_action WHERE server = ? AND number <= (SELECT number FROM "
             "hotplate_action WHERE server = ? ORDER BY number DESC LIMIT 1 OFFSET ?)",
-            *(server_id, server_id, OF_A_SERVER),
+            *(server_id, server_id, MAX_PER_SERVER),
         )
         self._store.write(
             "DELETE FROM hotplate_action WHERE number <= (SELECT number FROM "
             "hotplate_action ORDER BY number DESC LIMIT 1 OFFSET ?)",
-            IN_ALL,
+            MAX_ACTIONS,
         )
 
 

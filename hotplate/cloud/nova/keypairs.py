@@ -12,8 +12,8 @@ import hashlib
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas
-from hotplate.cloud.nova.microversions import PAGE, Caller
-from hotplate.cloud.nova.server_records import KEY_PAIRS, KeyPair, now
+from hotplate.cloud.nova.microversions import MAX_PAGE, Caller
+from hotplate.cloud.nova.server_records import MAX_KEY_PAIRS, KeyPair, now
 from hotplate.cloud.nova.servers import Servers
 
 _BAD = "Keypair data is invalid: failed to generate fingerprint"
@@ -35,7 +35,7 @@ class KeyPairsApi:
     def _list(self, request: Request, caller: Caller) -> Answer:
         pairs = self._servers.keypairs()
         if not caller.since(35):
-            rows = pairs[: request.number("limit", default=PAGE, most=PAGE)]
+            rows = pairs[: request.number("limit", default=MAX_PAGE, most=MAX_PAGE)]
             return Answer(body={"keypairs": [{"keypair": _view(row, caller)} for row in rows]})
         rows, links = caller.page(request, pairs, lambda each: each.name)
         shown = {"keypairs": [{"keypair": _view(row, caller)} for row in rows]}
@@ -47,7 +47,7 @@ class KeyPairsApi:
         name, kind = asked["name"], asked.get("type", "ssh")
         if self._servers.has_keypair(name):
             raise HttpError(409, f"Key pair '{name}' already exists.")
-        if len(self._servers.keypairs()) >= KEY_PAIRS:
+        if len(self._servers.keypairs()) >= MAX_KEY_PAIRS:
             raise HttpError(403, "Quota exceeded, too many key pairs.")
         private, public = "", asked.get("public_key") or ""
         if not public:

@@ -18,7 +18,7 @@ from hotplate.cloud.keystone.identity import Grant
 NEWEST = 96
 """The minor number of the newest version, which is that of Nova 29 (2024.1)."""
 
-PAGE = 1000
+MAX_PAGE = 1000
 """Nova: ``[api] max_limit``."""
 
 HEADER = "OpenStack-API-Version"
@@ -61,7 +61,7 @@ class Caller:
         :param name: returns a row's id, which is the marker of the next page.
         :raises HttpError: 400, for an invalid limit or marker.
         """
-        limit = request.number("limit", default=PAGE, most=PAGE)
+        limit = request.number("limit", default=MAX_PAGE, most=MAX_PAGE)
         shown, more = page(rows, name, limit=limit, marker=request.one("marker"))
         if not more or not shown:
             return shown, []

@@ -7,12 +7,12 @@ from typing import Any
 
 from hotplate.cloud.http.rest import HttpError, Request
 
-METADATA_ITEMS = 128
+MAX_METADATA_ITEMS = 128
 """Nova: ``[quota] metadata_items``."""
-TAGS = 50
+MAX_TAGS = 50
 """Nova: ``MAX_TAG_COUNT`` (``nova/objects/instance.py``)."""
 
-SHOWN = 300
+MAX_SHOWN = 300
 """Maximum number of characters of a value that an error repeats."""
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^\S(.*\S)?$"}
@@ -27,7 +27,7 @@ _METADATA = {
     "additionalProperties": {"type": "string", "maxLength": 255},
 }
 _TAG = {"type": "string", "minLength": 1, "maxLength": 60, "pattern": "^[^,/]*$"}
-_TAG_LIST = {"type": "array", "items": _TAG, "maxItems": TAGS}
+_TAG_LIST = {"type": "array", "items": _TAG, "maxItems": MAX_TAGS}
 _OBJECTS = {"type": "array", "items": {"type": "object"}, "maxItems": 64}
 _NETWORKS = {"anyOf": [_OBJECTS, {"enum": ["auto", "none"]}]}
 _TEXT_OR_NULL = {"type": ["string", "null"], "maxLength": 255}
@@ -212,9 +212,9 @@ def check(body: dict[str, Any], schema: Schema) -> None:
     error = min(schema.validator.iter_errors(body), key=_depth, default=None)
     if error is None:
         return
-    reason = str(error.message)[:SHOWN]
+    reason = str(error.message)[:MAX_SHOWN]
     if error.path:
-        value = str(error.instance)[:SHOWN]
+        value = str(error.instance)[:MAX_SHOWN]
         reason = f"Invalid input for field/attribute {error.path[-1]}. Value: {value}. {reason}"
     raise HttpError(400, reason)
 

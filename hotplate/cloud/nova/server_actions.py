@@ -25,7 +25,7 @@ from hotplate.cloud.nova.servers import Action, Servers
 from hotplate.cloud.nova.servers_api import view
 from hotplate.errors import MachineLostError, sentence_of
 
-CONSOLE_LINES = 10_000
+MAX_CONSOLE_LINES = 10_000
 """Maximum number of console lines in an answer."""
 
 UNSUPPORTED = frozenset(
@@ -255,8 +255,8 @@ class ActionsApi:
     def _console(self, call: _Call) -> Answer:
         asked = call.asked("os-getConsoleOutput", schemas.CONSOLE)
         length = asked.get("length")
-        wanted = CONSOLE_LINES if length in (None, "") else int(length)
-        wanted = min(wanted, CONSOLE_LINES) if wanted >= 0 else CONSOLE_LINES
+        wanted = MAX_CONSOLE_LINES if length in (None, "") else int(length)
+        wanted = min(wanted, MAX_CONSOLE_LINES) if wanted >= 0 else MAX_CONSOLE_LINES
         lines = self._servers.console(call.server.spec.id).splitlines()
         return Answer(body={"output": "\n".join(lines[-wanted:] if wanted else [])})
 

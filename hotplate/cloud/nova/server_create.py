@@ -18,7 +18,7 @@ from hotplate.cloud.nova.interfaces import Wanted, host_name
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import (
     HOST,
-    INSTANCES,
+    MAX_INSTANCES,
     Notes,
     ServerRecord,
 )
@@ -94,11 +94,11 @@ class CreateApi:
 
     def _check_quota(self, count: int, asked: dict[str, Any]) -> None:
         used = len(self._servers.all())
-        if used + count > INSTANCES:
+        if used + count > MAX_INSTANCES:
             raise HttpError(
                 403,
                 f"Quota exceeded for instances: Requested {count}, but already used {used} of "
-                f"{INSTANCES} instances",
+                f"{MAX_INSTANCES} instances",
             )
         check_metadata(asked.get("metadata") or {})
 
@@ -188,8 +188,10 @@ def check_metadata(metadata: dict[str, str]) -> None:
 
     :raises HttpError: 403.
     """
-    if len(metadata) > schemas.METADATA_ITEMS:
-        raise HttpError(403, f"Maximum number of metadata items exceeds {schemas.METADATA_ITEMS}")
+    if len(metadata) > schemas.MAX_METADATA_ITEMS:
+        raise HttpError(
+            403, f"Maximum number of metadata items exceeds {schemas.MAX_METADATA_ITEMS}"
+        )
 
 
 def first(value: Any) -> Any:

@@ -113,13 +113,13 @@ class KeyPair:
     created: str = ""
 
 
-INSTANCES = 1000
+MAX_INSTANCES = 1000
 """Maximum number of servers."""
 
-KEY_PAIRS = 1000
+MAX_KEY_PAIRS = 1000
 """Maximum number of key pairs."""
 
-GROUPS = 1000
+MAX_GROUPS = 1000
 """Maximum number of server groups."""
 
 

@@ -20,9 +20,9 @@ from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import HOST, STATES, NoSuchServerError, ServerRecord
 from hotplate.cloud.nova.servers import Servers
 
-PATTERN = 255
+MAX_PATTERN = 255
 """Maximum length of a pattern for names."""
-REPEATS = 2
+MAX_REPEATS = 2
 """Maximum number of repetitions in it, since the time of a search is a power of that number."""
 
 SORT_KEYS: dict[str, Callable[[ServerRecord], object]] = {
@@ -113,7 +113,7 @@ class ServersApi:
             )
 
         return [
-            test(_pattern_test(name, request.one(name)[:PATTERN]), version)
+            test(_pattern_test(name, request.one(name)[:MAX_PATTERN]), version)
             for name, version in (("ip", 4), ("ip6", 6))
             if request.one(name)
         ]
@@ -178,7 +178,7 @@ def _plain_filters(request: Request) -> list[Callable[[ServerRecord], bool]]:
         ("description", lambda row: row.notes.description),
     ):
         if text := request.one(name):
-            pattern = _pattern_test(name, text[:PATTERN])
+            pattern = _pattern_test(name, text[:MAX_PATTERN])
             tests.append(lambda row, value=value, pattern=pattern: pattern(value(row)))  # type: ignore[misc]
     for name, value in FILTERS.items():
         if wanted := request.one(name):
@@ -228,7 +228,7 @@ def _pattern_test(name: str, text: str) -> Callable[[str], bool]:
         pattern = re.compile(text)
     except re.error:
         raise HttpError(400, f"Invalid filter field: {name}='{text}'.") from None
-    if "(" in text or len(re.findall(r"[*+?{]", text)) > REPEATS:
+    if "(" in text or len(re.findall(r"[*+?{]", text)) > MAX_REPEATS:
         return lambda value: text in value
     return lambda value: pattern.search(value) is not None
 
