@@ -80,6 +80,35 @@ class RecordingCompute:
         return self.states[server_id]
 
 
+def hot(outputs: dict[str, Any] | None = None, /, **resources: Any) -> dict[str, Any]:
+    """Return a template.
+
+    :param outputs: name -> value.
+    """
+    shown = {name: {"value": value} for name, value in (outputs or {}).items()}
+    return {"heat_template_version": "2018-08-31", "resources": resources, "outputs": shown}
+
+
+def resource(kind: str, *needed: str, **properties: Any) -> dict[str, Any]:
+    """Return a resource of a template.
+
+    :param kind: its type without ``OS::``.
+    :param needed: the resources that it depends on, beside those it refers to.
+    """
+    depends = {"depends_on": list(needed)} if needed else {}
+    return {"type": f"OS::{kind}", "properties": properties, **depends}
+
+
+def ref(name: str) -> dict[str, str]:
+    """Return a reference to a resource."""
+    return {"get_resource": name}
+
+
+def attribute(*path: Any) -> dict[str, Any]:
+    """Return a reference to an attribute of a resource."""
+    return {"get_attr": list(path)}
+
+
 NUMBERS = itertools.count(1)
 """For names of stacks: the tests of a module share a cloud."""
 
@@ -124,6 +153,18 @@ class Stacks:
     def outputs(self, stack_id: str) -> dict[str, Any]:
         stack = self.client.stacks.get(stack_id)
         return {output["output_key"]: output.get("output_value") for output in stack.outputs}
+
+    def delete(self, stack_id: str) -> None:
+        """Delete a stack, and wait for Heat to finish."""
+        self.client.stacks.delete(stack_id)
+
+        def look(last: bool) -> bool | None:
+            # A stack that is still being created fails before it is deleted.
+            status = self.client.stacks.get(stack_id).stack_status
+            assert not last, status
+            return status == "DELETE_COMPLETE" or None
+
+        retry(look, Deadline(60, "the stack to be deleted"), every=0.05)
 
     def clean(self) -> None:
         """Begin to delete all stacks; their resources may remain for a moment."""

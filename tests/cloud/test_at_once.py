@@ -8,40 +8,16 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from test_templates import hot
+from recording_cloud import hot, owner_headers, resource
 
 from hotplate.timing.deadline import GuestDeadline, retry
 
 SECONDS = 1800
 """How long a user waits for an answer, on a host that has ten times as much to do as it can."""
 
-PORT = hot(
-    {
-        "port": {
-            "type": "OS::Neutron::Port",
-            "properties": {"network": "hotplate", "security_groups": ["default"]},
-        }
-    }
-)
-REMOTE = hot(
-    {"stack": {"type": "OS::Heat::Stack", "properties": {"template": yaml.safe_dump(hot({}))}}}
-)
-
-
-def token_of(cloud: Any) -> str:
-    owner = cloud.credentials
-    password = {"user": {"id": owner.user_id, "password": owner.password}}
-    answer = requests.post(
-        f"{cloud.endpoints['keystone']}/v3/auth/tokens",
-        json={
-            "auth": {
-                "identity": {"methods": ["password"], "password": password},
-                "scope": {"project": {"id": owner.project_id}},
-            }
-        },
-        timeout=SECONDS,
-    )
-    return answer.headers["X-Subject-Token"]
+PORT = hot(port=resource("Neutron::Port", network="hotplate", security_groups=["default"]))
+EMPTY = yaml.safe_dump({"heat_template_version": "2018-08-31"})
+REMOTE = hot(stack=resource("Heat::Stack", template=EMPTY))
 
 
 # 70 are more than the threads that answer the host's requests to Heat (16), and more than the
@@ -53,7 +29,7 @@ def test_heat_answers_simultaneous_requests_for_stacks(
     # Before Heat answers with 201, the engine looks up the network in Neutron, and has the template
     # of a remote stack validated by Heat.
     url = f"{cloud.endpoints['heat']}/v1/{cloud.credentials.project_id}/stacks"
-    headers = {"X-Auth-Token": token_of(cloud)}
+    headers = owner_headers(cloud)
 
     names = [f"user-{users}-{number}" for number in range(users)]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording_cloud import RecordingCompute, Stacks
+from recording_cloud import RecordingCompute, Stacks, attribute, hot, resource
 from test_software_config import TEMPLATE, booted, poll_for_deployment
 from wire_guest import describe, guest
 
@@ -23,11 +23,7 @@ from hotplate.cloud.options import CloudOptions
 from hotplate.errors import UsageError
 from hotplate.events.log import EventLog
 
-VALUE = {
-    "heat_template_version": "2018-08-31",
-    "resources": {"word": {"type": "OS::Heat::RandomString"}},
-    "outputs": {"word": {"value": {"get_attr": ["word", "value"]}}},
-}
+VALUE = hot({"word": attribute("word", "value")}, word=resource("Heat::RandomString"))
 
 
 def new_cloud(directory: Path, compute: Any = None, **options: Any) -> Cloud:
@@ -236,7 +232,7 @@ ALONE = """
 import atexit, gc, json, sys, tempfile, threading
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from recording_cloud import RecordingCompute
+from recording_cloud import RecordingCompute, hot, ref, resource
 from hotplate.cloud.cloud import Cloud
 from hotplate.errors import UsageError
 from hotplate.events.log import EventLog
@@ -260,11 +256,9 @@ def use():
                 pass
         except UsageError as error:
             facts["refusals"].append(str(error))
-        running.heat().stacks.create(stack_name="s", template={
-            "heat_template_version": "2018-08-31",
-            "resources": {"h": {"type": "OS::Heat::WaitConditionHandle"},
-                          "w": {"type": "OS::Heat::WaitCondition",
-                                "properties": {"handle": {"get_resource": "h"}, "timeout": 600}}}})
+        running.heat().stacks.create(stack_name="s", template=hot(
+            h=resource("Heat::WaitConditionHandle"),
+            w=resource("Heat::WaitCondition", handle=ref("h"), timeout=600)))
 
 for _ in range(2):
     thread = threading.Thread(target=use)

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import sqlite3
 from typing import Any
 
+from recording_cloud import attribute, hot, ref, resource
 from test_software_config import TEMPLATE
-from test_templates import SERVER, hot
-
-from hotplate.timing.deadline import Deadline, retry
-
-
-def deleted(stacks: Any, stack: str) -> None:
-    """Delete a stack, and wait for Heat to finish."""
-    stacks.client.stacks.delete(stack)
-
-    def look(last: bool) -> bool | None:
-        status = stacks.client.stacks.get(stack).stack_status
-        assert not last, status
-        return status == "DELETE_COMPLETE" or None
-
-    retry(look, Deadline(30, "the stack to be deleted"), every=0.05)
+from test_templates import SERVER
 
 
 def rows(cloud: Any, sql: str) -> list[tuple[Any, ...]]:
@@ -31,33 +17,18 @@ def rows(cloud: Any, sql: str) -> list[tuple[Any, ...]]:
 
 
 def software_servers(*names: str, **properties: Any) -> dict[str, Any]:
-    server = {
-        "type": "OS::Nova::Server",
-        "properties": {
-            "image": "any",
-            "flavor": "any",
-            "user_data_format": "SOFTWARE_CONFIG",
-            **properties,
-        },
-    }
-    return hot({name: copy.deepcopy(server) for name in names})
+    always = {"image": "any", "flavor": "any", "user_data_format": "SOFTWARE_CONFIG"}
+    return hot(**{name: resource("Nova::Server", **always, **properties) for name in names})
 
 
 def test_server_has_no_access_key_of_a_deleted_stack(stacks: Any) -> None:
     # Heat leaves a resource's data to ON DELETE CASCADE (heat/db/models.py), and SQLite reuses ids
     # of deleted rows.
-    iam = hot(
-        {
-            "user": {"type": "AWS::IAM::User"},
-            "key": {
-                "type": "AWS::IAM::AccessKey",
-                "properties": {"UserName": {"get_resource": "user"}},
-            },
-        }
-    )
+    key = {"type": "AWS::IAM::AccessKey", "properties": {"UserName": ref("user")}}
+    iam = hot(user={"type": "AWS::IAM::User"}, key=key)
     before = stacks.create(iam)
     stacks.wait(before, "CREATE_COMPLETE")
-    deleted(stacks, before)
+    stacks.delete(before)
 
     names = ("one", "two")
     stack = stacks.create(software_servers(*names))
@@ -66,25 +37,18 @@ def test_server_has_no_access_key_of_a_deleted_stack(stacks: Any) -> None:
     keys = [each["os-collect-config"]["cfn"]["access_key_id"] for each in served]
     assert None not in keys
     assert len(set(keys)) == 2
-    deleted(stacks, stack)
+    stacks.delete(stack)
 
 
-def test_deployment_reaches_no_queue_of_a_deleted_stack(
-    stacks: Any,
-) -> None:
+def test_deployment_reaches_no_queue_of_a_deleted_stack(stacks: Any) -> None:
     handle = hot(
-        {
-            "handle": {
-                "type": "OS::Heat::WaitConditionHandle",
-                "properties": {"signal_transport": "ZAQAR_SIGNAL"},
-            }
-        },
-        outputs={"signal": {"value": {"get_attr": ["handle", "signal"]}}},
+        {"signal": attribute("handle", "signal")},
+        handle=resource("Heat::WaitConditionHandle", signal_transport="ZAQAR_SIGNAL"),
     )
     before = stacks.create(handle)
     stacks.wait(before, "CREATE_COMPLETE")
     assert "queue_id" in stacks.outputs(before)["signal"]
-    deleted(stacks, before)
+    stacks.delete(before)
 
     # Enough of them for one to get the row of the handle.
     names = ("one", "two", "three")
@@ -105,5 +69,5 @@ def test_deleted_stack_leaves_no_dangling_foreign_key(cloud: Any, stacks: Any) -
     stack = stacks.create({**TEMPLATE, "resources": {**TEMPLATE["resources"], "plain": SERVER}})
     stacks.wait_for_resource(stack, "server", "CREATE_COMPLETE")
     assert rows(cloud, "SELECT count(*) FROM resource_data")[0][0] > 0
-    deleted(stacks, stack)
+    stacks.delete(stack)
     assert rows(cloud, "PRAGMA foreign_key_check") == []

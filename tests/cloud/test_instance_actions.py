@@ -11,7 +11,6 @@ import openstack as openstack_sdk
 import pytest
 import requests
 from novaclient import exceptions as nova_exceptions
-from openstack_command import OpenStack
 from recording_cloud import owner_headers
 from test_clients import owner_session
 
@@ -167,14 +166,3 @@ def test_newest_actions_are_kept(nova: Any, web: Any, monkeypatch: pytest.Monkey
     assert names(nova, other) == ["create"]
     assert names(nova, web) == []
     other.delete()
-
-
-def test_openstack_command_lists_actions(openstack: OpenStack, web: Any) -> None:
-    web.stop()
-    listed = openstack("server", "event", "list", web.name, "-f", "json")
-    assert [each["Action"] for each in listed] == ["stop", "create"]
-    shown = openstack(
-        *("--os-compute-api-version", "2.84", "server", "event", "show"),
-        *(web.name, listed[0]["Request ID"], "-f", "json"),
-    )
-    assert (shown["action"], shown["events"][0]["result"]) == ("stop", "Success")

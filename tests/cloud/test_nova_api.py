@@ -155,6 +155,7 @@ def test_unknown_path_is_404(cloud: Any, path: str) -> None:
 def test_unknown_method_is_405(cloud: Any) -> None:
     answer = ask(cloud, "DELETE", "/v2.1/servers")
     assert (answer.status_code, list(answer.json())) == (405, ["badMethod"])
+    assert answer.headers["Allow"] == "GET, POST"
 
 
 def test_path_may_contain_the_project(cloud: Any, web: str) -> None:
@@ -891,3 +892,15 @@ def test_openstack_generates_a_key_pair_from_2_92_on(openstack: Any) -> None:
     # The command itself generates it then, and imports the public part.
     private = openstack("--os-compute-api-version", "2.92", "keypair", "create", "by-command")
     assert "PRIVATE KEY" in private
+
+
+def test_openstack_lists_actions(openstack: Any, nova: Any, made: None) -> None:
+    server = nova.servers.create("acts", "i", "f", nics="auto")
+    server.stop()
+    listed = openstack("server", "event", "list", "acts", "-f", "json")
+    assert [each["Action"] for each in listed] == ["stop", "create"]
+    shown = openstack(
+        *("--os-compute-api-version", "2.84", "server", "event", "show"),
+        *("acts", listed[0]["Request ID"], "-f", "json"),
+    )
+    assert (shown["action"], shown["events"][0]["result"]) == ("stop", "Success")

@@ -7,43 +7,35 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from recording_cloud import attribute, hot, ref, resource
 
 from hotplate.timing.deadline import Deadline, retry
 
-TEMPLATE: dict[str, Any] = {
-    "heat_template_version": "2018-08-31",
-    "resources": {
-        "key": {
-            "type": "OS::Nova::KeyPair",
-            "properties": {"name": "made-by-heat", "save_private_key": True},
-        },
-        "group": {
-            "type": "OS::Nova::ServerGroup",
-            "properties": {"policies": ["anti-affinity"], "rules": {"max_server_per_host": 3}},
-        },
-        "web": {
-            "type": "OS::Nova::Server",
-            "properties": {
-                "name": "web",
-                "image": "debian",
-                "flavor": "m1.small",
-                "key_name": {"get_resource": "key"},
-                "metadata": {"role": "front", "number": 1},
-                "tags": ["blue"],
-                "scheduler_hints": {"group": {"get_resource": "group"}},
-                "user_data": "#!/bin/sh\necho hello\n",
-                "user_data_format": "RAW",
-            },
-        },
+TEMPLATE = hot(
+    {
+        "private": attribute("key", "private_key"),
+        "public": attribute("key", "public_key"),
+        "shown": attribute("web", "show"),
+        "tags": attribute("web", "tags"),
+        "console": attribute("web", "console_urls", "novnc"),
     },
-    "outputs": {
-        "private": {"value": {"get_attr": ["key", "private_key"]}},
-        "public": {"value": {"get_attr": ["key", "public_key"]}},
-        "shown": {"value": {"get_attr": ["web", "show"]}},
-        "tags": {"value": {"get_attr": ["web", "tags"]}},
-        "console": {"value": {"get_attr": ["web", "console_urls", "novnc"]}},
-    },
-}
+    key=resource("Nova::KeyPair", name="made-by-heat", save_private_key=True),
+    group=resource(
+        "Nova::ServerGroup", policies=["anti-affinity"], rules={"max_server_per_host": 3}
+    ),
+    web=resource(
+        "Nova::Server",
+        name="web",
+        image="debian",
+        flavor="m1.small",
+        key_name=ref("key"),
+        metadata={"role": "front", "number": 1},
+        tags=["blue"],
+        scheduler_hints={"group": ref("group")},
+        user_data="#!/bin/sh\necho hello\n",
+        user_data_format="RAW",
+    ),
+)
 
 
 def changed(**properties: Any) -> dict[str, Any]:
@@ -126,8 +118,7 @@ def test_stack_is_suspended_resumed_and_deleted_over_http(
         assert compute.states[server_id][0] == status
     stacks.client.actions.check(stack)
     stacks.wait(stack, "CHECK_COMPLETE")
-    stacks.client.stacks.delete(stack)
-    stacks.wait(stack, "DELETE_COMPLETE")
+    stacks.delete(stack)
     assert server_id not in compute.specs
     assert not cloud.servers.has_keypair("made-by-heat")
 
@@ -139,13 +130,12 @@ def test_servers_boot_with_and_without_networks(stacks: Any, compute: Any) -> No
         "one": [{"network": "hotplate"}],
     }
     servers = {
-        name: {
-            "type": "OS::Nova::Server",
-            "properties": {"image": "i", "flavor": "f", **({"networks": each} if each else {})},
-        }
+        name: resource(
+            "Nova::Server", image="i", flavor="f", **({"networks": each} if each else {})
+        )
         for name, each in networks.items()
     }
-    stack = stacks.create({"heat_template_version": "2018-08-31", "resources": servers})
+    stack = stacks.create(hot(**servers))
     stacks.wait(stack, "CREATE_COMPLETE")
     for name in networks:
         assert stacks.client.resources.get(stack, name).physical_resource_id in compute.specs

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from recording_cloud import attribute, hot, resource
 from test_hostile_guest import TOKENS, deployment, result
 from test_software_config import TEMPLATE, booted, inputs_of, poll_for_deployment
 from test_transports import signal
@@ -72,12 +73,6 @@ def test_signature_expires_when_a_ttl_is_set(cloud: Any, compute: Any, stacks: A
 
 
 def test_environment_applies_to_every_stack(stacks: Any) -> None:
-    stack_id = stacks.create(
-        {
-            "heat_template_version": "2018-08-31",
-            "resources": {"one": {"type": "OS::NestedServer"}},
-            "outputs": {"word": {"value": {"get_attr": ["one", "word"]}}},
-        }
-    )
+    stack_id = stacks.create(hot({"word": attribute("one", "word")}, one=resource("NestedServer")))
     stacks.wait(stack_id, "CREATE_COMPLETE")
     assert stacks.outputs(stack_id) == {"word": "global"}

@@ -12,6 +12,7 @@ import pytest
 from heatclient import client as heat_client
 from keystoneauth1 import session
 from keystoneauth1.identity import v3
+from recording_cloud import attribute, hot, ref, resource
 from test_software_config import booted, inputs_of
 from test_transports import all_signals
 from zaqarclient.queues import client as zaqar_client
@@ -112,20 +113,11 @@ def test_signals_by_hand_complete_deployments(cloud: Cloud, compute: Any, stacks
 )
 def test_curl_cli_signals_a_wait_condition(stacks: Any, status: str, ended: str) -> None:
     stack_id = stacks.create(
-        {
-            "heat_template_version": "2018-08-31",
-            "resources": {
-                "handle": {"type": "OS::Heat::WaitConditionHandle"},
-                "condition": {
-                    "type": "OS::Heat::WaitCondition",
-                    "properties": {"handle": {"get_resource": "handle"}, "timeout": 60},
-                },
-            },
-            "outputs": {
-                "curl_cli": {"value": {"get_attr": ["handle", "curl_cli"]}},
-                "data": {"value": {"get_attr": ["condition", "data"]}},
-            },
-        }
+        hot(
+            {"curl_cli": attribute("handle", "curl_cli"), "data": attribute("condition", "data")},
+            handle=resource("Heat::WaitConditionHandle"),
+            condition=resource("Heat::WaitCondition", handle=ref("handle"), timeout=60),
+        )
     )
     stacks.wait_for_resource(stack_id, "handle", "CREATE_COMPLETE")
     command = stacks.outputs(stack_id)["curl_cli"]

@@ -67,21 +67,9 @@ def test_empty_and_raw_bodies_are_sent() -> None:
     assert (headers["Content-Type"], body) == ("application/octet-stream", b"\x00raw")
 
 
-def test_unknown_path_and_method_are_refused() -> None:
-    status, headers, body = ask("GET", "/none")
-    assert (status, headers["X-Always"]) == ("404 Not Found", "1")
-    assert json.loads(body)["oops"]["message"] == "The resource could not be found."
-    status, headers, _ = ask("PUT", "/things")
-    assert (status, headers["Allow"]) == ("405 Method Not Allowed", "GET, POST")
-
-
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
 def test_body_that_is_no_json_object_is_refused(body: bytes) -> None:
     assert ask("POST", "/things", body=body)[0] == "400 Bad Request"
-
-
-def test_json_object_is_read() -> None:
-    assert json.loads(ask("POST", "/things", body=b'{"a": 1}')[2]) == {"a": 1}
 
 
 @pytest.mark.parametrize(

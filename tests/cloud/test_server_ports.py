@@ -12,6 +12,7 @@ import tenacity
 from heat.engine.clients.os.nova import NovaClientPlugin
 from neutronclient.common import exceptions as neutron_failures
 from novaclient import exceptions as nova_failures
+from recording_cloud import attribute, hot, ref, resource
 from wire_guest import guest
 
 from hotplate.cloud.nova.compute import RouterInterface, ServerSpec
@@ -360,44 +361,30 @@ def test_guest_metadata_describes_its_ports(cloud: Any, neutron: Any, boot: Any,
 # -- by Heat --------------------
 
 
-def stack_of(outputs: dict[str, Any] | None = None, **resources: Any) -> dict[str, Any]:
-    shown = {name: {"value": {"get_attr": path}} for name, path in (outputs or {}).items()}
-    return {"heat_template_version": "2018-08-31", "resources": resources, "outputs": shown}
-
-
-def server(**properties: Any) -> dict[str, Any]:
+def server(*needed: str, **properties: Any) -> dict[str, Any]:
     always = {"image": "i", "flavor": "f", "user_data_format": "RAW"}
-    return {"type": "OS::Nova::Server", "properties": {**always, **properties}}
+    return resource("Nova::Server", *needed, **{**always, **properties})
 
 
-NET = {"type": "OS::Neutron::Net", "properties": {"name": "private"}}
-SUBNET = {
-    "type": "OS::Neutron::Subnet",
-    "properties": {"network": {"get_resource": "net"}, "cidr": "10.30.0.0/24"},
-}
-ON_NET = [{"network": {"get_resource": "net"}}]
+NET = resource("Neutron::Net", name="private")
+SUBNET = resource("Neutron::Subnet", network=ref("net"), cidr="10.30.0.0/24")
+ON_NET = [{"network": ref("net")}]
 
 
 def test_address_of_a_server_is_input_of_another(cloud: Any, stacks: Any, compute: Any) -> None:
-    address = {
-        "str_replace": {
-            "template": "db=ADDRESS",
-            "params": {"ADDRESS": {"get_attr": ["db", "first_address"]}},
-        }
-    }
-    template = stack_of(
-        {"db": ["db", "first_address"], "web": ["web", "networks", "private", 0]},
+    address = {"ADDRESS": attribute("db", "first_address")}
+    user_data = {"str_replace": {"template": "db=ADDRESS", "params": address}}
+    fixed = {"subnet": ref("subnet"), "ip_address": "10.30.0.50"}
+    template = hot(
+        {
+            "db": attribute("db", "first_address"),
+            "web": attribute("web", "networks", "private", 0),
+        },
         net=NET,
         subnet=SUBNET,
-        port={
-            "type": "OS::Neutron::Port",
-            "properties": {
-                "network": {"get_resource": "net"},
-                "fixed_ips": [{"subnet": {"get_resource": "subnet"}, "ip_address": "10.30.0.50"}],
-            },
-        },
-        db=server(networks=[{"port": {"get_resource": "port"}}]),
-        web=server(networks=ON_NET, user_data=address),
+        port=resource("Neutron::Port", network=ref("net"), fixed_ips=[fixed]),
+        db=server(networks=[{"port": ref("port")}]),
+        web=server(networks=ON_NET, user_data=user_data),
     )
     made = stacks.create(template)
     stacks.wait(made, "CREATE_COMPLETE", seconds=60)
@@ -409,18 +396,13 @@ def test_address_of_a_server_is_input_of_another(cloud: Any, stacks: Any, comput
     assert not {"OS::Neutron::Net", "OS::Neutron::Port"} & {
         each.kind for each in cloud.stand_ins(made)
     }
-    stacks.client.stacks.delete(made)
-    stacks.wait(made, "DELETE_COMPLETE", seconds=60)
+    stacks.delete(made)
 
 
 def test_five_servers_of_a_group_have_five_addresses(stacks: Any) -> None:
-    group = {
-        "type": "OS::Heat::ResourceGroup",
-        "depends_on": "subnet",
-        "properties": {"count": 5, "resource_def": server(networks=ON_NET)},
-    }
+    group = resource("Heat::ResourceGroup", "subnet", count=5, resource_def=server(networks=ON_NET))
     made = stacks.create(
-        stack_of({"ips": ["group", "first_address"]}, net=NET, subnet=SUBNET, group=group)
+        hot({"ips": attribute("group", "first_address")}, net=NET, subnet=SUBNET, group=group)
     )
     stacks.wait(made, "CREATE_COMPLETE", seconds=90)
     addresses = stacks.outputs(made)["ips"]
@@ -437,12 +419,9 @@ def test_five_servers_of_a_group_have_five_addresses(stacks: Any) -> None:
         ),
         (
             {
-                "port": {"type": "OS::Neutron::Port", "properties": {**ON_NET[0]}},
-                "one": server(networks=[{"port": {"get_resource": "port"}}]),
-                "two": {
-                    **server(networks=[{"port": {"get_resource": "port"}}]),
-                    "depends_on": "one",
-                },
+                "port": resource("Neutron::Port", network=ref("net")),
+                "one": server(networks=[{"port": ref("port")}]),
+                "two": server("one", networks=[{"port": ref("port")}]),
             },
             "is still in use",
         ),
@@ -453,15 +432,14 @@ def test_five_servers_of_a_group_have_five_addresses(stacks: Any) -> None:
 def test_refusal_by_nova_is_the_reason_of_the_stack(
     stacks: Any, resources: dict[str, Any], words: str
 ) -> None:
-    made = stacks.create(stack_of(net=NET, subnet=SUBNET, **resources))
+    made = stacks.create(hot(net=NET, subnet=SUBNET, **resources))
     assert words in stacks.wait(made, "CREATE_FAILED", seconds=60).stack_status_reason
 
 
 def moved(stacks: Any) -> str:
     """Begin to move the only server of a stack to another network."""
-    template = stack_of(
-        {"networks": ["web", "networks"]}, net=NET, subnet=SUBNET, web=server(networks=ON_NET)
-    )
+    networks = {"networks": attribute("web", "networks")}
+    template = hot(networks, net=NET, subnet=SUBNET, web=server(networks=ON_NET))
     made: str = stacks.create(template)
     stacks.wait(made, "CREATE_COMPLETE", seconds=60)
     template["resources"]["web"] = server(networks=[{"network": "hotplate"}])

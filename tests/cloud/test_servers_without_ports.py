@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_templates import hot
+from recording_cloud import attribute, hot, ref, resource
 
 
 @pytest.fixture(scope="module")
@@ -15,21 +15,17 @@ def compute(recording_compute: Any) -> Any:
 
 
 def test_server_has_the_one_address_of_its_machine(cloud: Any, stacks: Any, compute: Any) -> None:
-    networks = [{"port": {"get_resource": "port"}}]
-    resources = {
-        "port": {"type": "OS::Neutron::Port", "properties": {"network": "test-net"}},
-        "server": {
-            "type": "OS::Nova::Server",
-            "properties": {"image": "i", "flavor": "f", "networks": networks},
-        },
+    outputs = {
+        "first": attribute("server", "first_address"),
+        "networks": attribute("server", "networks"),
+        "whole": attribute("server", "addresses"),
     }
-    paths = {
-        "first": ["server", "first_address"],
-        "networks": ["server", "networks"],
-        "whole": ["server", "addresses"],
-    }
-    outputs = {name: {"value": {"get_attr": path}} for name, path in paths.items()}
-    made = stacks.create(hot(resources, outputs=outputs))
+    template = hot(
+        outputs,
+        port=resource("Neutron::Port", network="test-net"),
+        server=resource("Nova::Server", image="i", flavor="f", networks=[{"port": ref("port")}]),
+    )
+    made = stacks.create(template)
     stacks.wait(made, "CREATE_COMPLETE", seconds=90)
     values = stacks.outputs(made)
     assert values["first"] == "169.254.169.15"
@@ -45,53 +41,30 @@ def test_server_has_the_one_address_of_its_machine(cloud: Any, stacks: Any, comp
 def routed(name: str, cidr: str, networks: list[dict[str, object]]) -> dict[str, Any]:
     """Return a server on a network that is named ``name`` and has a router to the outside."""
     return {
-        "net": {"type": "OS::Neutron::Net", "properties": {"name": name}},
-        "subnet": {
-            "type": "OS::Neutron::Subnet",
-            "properties": {"network": {"get_resource": "net"}, "cidr": cidr},
-        },
-        "router": {
-            "type": "OS::Neutron::Router",
-            "properties": {"external_gateway_info": {"network": "public"}},
-        },
+        "net": resource("Neutron::Net", name=name),
+        "subnet": resource("Neutron::Subnet", network=ref("net"), cidr=cidr),
+        "router": resource("Neutron::Router", external_gateway_info={"network": "public"}),
         # Both ports of the router have no name, so several match "".
-        "leg": {
-            "type": "OS::Neutron::RouterInterface",
-            "properties": {
-                "router": {"get_resource": "router"},
-                "subnet": {"get_resource": "subnet"},
-            },
-        },
-        "server": {
-            "type": "OS::Nova::Server",
-            "depends_on": "leg",
-            "properties": {"image": "i", "flavor": "f", "networks": networks},
-        },
+        "leg": resource("Neutron::RouterInterface", router=ref("router"), subnet=ref("subnet")),
+        "server": resource("Nova::Server", "leg", image="i", flavor="f", networks=networks),
     }
 
 
 def floating(network: object) -> dict[str, Any]:
     """Return a floating address for the server, by its address on a network."""
+    port = attribute("server", "addresses", network, 0, "port")
     return {
-        "ip": {
-            "type": "OS::Neutron::FloatingIP",
-            "depends_on": "leg",
-            "properties": {"floating_network": "public"},
-        },
-        "association": {
-            "type": "OS::Neutron::FloatingIPAssociation",
-            "properties": {
-                "floatingip_id": {"get_resource": "ip"},
-                "port_id": {"get_attr": ["server", "addresses", network, 0, "port"]},
-            },
-        },
+        "ip": resource("Neutron::FloatingIP", "leg", floating_network="public"),
+        "association": resource(
+            "Neutron::FloatingIPAssociation", floatingip_id=ref("ip"), port_id=port
+        ),
     }
 
 
 def test_floating_address_is_accepted_without_ports(cloud: Any, stacks: Any) -> None:
     """Heat's own scenario of a signal maps one, by the network of its template."""
-    networks = [{"subnet": {"get_resource": "subnet"}}]
-    made = stacks.create(hot(routed("outside", "10.100.0.0/16", networks) | floating("outside")))
+    server = routed("outside", "10.100.0.0/16", [{"subnet": ref("subnet")}])
+    made = stacks.create(hot(**server, **floating("outside")))
     stacks.wait(made, "CREATE_COMPLETE", seconds=90)
 
 
@@ -99,17 +72,16 @@ def test_server_attributes_use_the_networks_of_its_template(
     cloud: Any, stacks: Any, compute: Any
 ) -> None:
     """Heat lists the ports of a server in Neutron, under the names and ids of their networks."""
-    network = {"get_resource": "net"}
-    resources = routed("inside", "10.9.0.0/24", [{"network": network}, {"network": "hotplate"}])
-    paths = {
-        "port": ["server", "addresses", "inside", 0, "port"],
-        "subnets": ["server", "addresses", network, 0, "subnets", 0, "cidr"],
-        "by_id": ["server", "networks", network, 0],
-        "by_name": ["server", "networks", "inside", 0],
-        "second": ["server", "networks", "hotplate", 0],
+    network = ref("net")
+    server = routed("inside", "10.9.0.0/24", [{"network": network}, {"network": "hotplate"}])
+    outputs = {
+        "port": attribute("server", "addresses", "inside", 0, "port"),
+        "subnets": attribute("server", "addresses", network, 0, "subnets", 0, "cidr"),
+        "by_id": attribute("server", "networks", network, 0),
+        "by_name": attribute("server", "networks", "inside", 0),
+        "second": attribute("server", "networks", "hotplate", 0),
     }
-    outputs = {name: {"value": {"get_attr": path}} for name, path in paths.items()}
-    made = stacks.create(hot(resources | floating(network), outputs=outputs))
+    made = stacks.create(hot(outputs, **server, **floating(network)))
     stacks.wait(made, "CREATE_COMPLETE", seconds=90)
     values = stacks.outputs(made)
     assert values["port"] == stacks.client.resources.get(made, "server").physical_resource_id

@@ -10,45 +10,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording_cloud import Stacks
+from recording_cloud import Stacks, attribute, hot, ref, resource
 from wire_guest import Guest, collect, describe, guest
 
-TEMPLATE: dict[str, Any] = {
-    "heat_template_version": "2018-08-31",
-    "resources": {
-        "config": {
-            "type": "OS::Heat::SoftwareConfig",
-            "properties": {
-                "group": "script",
-                "config": "#!/bin/sh\necho hello\n",
-                "inputs": [{"name": "greeting"}],
-                "outputs": [{"name": "result"}],
-            },
-        },
-        "deployment": {
-            "type": "OS::Heat::SoftwareDeployment",
-            "properties": {
-                "config": {"get_resource": "config"},
-                "server": {"get_resource": "server"},
-                "input_values": {"greeting": "hello"},
-            },
-        },
-        "server": {
-            "type": "OS::Nova::Server",
-            "properties": {
-                "image": "any",
-                "flavor": "any",
-                "key_name": "demo-key",
-                "user_data_format": "SOFTWARE_CONFIG",
-            },
-        },
+TEMPLATE = hot(
+    {
+        "result": attribute("deployment", "result"),
+        "stdout": attribute("deployment", "deploy_stdout"),
+        "status_code": attribute("deployment", "deploy_status_code"),
     },
-    "outputs": {
-        "result": {"value": {"get_attr": ["deployment", "result"]}},
-        "stdout": {"value": {"get_attr": ["deployment", "deploy_stdout"]}},
-        "status_code": {"value": {"get_attr": ["deployment", "deploy_status_code"]}},
-    },
-}
+    config=resource(
+        "Heat::SoftwareConfig",
+        group="script",
+        config="#!/bin/sh\necho hello\n",
+        inputs=[{"name": "greeting"}],
+        outputs=[{"name": "result"}],
+    ),
+    deployment=resource(
+        "Heat::SoftwareDeployment",
+        config=ref("config"),
+        server=ref("server"),
+        input_values={"greeting": "hello"},
+    ),
+    server=resource(
+        "Nova::Server",
+        image="any",
+        flavor="any",
+        key_name="demo-key",
+        user_data_format="SOFTWARE_CONFIG",
+    ),
+)
 
 
 def metadata_of(response: Any) -> dict[str, Any]:

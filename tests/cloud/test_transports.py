@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import requests
+from recording_cloud import attribute
 from test_software_config import TEMPLATE, booted, inputs_of, poll_for_deployment
 from wire_guest import Guest, collect, guest, notify
 
@@ -98,8 +99,11 @@ def template(poll: str, how: str) -> dict[str, Any]:
 def collect_deployments(
     vm: Guest, state: Path, section: dict[str, Any], kind: str, count: int = 1
 ) -> list[dict[str, Any]]:
-    """Poll as the agent does until there are that many deployments."""
-    end = time.monotonic() + 60
+    """Poll as the agent does until there are that many deployments.
+
+    A poll of a queue gets one message, and Heat posts one for each deployment.
+    """
+    end = time.monotonic() + 300
     collected = None
     while time.monotonic() < end:
         collected = collect(vm, state, section, kind)
@@ -117,8 +121,8 @@ def all_signals(poll: str) -> dict[str, Any]:
     for how in SIGNALS:
         made["resources"][how] = copy.deepcopy(deployment)
         made["resources"][how]["properties"].update(signal_transport=how, name=how)
-        attributes = {"get_attr": [how, "result"]}, {"get_attr": [how, "deploy_stdout"]}
-        made["outputs"][how] = {"value": attributes}
+        values = [attribute(how, "result"), attribute(how, "deploy_stdout")]
+        made["outputs"][how] = {"value": values}
     return made
 
 
