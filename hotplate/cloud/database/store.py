@@ -130,17 +130,11 @@ class Store:
 
     def take(self, select: str, delete: str, *values: object) -> list[sqlite3.Row]:
         """Return the rows of ``select``, after deleting each by its first column, in one step."""
-        with self._lock:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                rows = self._connection.execute(select, values).fetchall()
-                for row in rows:
-                    self._connection.execute(delete, (row[0],))
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            return rows
+        with self.transaction():
+            rows = self.rows(select, *values)
+            for row in rows:
+                self.write(delete, row[0])
+        return rows
 
     def _count(self, table: str, service: str, owner: str) -> None:
         """Maintain the sum of a table's rows for each owner with triggers."""

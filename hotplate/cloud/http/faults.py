@@ -71,7 +71,7 @@ class Fault:
         """True when its hit count or duration is used up."""
         if self.over.is_set() or (self.count and self.hits >= self.count):
             return True
-        return bool(self.seconds) and time.monotonic() - self._start >= self.seconds
+        return self.left == 0
 
     @property
     def left(self) -> float | None:

@@ -124,20 +124,16 @@ class Answer:
 
     def send(self, start_response: StartResponse) -> list[bytes]:
         """Send the answer as a WSGI application does."""
-        payload = self._payload()
-        headers = list(self.headers)
-        if self.body is not None and not any(name == "Content-Type" for name, _ in headers):
-            raw = isinstance(self.body, bytes)
-            kind = "application/octet-stream" if raw else "application/json"
+        headers, payload, kind = list(self.headers), b"", ""
+        if isinstance(self.body, bytes):
+            payload, kind = self.body, "application/octet-stream"
+        elif self.body is not None:
+            payload, kind = json.dumps(self.body).encode(), "application/json"
+        if kind and not any(name == "Content-Type" for name, _ in headers):
             headers.append(("Content-Type", kind))
         headers.append(("Content-Length", str(len(payload))))
         start_response(f"{self.status} {HTTPStatus(self.status).phrase}", headers)
         return [payload]
-
-    def _payload(self) -> bytes:
-        if self.body is None:
-            return b""
-        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
 
 
 class Routes(Generic[Caller]):
