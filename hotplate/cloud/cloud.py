@@ -75,8 +75,6 @@ class Cloud:
         services at the addresses for guests, which Heat hands out for signals.
     """
 
-    PORTS = PORTS
-
     def __init__(
         self,
         *,
@@ -317,7 +315,8 @@ class Cloud:
     ) -> ExitStack:
         """Answer one guest, identified by listeners of its own.
 
-        :param listeners: for each of its interfaces, a port of :attr:`PORTS` -> a listening
+        :param listeners: for each of its interfaces, a port of ``PORTS`` (http/addresses.py) -> a
+            listening
             socket, TCP or unix, that the guest reaches at that port of 169.254.169.254.  They are
             closed with the result.  The guest's limits count over all of them.
         :param vendor_data: a cloud-config for the guest's ``vendor_data.json``.

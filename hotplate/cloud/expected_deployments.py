@@ -34,7 +34,7 @@ class Labels:
         return f"{self._prefixes.get(stack_id, '')}{resource}"
 
 
-def deployments(configs: Iterable[Mapping[str, object]], label: Label) -> list[ExpectedDeployment]:
+def deployments(configs: Iterable[Mapping[str, Any]], label: Label) -> list[ExpectedDeployment]:
     """Return the deployments that a server is expected to run, by the configs that Heat serves."""
     return [_deployment(config, label) for config in configs]
 

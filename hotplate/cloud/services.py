@@ -28,8 +28,8 @@ from hotplate.cloud.keystone.identity import Identity
 from hotplate.cloud.neutron import api as neutron_api
 from hotplate.cloud.neutron.networking import Networking
 from hotplate.cloud.neutron.taken_for_granted import TakenForGranted
-from hotplate.cloud.nova import api as nova_api
 from hotplate.cloud.nova import metadata as metadata_service
+from hotplate.cloud.nova.api import NovaApi
 from hotplate.cloud.nova.compute import Compute, GuestServices
 from hotplate.cloud.nova.neutron import RouterUpdates, ServerPorts, requested_networks
 from hotplate.cloud.nova.servers import Servers
@@ -155,7 +155,7 @@ BESIDE_HEAT = (
     Service("glance", lambda parts: glance_api.app(parts.images, parts.identity)),
     Service(
         "nova",
-        lambda parts: nova_api.app(parts.servers, parts.identity, parts.store),
+        lambda parts: NovaApi(parts.servers, parts.identity, parts.store),
         wakes_heat=True,
     ),
     Service("neutron", _neutron),

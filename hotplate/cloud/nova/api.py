@@ -10,7 +10,6 @@ from dataclasses import replace
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.database.store import Store
-from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
 from hotplate.cloud.keystone.guard import Guard
 from hotplate.cloud.keystone.identity import Identity
@@ -93,11 +92,6 @@ class NovaApi:
             return Answer(body={"version": document})
         del document["media-types"]
         return Answer(body={"versions": [document]})
-
-
-def app(servers: Servers, identity: Identity, store: Store) -> WSGIApp:
-    """Return Nova as a WSGI application."""
-    return NovaApi(servers, identity, store)
 
 
 def _below_version(request: Request, project: str) -> Request:

@@ -18,7 +18,7 @@ from sqlite3 import Row
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_records import HOST, NoSuchServerError
+from hotplate.cloud.nova.server_records import HOST
 from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.nova.servers_api import moment
 from hotplate.errors import sentence_of
@@ -202,7 +202,8 @@ class InstanceActionsApi:
         rows, wanted = self._of(request, caller), request.part("request")
         for place, each in enumerate(rows):
             if each.request_id == wanted:
-                unfinished = place == 0 and self._at_work(each.server)
+                status = self._servers.status_if_present(each.server)
+                unfinished = place == 0 and status is not None and status[0] in UNFINISHED
                 shown = each.shown(caller)
                 shown["events"] = [each.event(caller, unfinished=unfinished)]
                 return Answer(body={"instanceAction": shown})
@@ -215,12 +216,6 @@ class InstanceActionsApi:
         if not (rows and caller.since(21)):
             self._servers.get(server_id)
         return rows
-
-    def _at_work(self, server_id: str) -> bool:
-        try:
-            return self._servers.status(server_id)[0] in UNFINISHED
-        except NoSuchServerError:
-            return False
 
 
 def _between(rows: list[InstanceAction], request: Request, caller: Caller) -> list[InstanceAction]:

@@ -106,14 +106,12 @@ class Metadata:
         if any(part in (".", "..") for part in parts):
             return None
         server = self._servers.get(server_id)
+        if parts[:1] == ["openstack"]:
+            return self._answer_openstack(server, parts[1:])
+        if parts[:1] == ["ec2"]:
+            parts = parts[1:]
         if not parts:
             return "text/plain", "\n".join(EC2_VERSIONS).encode()
-        if parts[0] == "openstack":
-            return self._answer_openstack(server, parts[1:])
-        if parts[0] == "ec2":
-            parts = parts[1:]
-            if not parts:
-                return "text/plain", "\n".join(EC2_VERSIONS).encode()
         return self._answer_ec2(server, parts)
 
     # -- OpenStack --------------------

@@ -23,7 +23,6 @@ from hotplate.cloud.nova.server_records import (
     ServerRecord,
 )
 from hotplate.cloud.nova.servers import Servers
-from hotplate.errors import sentence_of
 
 
 class CreateApi:
@@ -60,10 +59,11 @@ class CreateApi:
             ):
                 if ports is None:
                     requested = [asdict(each) for each in self._servers.requested_networks(wanted)]
-                    made.append(self.boot(spec, replace(notes, requested_networks=requested)))
+                    with_notes = replace(notes, requested_networks=requested)
+                    made.append(self._servers.boot(spec, with_notes))
                 else:
-                    with_ports = replace(notes, has_ports=True)
-                    made.append(self.boot(replace(spec, ports=ports), with_ports))
+                    with_notes = replace(notes, has_ports=True)
+                    made.append(self._servers.boot(replace(spec, ports=ports), with_notes))
         return self._answer(asked, made[0], caller)
 
     def _answer(self, asked: dict[str, Any], server: ServerRecord, caller: Caller) -> Answer:
@@ -78,19 +78,6 @@ class CreateApi:
             "adminPass": asked.get("adminPass") or secrets.token_urlsafe(9),
         }
         return Answer(202, {"server": shown}, (("Location", caller.base + path),))
-
-    def boot(self, spec: ServerSpec, notes: Notes) -> ServerRecord:
-        """Boot a server.
-
-        :raises HttpError: 400 or 413 when the user data is too large, 500 with the reason when the
-            host could not start the server.
-        """
-        try:
-            return self._servers.boot(spec, notes)
-        except HttpError:
-            raise
-        except Exception as error:
-            raise HttpError(500, sentence_of(error)) from error
 
     def _check_quota(self, count: int, asked: dict[str, Any]) -> None:
         used = len(self._servers.all())

@@ -130,7 +130,11 @@ class Servers:
             )
 
     def boot(self, spec: ServerSpec, notes: Notes | None = None) -> ServerRecord:
-        """Check, store and start a server."""
+        """Check, store and start a server.
+
+        :raises HttpError: 400 or 413 when the user data is too large, 500 with the reason when the
+            host could not start the server.
+        """
         self.check_size(spec)
         notes = notes or Notes()
         with self._lock:
@@ -189,7 +193,10 @@ class Servers:
             ),
             server=spec.id,
         )
-        self._compute.boot(spec, self._services)
+        try:
+            self._compute.boot(spec, self._services)
+        except Exception as error:
+            raise HttpError(500, sentence_of(error)) from error
 
     def _forget(self, server_id: str) -> None:
         self._store.write("DELETE FROM hotplate_server WHERE id = ?", server_id)
@@ -253,6 +260,13 @@ class Servers:
         if word in ("ACTIVE", "SHUTOFF") and notes.old_flavor:
             word = "VERIFY_RESIZE"
         return word, reason
+
+    def status_if_present(self, server_id: str) -> tuple[str, str] | None:
+        """Return the status of a server, None when it has been deleted meanwhile."""
+        try:
+            return self.status(server_id)
+        except NoSuchServerError:
+            return None
 
     def console(self, server_id: str) -> str:
         """Return the console output of a server that is still kept."""

@@ -17,7 +17,7 @@ from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova.capacity import embedded
 from hotplate.cloud.nova.interfaces import GUEST_IP, Interface, by_network
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_records import HOST, STATES, NoSuchServerError, ServerRecord
+from hotplate.cloud.nova.server_records import HOST, STATES, ServerRecord
 from hotplate.cloud.nova.servers import Servers
 
 MAX_PATTERN = 255
@@ -61,19 +61,13 @@ class ServersApi:
     def _detail(self, request: Request, caller: Caller) -> Answer:
         rows, links = self._page(request, caller)
         # A server may be deleted while the list is built.
-        states = [(row, self._status(row)) for row in rows]
+        states = [(row, self._servers.status_if_present(row.spec.id)) for row in rows]
         shown = [
             full(row, state, caller, interfaces=self._servers.interfaces(row))
             for row, state in states
             if state
         ]
         return Answer(body={"servers": shown, **links})
-
-    def _status(self, row: ServerRecord) -> tuple[str, str] | None:
-        try:
-            return self._servers.status(row.spec.id)
-        except NoSuchServerError:
-            return None
 
     def _page(
         self, request: Request, caller: Caller
@@ -99,7 +93,11 @@ class ServersApi:
         rows = [row for row in self._servers.all() if all(test(row) for test in tests)]
         if not any(request.one(name) for name in ("status", *STATE_FILTERS)):
             return rows
-        return [row for row in rows if (state := self._status(row)) and _in_state(state, request)]
+        return [
+            row
+            for row in rows
+            if (state := self._servers.status_if_present(row.spec.id)) and _in_state(state, request)
+        ]
 
     def _address_filters(self, request: Request) -> list[Callable[[ServerRecord], bool]]:
         """Return filters that match fixed addresses with the patterns ``ip`` and ``ip6``."""
