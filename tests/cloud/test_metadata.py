@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import shutil
 import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -142,43 +138,3 @@ def test_listeners_are_closed(cloud: Any) -> None:
         with guest(cloud, "nobody") as vm:
             assert vm.get("/latest/user-data").status_code == 404
     assert threading.active_count() <= before + 1
-
-
-@pytest.fixture(scope="module")
-def cloud_init(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Unpack the distribution's cloud-init without installing it, which would affect this host."""
-    if shutil.which("apt-get") is None:
-        pytest.skip("cloud-init is taken from a Debian or Ubuntu host's package source")
-    directory = tmp_path_factory.mktemp("cloud-init")
-    directory.chmod(0o755)
-    fetch = ["apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", "cloud-init"]
-    subprocess.run(fetch, cwd=directory, check=True, capture_output=True, timeout=300)
-    (package,) = directory.glob("*.deb")
-    subprocess.run(["dpkg-deb", "-x", package, directory], check=True, timeout=60)
-    return directory / "usr/lib/python3/dist-packages"
-
-
-@pytest.mark.network
-def test_cloud_init_reads_the_metadata(vm: Guest, cloud_init: Path) -> None:
-    """cloud-init's own reader of the OpenStack and EC2 trees, unmodified."""
-    script = (
-        "import json, sys\n"
-        "from cloudinit.sources.helpers import ec2, openstack\n"
-        # The OpenStack reader reads the EC2 tree at the real address only.
-        "ec2_found = ec2.get_instance_metadata(metadata_address=sys.argv[1])\n"
-        "openstack.MetadataReader._read_ec2_metadata = lambda reader: {}\n"
-        "found = openstack.MetadataReader(sys.argv[1]).read_v2()\n"
-        "print(json.dumps({'uuid': found['metadata']['uuid'], 'version': found['version'],"
-        " 'ec2': ec2_found['hostname']}))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, vm.url("http://169.254.169.254")],
-        env={**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(cloud_init)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert document == {"uuid": SPEC.id, "version": 2, "ec2": "web-server-1.novalocal"}
