@@ -466,3 +466,57 @@ def test_events_list_the_resources(cloud: Any, stacks: Any) -> None:
     ]
     assert ("word", "CREATE", "COMPLETE") in resources
     assert resources[-1][1:] == ("CREATE", "COMPLETE")
+
+
+def named_server(**properties: object) -> dict[str, Any]:
+    always = {"image": "cirros", "flavor": "m9.odd", "user_data_format": "RAW"}
+    return {"type": "OS::Nova::Server", "properties": {**always, **properties}}
+
+
+OWN_PORT = {"networks": [{"port": {"get_resource": "port"}}]}
+NAMES_OF_ANOTHER_CLOUD: dict[str, dict[str, Any]] = {
+    "flavor": {"server": named_server()},
+    "key pair": {"server": named_server(key_name="mykey")},
+    "network": {"server": named_server(networks=[{"network": "test-net"}])},
+    "network by id": {
+        "server": named_server(networks=[{"network": "7a7ae3e3-2f6e-4d53-8f0f-9d8a2f0a3c11"}])
+    },
+    "address": {
+        "server": named_server(networks=[{"network": "private", "fixed_ip": "10.11.12.5"}])
+    },
+    "subnet": {"server": named_server(networks=[{"subnet": "my-subnet"}])},
+    "security group": {"server": named_server(security_groups=["default", "web"])},
+    "zone": {"server": named_server(availability_zone="az1", networks=[{"network": "private"}])},
+    "port": {
+        "port": by_name("OS::Neutron::Port", network="private", security_groups=["web"]),
+        "server": named_server(**OWN_PORT),
+    },
+    "port on a subnet": {
+        "port": by_name(
+            "OS::Neutron::Port", network="private", fixed_ips=[{"subnet": "private-subnet"}]
+        ),
+        "server": named_server(**OWN_PORT),
+    },
+    "floating address": {
+        "port": by_name("OS::Neutron::Port", network="private"),
+        "server": named_server(**OWN_PORT),
+        "address": by_name(
+            "OS::Neutron::FloatingIP",
+            floating_network="ext-net",
+            port_id={"get_resource": "port"},
+        ),
+    },
+    "router": {
+        "router": by_name("OS::Neutron::Router", external_gateway_info={"network": "ext-net"})
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "resources", NAMES_OF_ANOTHER_CLOUD.values(), ids=list(NAMES_OF_ANOTHER_CLOUD)
+)
+def test_names_of_the_template_s_own_cloud_are_accepted(
+    stacks: Any, resources: dict[str, Any]
+) -> None:
+    """A template cannot say which of its names are those of the cloud that it was written for."""
+    stacks.wait(stacks.create(hot(resources)), "CREATE_COMPLETE")
