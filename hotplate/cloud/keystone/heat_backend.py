@@ -27,7 +27,6 @@ class KeystoneBackend:
     """The methods of Heat's own ``KsClientWrapper`` that its resources and stacks call."""
 
     stack_domain_id = STACK_DOMAIN
-    stack_domain = STACK_DOMAIN
 
     def __init__(self, context: object, *_: object) -> None:
         self._context = weakref.ref(context)
@@ -63,7 +62,7 @@ class KeystoneBackend:
         """Return Keystone's URL for servers."""
         return self.v3_endpoint
 
-    # -- users and keys: of the stack domain, and of AWS::IAM::* in the owner's project -----------
+    # -- users and keys --------------------
 
     def create_stack_domain_project(self, stack_name: str = "", stack_id: str = "") -> str:
         """Create a project for the users of one stack."""
@@ -78,9 +77,6 @@ class KeystoneBackend:
     ) -> str:
         """Create a user for one server or deployment."""
         return self._identity.create_stack_user(username, project_id, password)
-
-    def create_stack_user(self, username: str, password: str = "") -> str:
-        return self._identity.create_stack_user(username, self.context.project_id, password)
 
     def delete_stack_user(self, user_id: str, project_id: str = "") -> None:  # noqa: ARG002
         self._identity.delete_user(user_id)
@@ -111,10 +107,6 @@ class KeystoneBackend:
         credential_id: str,
     ) -> None:
         self._identity.delete_key(credential_id)
-
-    def create_ec2_keypair(self, user_id: str | None = None) -> AccessKey:
-        """Create a key pair for a user, by default for the user of the context."""
-        return self._identity.create_key(user_id or self.context.user_id, self.context.project_id)
 
     def get_ec2_keypair(
         self,
