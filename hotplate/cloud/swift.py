@@ -314,11 +314,11 @@ class SwiftApi:
         values = (account, container, len(prefix), prefix, own_container, own_name)
         sizes = self._store.rows("SELECT length(data) AS size" + those, *values)
         size = sum(row["size"] for row in sizes)
-        if size > swift_objects.SEGMENTS:
+        if size > swift_objects.MAX_SEGMENTS:
             raise refused(
                 413,
-                f"The segments have {size} bytes together; {swift_objects.SEGMENTS} are answered "
-                "at most.",
+                f"The segments have {size} bytes together; {swift_objects.MAX_SEGMENTS} are "
+                "answered at most.",
             )
         parts = self._store.rows("SELECT data, etag" + those, *values)
         tags = "".join(row["etag"] for row in parts).encode()

@@ -34,15 +34,17 @@ KEPT = frozenset(
 )
 """Headers stored beside an object's metadata (``allowed_headers`` of the object server)."""
 
-SEGMENTS = 64 << 20
+MAX_SEGMENTS = 64 << 20
 """Maximum bytes of a dynamic large object, because a response is built in memory."""
-LISTED = 10_000
+MAX_LISTED = 10_000
 """Maximum number of entries in a listing (``container_listing_limit``)."""
 TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
 
 # "symlink=get" is not among them: swiftclient sends it with each deletion of an object.
-NOT_HERE_QUERIES = frozenset({"bulk-delete", "extract-archive", "path", "version-id", "versions"})
-NOT_HERE_HEADERS = frozenset(
+UNSUPPORTED_QUERIES = frozenset(
+    {"bulk-delete", "extract-archive", "path", "version-id", "versions"}
+)
+UNSUPPORTED_HEADERS = frozenset(
     {
         "x-container-sync-key",
         "x-container-sync-to",
@@ -81,9 +83,9 @@ def check_supported(request: Request) -> None:
     :raises exc.HTTPException: 400.
     """
     asked, query = headers_of(request), request.GET
-    for name in sorted(NOT_HERE_HEADERS & asked.keys()):
+    for name in sorted(UNSUPPORTED_HEADERS & asked.keys()):
         raise refused(400, f"This object store does not support the header {name.title()}.\n")
-    for name in sorted(NOT_HERE_QUERIES & set(query)):
+    for name in sorted(UNSUPPORTED_QUERIES & set(query)):
         raise refused(400, f"This object store does not support the query {name}.\n")
     if query.get("multipart-manifest") in ("put", "delete"):
         raise refused(
@@ -233,9 +235,9 @@ def listed(entries: Sequence[dict[str, Any]], query: Mapping[str, str]) -> list[
     :raises exc.HTTPException: 412 for a limit above the maximum.
     """
     wanted = query.get("limit", "")
-    limit = int(wanted) if re.fullmatch("[0-9]{1,18}", wanted) else LISTED
-    if limit > LISTED:
-        raise refused(412, f"Maximum limit is {LISTED}")
+    limit = int(wanted) if re.fullmatch("[0-9]{1,18}", wanted) else MAX_LISTED
+    if limit > MAX_LISTED:
+        raise refused(412, f"Maximum limit is {MAX_LISTED}")
     chosen = _by_delimiter(entries, query.get("prefix", ""), query.get("delimiter", ""))
     low, high = query.get("marker", ""), query.get("end_marker", "")
     if query.get("reverse", "").lower() in TRUE:

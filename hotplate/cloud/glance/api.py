@@ -279,7 +279,7 @@ def _operations(request: Request) -> list[Values]:
         operations = json.loads(raw)
     except (ValueError, RecursionError):
         operations = None
-    if not isinstance(operations, list) or len(operations) > schemas.PROPERTIES:
+    if not isinstance(operations, list) or len(operations) > schemas.MAX_PROPERTIES:
         raise HttpError(400, "Request body must be a JSON array of operation objects.")
     for each in operations:
         if not isinstance(each, dict) or each.get("op") not in ("add", "replace", "remove"):

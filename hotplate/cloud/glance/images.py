@@ -19,7 +19,7 @@ from hotplate.cloud.http.rest import HttpError
 Values: TypeAlias = dict[str, Any]
 """An image in the form of Glance's JSON."""
 
-IMAGES = 500
+MAX_IMAGES = 500
 """Maximum number of images."""
 CHUNK = 1 << 20
 UNDER_TEST = "the image under test"
@@ -156,8 +156,8 @@ class Images:
         taken = {each["id"] for each in self.all()}
         if image["id"] in taken:
             raise HttpError(409, f"Image ID {image['id']} already exists!")
-        if len(taken) >= IMAGES:
-            raise HttpError(413, f"The limit of {IMAGES} images has been exceeded.")
+        if len(taken) >= MAX_IMAGES:
+            raise HttpError(413, f"The limit of {MAX_IMAGES} images has been exceeded.")
         self._store.write(
             "INSERT INTO hotplate_image (id, body) VALUES (?, ?)", image["id"], json.dumps(image)
         )

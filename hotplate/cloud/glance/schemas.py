@@ -15,10 +15,10 @@ from hotplate.cloud.http.rest import HttpError
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
-PROPERTIES = 128
-TAGS = 128
+MAX_PROPERTIES = 128
+MAX_TAGS = 128
 """Glance: ``[DEFAULT] image_property_quota`` and ``image_tag_quota``."""
-TEXT = 255
+MAX_TEXT = 255
 
 DISK_FORMATS = ("ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2", "vdi", "iso", "ploop")
 CONTAINER_FORMATS = ("ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed")
@@ -26,7 +26,7 @@ VISIBILITIES = ("community", "public", "private", "shared")
 UUID = "^([0-9a-fA-F]){8}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){12}$"
 
 
-def _text(*, shown: bool = False, most: int = TEXT) -> Values:
+def _text(*, shown: bool = False, most: int = MAX_TEXT) -> Values:
     spec: Values = {"type": ["null", "string"], "maxLength": most}
     return {**spec, "readOnly": True} if shown else spec
 
@@ -54,8 +54,8 @@ IMAGE_PROPERTIES: dict[str, Values] = {
     "min_ram": _number(),
     "tags": {
         "type": "array",
-        "items": {"type": "string", "maxLength": TEXT},
-        "maxItems": TAGS,
+        "items": {"type": "string", "maxLength": MAX_TEXT},
+        "maxItems": MAX_TAGS,
     },
     "size": _number(shown=True),
     "virtual_size": _number(shown=True),
@@ -107,12 +107,15 @@ def check(values: Values) -> None:
         if name in READ_ONLY:
             raise HttpError(403, f"Attribute '{name}' is read-only.")
     own = [name for name in values if name not in IMAGE_PROPERTIES]
-    if len(own) > PROPERTIES:
-        raise HttpError(413, f"The limit has been exceeded on the number of allowed image "
-                         f"properties. Attempted: {len(own)}, Maximum: {PROPERTIES}")  # fmt: skip
+    if len(own) > MAX_PROPERTIES:
+        raise HttpError(
+            413,
+            "The limit has been exceeded on the number of allowed image properties. "
+            f"Attempted: {len(own)}, Maximum: {MAX_PROPERTIES}",
+        )
     for name in own:
-        if not 0 < len(name) <= TEXT:
-            raise HttpError(400, f"A property's name has 1 to {TEXT} characters.")
+        if not 0 < len(name) <= MAX_TEXT:
+            raise HttpError(400, f"A property's name has 1 to {MAX_TEXT} characters.")
     if (error := next(_validator().iter_errors(values), None)) is not None:
         where = "".join(f"[{json.dumps(part)}]" for part in error.path)
         raise HttpError(

@@ -90,7 +90,7 @@ class Grant:
     methods: tuple[str, ...] = ("password",)
 
 
-REVOKED = 10_000
+MAX_REVOKED = 10_000
 """Number of revoked tokens that are remembered; older ones are dropped."""
 
 
@@ -385,7 +385,7 @@ class Identity:
         grant, now = self.read_token(token), time.time()
         kept = [(mark, end) for mark, end in self._revoked.items() if end > now]
         mark, _ = _split_token(token)
-        self._revoked = dict([*kept[1 - REVOKED :], (mark, grant.expires)])
+        self._revoked = dict([*kept[1 - MAX_REVOKED :], (mark, grant.expires)])
 
     def describe(self, grant: Grant, side: Side, *, catalog: bool = True) -> dict[str, object]:
         """Return the body of a v3 token response, with the catalogue for ``side``."""

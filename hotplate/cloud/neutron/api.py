@@ -19,10 +19,10 @@ from hotplate.cloud.neutron.listing import chosen, listed
 from hotplate.cloud.neutron.networking import Networking
 from hotplate.cloud.neutron.records import Values
 
-TAGS = 50
-TAG_LENGTH = 255
+MAX_TAGS = 50
+MAX_TAG_LENGTH = 255
 """Neutron: ``MAX_TAGS_COUNT`` and ``MAX_TAG_LEN`` of its tagging extension."""
-BULK = 100
+MAX_BULK = 100
 """Maximum number of resources that one request may create."""
 
 
@@ -113,8 +113,8 @@ class NeutronApi:
         return Answer(201, {kind.single: made})
 
     def _create_many(self, kind: ResourceKind, bodies: object, caller: Grant) -> Answer:
-        if not isinstance(bodies, list) or not 0 < len(bodies) <= BULK:
-            raise exc.HTTPBadRequest(f"{kind.name} must be a list of 1 to {BULK} resources")
+        if not isinstance(bodies, list) or not 0 < len(bodies) <= MAX_BULK:
+            raise exc.HTTPBadRequest(f"{kind.name} must be a list of 1 to {MAX_BULK} resources")
         with self._networking.transaction():
             made = [
                 self._networking.create(kind.name, body_object(body), caller.project)
@@ -175,14 +175,14 @@ class NeutronApi:
     ) -> list[str]:
         """Set the tags of a resource: those of a request, after a check, and others."""
         if not isinstance(given, list) or not all(
-            isinstance(tag, str) and 0 < len(tag) <= TAG_LENGTH for tag in given
+            isinstance(tag, str) and 0 < len(tag) <= MAX_TAG_LENGTH for tag in given
         ):
             raise exc.HTTPBadRequest(
-                f"Invalid input for tags. Reason: it is no list of texts of 1 to {TAG_LENGTH}."
+                f"Invalid input for tags. Reason: it is no list of texts of 1 to {MAX_TAG_LENGTH}."
             )
         tags = sorted({*given, *others})
-        if len(tags) > TAGS:
-            raise exc.HTTPBadRequest(f"A resource has {TAGS} tags at most")
+        if len(tags) > MAX_TAGS:
+            raise exc.HTTPBadRequest(f"A resource has {MAX_TAGS} tags at most")
         with self._networking.transaction():
             kept = self._networking.kinds[kind.name].get(request.part("id"))
             self._networking.records.change(kind.name, kept, {"tags": tags})

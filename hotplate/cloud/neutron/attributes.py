@@ -21,7 +21,7 @@ from webob import exc
 from hotplate.cloud.neutron.errors import security_group_error
 from hotplate.cloud.neutron.records import Values
 
-NAME_LENGTH = 255
+MAX_TEXT = 255
 Spec = dict[str, object]
 AttributeMap = dict[str, Spec]
 
@@ -52,7 +52,7 @@ def _shown() -> Spec:
     }
 
 
-_TEXT = {"type:string": NAME_LENGTH}
+_TEXT = {"type:string": MAX_TEXT}
 _STANDARD: AttributeMap = {
     "description": _given("", validate=_TEXT),
     "created_at": _shown(),
@@ -156,7 +156,7 @@ for _name in ("security_group_id", "direction"):
 
 _HOST_NAME = _given("", validate={"type:string_or_none": 63})
 # Templates name these for services that do not exist here: stored and shown.
-_ELSEWHERE = _given(None, validate={"type:string_or_none": NAME_LENGTH})
+_ELSEWHERE = _given(None, validate={"type:string_or_none": MAX_TEXT})
 _ZONE_HINTS = _given([], change=False, validate={"type:list_of_unique_strings": None})
 _OWN: dict[str, AttributeMap] = {
     "networks": {

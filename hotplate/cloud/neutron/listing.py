@@ -11,7 +11,7 @@ from hotplate.cloud.http.rest import Request, page
 from hotplate.cloud.neutron.attributes import ResourceKind
 from hotplate.cloud.neutron.records import Values
 
-MOST = 1000
+MAX_PAGE = 1000
 """Maximum number of entries on a page."""
 _CONTROL = {"fields", "sort_key", "sort_dir", "limit", "marker", "page_reverse"}
 _TAGS: Mapping[str, Callable[[set[str], set[str]], bool]] = {
@@ -31,7 +31,7 @@ def listed(kind: ResourceKind, records: list[Values], request: Request, base: st
     """
     records = [record for record in records if _matches(kind, record, request)]
     records = _sorted(kind, records, request)
-    limit = request.number("limit", default=0, most=MOST)
+    limit = request.number("limit", default=0, most=MAX_PAGE)
     body: Values = {}
     if limit:
         reverse = request.one("page_reverse").lower() in ("true", "1")

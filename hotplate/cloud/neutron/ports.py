@@ -20,7 +20,7 @@ from hotplate.cloud.neutron.resources import (
 from hotplate.cloud.neutron.security_groups import SecurityGroups
 from hotplate.cloud.neutron.subnets import Subnets, network_of, pools_of
 
-FIXED_IPS = 5
+MAX_FIXED_IPS = 5
 """Neutron's ``[DEFAULT] max_fixed_ips_per_port`` before the option was removed."""
 MAX_ENTRIES = 64
 """Maximum number of allowed address pairs, DHCP options or groups of a port."""
@@ -133,7 +133,7 @@ class Ports(Resources):
         subnets = self._subnets.where(network_id=network_id)
         if wanted is None:
             return self._any_addresses(network_id, subnets, mac)
-        if len(wanted) > FIXED_IPS:
+        if len(wanted) > MAX_FIXED_IPS:
             raise invalid("Exceeded maximum amount of fixed ips per port.")
         given: list[dict[str, str]] = []
         # Requested addresses come first, so that no automatic one takes them.

@@ -8,7 +8,7 @@ from webob import exc
 from hotplate.cloud.neutron.attributes import KINDS, ResourceKind
 from hotplate.cloud.neutron.records import Records, Values
 
-MOST = 2000
+MAX_UNLIMITED = 2000
 """The limit for -1, "unlimited": everything is stored and listed in this process."""
 
 
@@ -75,7 +75,7 @@ class Quotas:
         """
         limit = self.of(project)[kind.single]
         used = self._used(kind, project)
-        if used >= (MOST if limit < 0 else min(limit, MOST)):
+        if used >= (MAX_UNLIMITED if limit < 0 else min(limit, MAX_UNLIMITED)):
             raise exceptions.OverQuota(overs=[kind.single])
 
     def _check_used(self, project: str, limits: Values) -> None:

@@ -14,7 +14,7 @@ from hotplate.cloud.neutron.records import Records, Values
 from hotplate.cloud.neutron.resources import ROUTER_GATEWAY, ROUTER_INTERFACE, Resources, bad
 from hotplate.cloud.neutron.subnets import Subnets, network_of
 
-ROUTES = 30
+MAX_ROUTES = 30
 """Neutron: ``[DEFAULT] max_routes``."""
 
 
@@ -45,8 +45,8 @@ class Routers(Resources):
         if "external_gateway_info" in changes:
             gateway = changes["external_gateway_info"] or None
             changes = {**changes, "external_gateway_info": self._changed(record, gateway)}
-        if len(changes.get("routes") or ()) > ROUTES:
-            raise extraroute.RoutesExhausted(router_id=record["id"], quota=ROUTES)
+        if len(changes.get("routes") or ()) > MAX_ROUTES:
+            raise extraroute.RoutesExhausted(router_id=record["id"], quota=MAX_ROUTES)
         if "routes" in changes:
             changes = {**changes, "routes": changes["routes"] or []}
             self._check_routes(record, changes["routes"])

@@ -19,13 +19,13 @@ from hotplate.cloud.neutron.resources import (
     invalid,
 )
 
-NAMESERVERS = 5
-HOST_ROUTES = 20
+MAX_NAMESERVERS = 5
+MAX_HOST_ROUTES = 20
 """Neutron: ``[DEFAULT] max_dns_nameservers`` and ``max_subnet_host_routes``."""
-PREFIXES = 64
+MAX_PREFIXES = 64
 """Maximum number of prefixes in a pool."""
-LONGEST = {4: 32, 6: 128}
-SHORTEST = {4: 8, 6: 64}
+MAX_LENGTH = {4: 32, 6: 128}
+MIN_LENGTH = {4: 8, 6: 64}
 """Neutron's defaults of ``max_prefixlen`` and ``min_prefixlen``, by the IP version."""
 
 
@@ -59,7 +59,7 @@ class SubnetPools(Resources):
             )
         super().delete(record)
 
-    def cut(self, record: Values, values: Values) -> Network:
+    def allocate(self, record: Values, values: Values) -> Network:
         """Return the CIDR of a new subnet: the requested one, or the first that is free.
 
         :param values: the request for the subnet (``cidr``, ``prefixlen``).
@@ -109,21 +109,21 @@ def _check_length(record: Values, length: int) -> None:
 def _checked(values: Values) -> Values:
     """Return the values that follow from the requested prefixes and lengths."""
     prefixes = [ipaddress.ip_network(each, strict=False) for each in values.get("prefixes") or []]
-    if not prefixes or len(prefixes) > PREFIXES:
+    if not prefixes or len(prefixes) > MAX_PREFIXES:
         raise exceptions.EmptySubnetPoolPrefixList()
     versions = {each.version for each in prefixes}
     if len(versions) > 1:
         raise exceptions.PrefixVersionMismatch()
     version = versions.pop()
     shortest = values.get("min_prefixlen")
-    shortest = SHORTEST[version] if shortest is None else int(shortest)
+    shortest = MIN_LENGTH[version] if shortest is None else int(shortest)
     longest = values.get("max_prefixlen")
-    longest = LONGEST[version] if longest is None else int(longest)
+    longest = MAX_LENGTH[version] if longest is None else int(longest)
     default = values.get("default_prefixlen")
     default = shortest if default is None else int(default)
     bounds = (("min_prefixlen", shortest), ("default_prefixlen", default))
     for (low, least), (high, most) in itertools.pairwise((*bounds, ("max_prefixlen", longest))):
-        if least > most or most > LONGEST[version]:
+        if least > most or most > MAX_LENGTH[version]:
             raise exceptions.IllegalSubnetPoolPrefixBounds(
                 prefix_type=low, prefixlen=least, base_prefix_type=high, base_prefixlen=most
             )
@@ -197,7 +197,7 @@ class Subnets(Resources):
     def _cidr(self, values: Values) -> Network:
         pool_id = values.get("subnetpool_id")
         if pool_id:
-            cidr = self._pools.cut(self._pools.get(pool_id), values)
+            cidr = self._pools.allocate(self._pools.get(pool_id), values)
         elif values.get("cidr"):
             cidr = ipaddress.ip_network(values["cidr"], strict=False)
         else:
@@ -326,10 +326,10 @@ def _check_modes(cidr: Network, values: Values) -> None:
 
 def _check_lists(cidr: Network, record: Values) -> None:
     subnet_id = record.get("id", "new subnet")
-    if len(record["dns_nameservers"]) > NAMESERVERS:
-        raise exceptions.DNSNameServersExhausted(subnet_id=subnet_id, quota=NAMESERVERS)
-    if len(record["host_routes"]) > HOST_ROUTES:
-        raise exceptions.HostRoutesExhausted(subnet_id=subnet_id, quota=HOST_ROUTES)
+    if len(record["dns_nameservers"]) > MAX_NAMESERVERS:
+        raise exceptions.DNSNameServersExhausted(subnet_id=subnet_id, quota=MAX_NAMESERVERS)
+    if len(record["host_routes"]) > MAX_HOST_ROUTES:
+        raise exceptions.HostRoutesExhausted(subnet_id=subnet_id, quota=MAX_HOST_ROUTES)
     for route in record["host_routes"]:
         if ipaddress.ip_network(route["destination"], strict=False).version != cidr.version:
             raise invalid(f"Invalid route: {route}")

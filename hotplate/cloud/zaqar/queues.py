@@ -56,7 +56,7 @@ class Queues:
         self, store: Store, *, notify: Callable[[], None], lift_limits: bool = False
     ) -> None:
         self._store = store
-        self.largest_post = limits.MAX_BODY_LIFTED if lift_limits else limits.ZAQAR_POST
+        self.max_post = limits.MAX_BODY_LIFTED if lift_limits else limits.ZAQAR_POST
         self._notify = notify
         self._listeners: dict[tuple[str, str], list[Callable[[dict[str, object]], None]]] = {}
         self._lock = threading.Lock()
@@ -333,7 +333,7 @@ class ZaqarApi:
     # -- messages --------------------
 
     def _post(self, request: Request, project: str) -> Answer:
-        largest = self._queues.largest_post
+        largest = self._queues.max_post
         if int(request.environ.get("CONTENT_LENGTH") or 0) > largest:
             raise QueueError(f"Message collection size is too large. Max size {largest}")
         ids = self._queues.post(project, request.part("queue"), _json(request).get("messages"))
