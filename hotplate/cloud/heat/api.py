@@ -25,6 +25,8 @@ from oslo_config import cfg
 from hotplate.cloud.heat.describe_cache import DatabaseVersion, DescribeCache
 from hotplate.cloud.http.addresses import Side, guest_base
 from hotplate.cloud.http.gateway import WSGIApp
+from hotplate.cloud.http.rest import Answer
+from hotplate.cloud.keystone.guard import unauthorized
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 
 
@@ -102,23 +104,8 @@ class _AuthToken(auth_token.BaseAuthProtocol):  # type: ignore[misc]
 
 
 def _unauthorized(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:  # noqa: ARG001
-    body = json.dumps(
-        {
-            "error": {
-                "code": 401,
-                "title": "Unauthorized",
-                "message": "The request you have made requires authentication.",
-            }
-        }
-    ).encode()
-    start_response(
-        "401 Unauthorized",
-        [
-            ("Content-Type", "application/json"),
-            ("WWW-Authenticate", f'Keystone uri="{guest_base("keystone")}/v3"'),
-        ],
-    )
-    return [body]
+    error = unauthorized(guest_base("keystone"))
+    return Answer(error.status, error.body, error.headers).send(start_response)
 
 
 class _AuthUrl:

@@ -9,8 +9,6 @@ from hotplate.cloud.keystone.identity import Grant, Identity, IdentityError
 WRITERS = frozenset({"admin", "member"})
 READERS = WRITERS | {"reader"}
 
-_UNAUTHORIZED = "The request you have made requires authentication."
-
 
 class Guard:
     """Admits the users of a project only; the users of a guest are refused."""
@@ -27,18 +25,20 @@ class Guard:
         try:
             grant = self._identity.read_token(request.header("X-Auth-Token"))
         except IdentityError:
-            raise self._unauthorized() from None
+            raise unauthorized(self._identity.addresses.host["keystone"]) from None
         enough = READERS if request.method in ("GET", "HEAD") else WRITERS
         if not enough & set(grant.roles):
             raise HttpError(403, "Policy doesn't allow the action to be performed.")
         return grant
 
-    def _unauthorized(self) -> HttpError:
-        error = {"code": 401, "title": "Unauthorized", "message": _UNAUTHORIZED}
-        uri = self._identity.addresses.host["keystone"] + "/v3"
-        return HttpError(
-            401,
-            _UNAUTHORIZED,
-            headers=(("WWW-Authenticate", f'Keystone uri="{uri}"'),),
-            body={"error": error},
-        )
+
+def unauthorized(keystone: str) -> HttpError:
+    """Return the answer of keystonemiddleware to a request without a valid token.
+
+    :param keystone: the URL of Keystone on the caller's side.
+    """
+    message = "The request you have made requires authentication."
+    error = {"code": 401, "title": "Unauthorized", "message": message}
+    challenge = f'Keystone uri="{keystone}/v3"'
+    headers = (("WWW-Authenticate", challenge),)
+    return HttpError(401, message, headers=headers, body={"error": error})
