@@ -9,6 +9,7 @@ import itertools
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from glanceclient import client as glance_client
 from glanceclient import exc
 from novaclient import client as nova_client
 from novaclient.exceptions import BadRequest
-from test_clients import owner_session
+from test_clients import ask, owner_session
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.glance.images import Images, SessionImage
@@ -85,10 +86,7 @@ def made(glance: Any) -> Iterator[Callable[..., Any]]:
             glance.images.delete(image.id)
 
 
-def raw(cloud: Any, method: str, path: str, **fields: Any) -> requests.Response:
-    headers = {"X-Auth-Token": owner_session(cloud).get_token(), **fields.pop("headers", {})}
-    url = cloud.endpoints["glance"] + path
-    return requests.request(method, url, headers=headers, timeout=10, **fields)
+raw = partial(ask, service="glance")
 
 
 def test_session_image_is_listed(glance: Any, disk: Path) -> None:
@@ -189,7 +187,7 @@ def test_image_properties_and_tags_are_changed(glance: Any, made: Any) -> None:
     ],
 )
 def test_bad_images_are_refused(cloud: Any, values: Any, status: int, words: str) -> None:
-    answer = raw(cloud, "POST", "/v2/images", json=values)
+    answer = raw(cloud, method="POST", path="/v2/images", json=values)
     assert (answer.status_code, answer.headers["Content-Type"]) == (
         status, "text/html; charset=UTF-8",
     )  # fmt: skip
@@ -216,8 +214,11 @@ def test_bad_changes_are_refused(cloud: Any, made: Any, patch: Any, status: int)
     image = made()
     path = f"/v2/images/{image.id}"
     headers = {"Content-Type": PATCH}
-    assert raw(cloud, "PATCH", path, data=json.dumps(patch), headers=headers).status_code == status
-    assert raw(cloud, "PATCH", path, json=[]).status_code == 415
+    assert (
+        raw(cloud, method="PATCH", path=path, data=json.dumps(patch), headers=headers).status_code
+        == status
+    )
+    assert raw(cloud, method="PATCH", path=path, json=[]).status_code == 415
 
 
 def test_image_lists_are_filtered_and_sorted(glance: Any, made: Any) -> None:
@@ -264,8 +265,8 @@ def test_upload_needs_formats_and_content_type(cloud: Any, glance: Any) -> None:
     with pytest.raises(exc.HTTPBadRequest, match="must be set prior to saving data"):
         glance.images.upload(image.id, io.BytesIO(b"x"))
     path = f"/v2/images/{image.id}/file"
-    assert raw(cloud, "PUT", path, json={}).status_code == 415
-    assert raw(cloud, "GET", path).status_code == 204
+    assert raw(cloud, method="PUT", path=path, json={}).status_code == 415
+    assert raw(cloud, method="GET", path=path).status_code == 204
     glance.images.delete(image.id)
 
 
@@ -306,8 +307,8 @@ def test_versions_schemas_and_tokens(cloud: Any, glance: Any) -> None:
     assert answer.status_code == 300
     assert answer.json()["versions"][0]["status"] == "CURRENT"
     for name in ("image", "images"):
-        assert raw(cloud, "GET", f"/v2/schemas/{name}").json()["name"] == name
-    assert raw(cloud, "GET", "/v2/schemas/cloud").status_code == 404
+        assert raw(cloud, method="GET", path=f"/v2/schemas/{name}").json()["name"] == name
+    assert raw(cloud, method="GET", path="/v2/schemas/cloud").status_code == 404
     assert glance.images.get_import_info()["import-methods"]["value"] == []
     assert requests.get(cloud.endpoints["glance"] + "/v2/images", timeout=10).status_code == 401
 

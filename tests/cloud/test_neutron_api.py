@@ -14,7 +14,7 @@ import pytest
 import requests
 from neutronclient.common import exceptions as failures
 from neutronclient.v2_0 import client as neutron_client
-from test_clients import owner_session
+from test_clients import ask, owner_session
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.neutron.networking import Networking
@@ -75,14 +75,7 @@ _GENERIC = {400: ["BadRequest"], 404: ["NotFound"], 409: ["Conflict"], 403: ["Fo
 
 
 def raw(cloud: Any, method: str, path: str, body: Any = None) -> requests.Response:
-    token = owner_session(cloud).get_token()
-    return requests.request(
-        method,
-        cloud.endpoints["neutron"] + path,
-        headers={"X-Auth-Token": token},
-        json=body,
-        timeout=10,
-    )
+    return ask(cloud, "neutron", method, path, json=body)
 
 
 def error_of(answer: requests.Response) -> tuple[int, str, str]:
@@ -128,18 +121,10 @@ def test_restart_keeps_the_networks(tmp_path: Any) -> None:
         networking = Networking(store, project="p")
         ids.append((networking.default_network, networking.external_network))
         networking.create("networks", {"name": "mine"}, "p")
+        names = [each["name"] for each in networking.all("networks")]
         store.close()
     assert ids[0] == ids[1]
-    assert [each["name"] for each in networking_names(tmp_path)] == [
-        "hotplate", "public", "mine", "mine",
-    ]  # fmt: skip
-
-
-def networking_names(tmp_path: Any) -> Any:
-    store = Store(tmp_path / "n.db")
-    networks = Networking(store, project="p").all("networks")
-    store.close()
-    return networks
+    assert names == ["hotplate", "public", "mine", "mine"]
 
 
 @pytest.mark.parametrize(
@@ -672,13 +657,7 @@ def test_request_without_a_valid_token_is_refused(cloud: Any) -> None:
 def test_unknown_path_and_method_are_refused(cloud: Any) -> None:
     assert error_of(raw(cloud, "GET", "/v2.0/unicorns"))[:2] == (404, "HTTPNotFound")
     assert raw(cloud, "DELETE", "/v2.0/networks").status_code == 405
-    answer = requests.post(
-        cloud.endpoints["neutron"] + "/v2.0/networks",
-        headers={"X-Auth-Token": owner_session(cloud).get_token()},
-        data=b"{",
-        timeout=10,
-    )
-    assert error_of(answer)[0] == 400
+    assert error_of(ask(cloud, "neutron", "POST", "/v2.0/networks", data=b"{"))[0] == 400
 
 
 @pytest.mark.parametrize("body", [

@@ -218,6 +218,7 @@ def test_each_type_is_created_changed_and_deleted(cloud: Any, stacks: Any, neutr
     assert (floating["fixed_ip_address"], floating["status"]) == ("10.3.0.9", "ACTIVE")
     stand_ins = {(each.kind, each.name) for each in cloud.stand_ins(stack_id)}
     assert {
+        ("OS::Neutron::FloatingIP", "floating"),
         ("OS::Neutron::SecurityGroup", "group"),
         ("OS::Neutron::RouterGateway", "way"),
         ("way out by OS::Neutron::Router", "router"),

@@ -19,6 +19,7 @@ from typing import Any
 import openstack as sdk
 import pytest
 import requests
+import test_clients
 from swiftclient import client as swift_client
 from swiftclient import utils as swift_utils
 from test_clients import owner_session
@@ -47,10 +48,8 @@ def box(swift: swift_client.Connection) -> Iterator[str]:
 
 
 def ask(cloud: Any, method: str, path: str, **fields: Any) -> requests.Response:
-    token = owner_session(cloud).get_token()
-    headers = {"X-Auth-Token": token, **fields.pop("headers", {})}
-    url = f"{cloud.endpoints['swift']}/v1/AUTH_{cloud.credentials.project_id}{path}"
-    return requests.request(method, url, headers=headers, timeout=20, **fields)
+    path = f"/v1/AUTH_{cloud.credentials.project_id}{path}"
+    return test_clients.ask(cloud, "swift", method, path, **fields)
 
 
 def status_of(error: pytest.ExceptionInfo[swift_client.ClientException]) -> int:

@@ -41,23 +41,6 @@ def test_missing_services_have_stand_ins(cloud: Any, stacks: Any) -> None:
             "properties": {"network": {"get_resource": "net"}, "security_groups": ["default"]},
             "depends_on": "subnet",
         },
-        "router": {
-            "type": "OS::Neutron::Router",
-            "properties": {"external_gateway_info": {"network": "public"}},
-        },
-        "leg": {
-            "type": "OS::Neutron::RouterInterface",
-            "properties": {
-                "router": {"get_resource": "router"},
-                "subnet": {"get_resource": "subnet"},
-            },
-        },
-        "ip": {
-            "type": "OS::Neutron::FloatingIP",
-            "depends_on": "leg",
-            "properties": {"floating_network": "public", "port_id": {"get_resource": "port"}},
-        },
-        "group": {"type": "OS::Neutron::SecurityGroup"},
         "flavor": {"type": "OS::Nova::Flavor", "properties": {"ram": 512, "vcpus": 1, "disk": 1}},
         "volume": {"type": "OS::Cinder::Volume", "properties": {"size": 1}},
         "attachment": {
@@ -82,7 +65,6 @@ def test_missing_services_have_stand_ins(cloud: Any, stacks: Any) -> None:
         },
     }
     outputs = {
-        "ip": {"value": {"get_attr": ["ip", "floating_ip_address"]}},
         "fixed": {"value": {"get_attr": ["port", "fixed_ips", 0, "ip_address"]}},
         "addresses": {"value": {"get_attr": ["server", "networks"]}},
         "whole": {"value": {"get_attr": ["server", "addresses"]}},
@@ -92,17 +74,13 @@ def test_missing_services_have_stand_ins(cloud: Any, stacks: Any) -> None:
     stack_id = stacks.create(hot(resources, outputs=outputs))
     stacks.wait(stack_id, "CREATE_COMPLETE", seconds=90)
     values = stacks.outputs(stack_id)
-    assert values["ip"].startswith("203.0.113.")
     assert values["fixed"] == "10.1.0.2"
-    assert values["addresses"]
-    assert all("10.1.0.2" in those for those in values["addresses"].values())
-    assert values["whole"]
-    assert all(those[-1]["addr"] == "10.1.0.2" for those in values["whole"].values())
+    assert {each for those in values["addresses"].values() for each in those} == {"10.1.0.2"}
+    assert {each["addr"] for those in values["whole"].values() for each in those} == {"10.1.0.2"}
     assert values["server_show"]["status"] == "ACTIVE"
     assert "PRIVATE KEY" in values["private"]
     stand_ins = {(one.kind, one.name) for one in cloud.stand_ins(stack_id)}
     assert ("OS::Cinder::Volume", "volume") in stand_ins
-    assert ("OS::Neutron::FloatingIP", "ip") in stand_ins
     assert ("image", "CentOS") in stand_ins
     kinds = {kind for kind, _ in stand_ins}
     assert not kinds & {"OS::Nova::Server", "OS::Nova::KeyPair", "key pair"}
