@@ -14,6 +14,8 @@ from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from cryptography.fernet import Fernet, InvalidToken
+
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.addresses import HOST_SERVICES, REGION, Addresses, Side
 
@@ -97,14 +99,15 @@ MAX_REVOKED = 10_000
 class Identity:
     """Keystone's state and rules, without HTTP.
 
-    Tokens are sealed with a key in the store, as Fernet tokens are: nothing is written when one
-    is issued, and they are valid across a restart.
+    Tokens are Keystone's own Fernet tokens, with a key in the store: nothing is written when one is
+    issued, and they are valid across a restart.
     """
 
     def __init__(self, store: Store, *, token_ttl: int) -> None:
         self._store = store
         self._token_ttl = token_ttl
-        self._seal = store.setting("token_key", secrets.token_hex(32)).encode()
+        self._key = store.setting("token_key", secrets.token_hex(32)).encode()
+        self._fernet = Fernet(base64.urlsafe_b64encode(hashlib.sha256(self._key).digest()))
         self._revoked: dict[bytes, float] = {}
         self.addresses = Addresses({})
         #: Clock skew of this Keystone in seconds, read at each check.
@@ -139,7 +142,7 @@ class Identity:
 
     def _digest(self, password: str) -> str:
         # The passwords are long and random, for one run; the key protects them in a copy.
-        return hmac.new(self._seal, password.encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self._key, password.encode(), hashlib.sha256).hexdigest()
 
     def create_project(self, name: str) -> str:
         """Create a project in the stack domain; return its id."""
@@ -353,8 +356,8 @@ class Identity:
             ],
             separators=(",", ":"),
         ).encode()
-        mark = hmac.new(self._seal, body, hashlib.sha256).digest()[:18]
-        return "gAAAAA" + base64.urlsafe_b64encode(mark + body).decode().rstrip("=")
+        # Without padding, as Keystone's.
+        return self._fernet.encrypt(body).decode().rstrip("=")
 
     def read_token(self, token: str) -> Grant:
         """Return the grant of ``token``.
@@ -362,10 +365,8 @@ class Identity:
         :raises IdentityError: when it is not one of ours, has expired, or its user is disabled.
         """
         refused = IdentityError("This is not a recognized Fernet token")
-        mark, body = _split_token(token)
-        if mark in self._revoked:
-            raise refused
-        if not hmac.compare_digest(mark, hmac.new(self._seal, body, hashlib.sha256).digest()[:18]):
+        body = self._body(token)
+        if body in self._revoked:
             raise refused
         user_id, project, roles, issued, expires, trust, methods, _nonce = json.loads(body)
         user = self.user(user_id)
@@ -383,9 +384,18 @@ class Identity:
         :raises IdentityError: as :meth:`read_token`.
         """
         grant, now = self.read_token(token), time.time()
-        kept = [(mark, end) for mark, end in self._revoked.items() if end > now]
-        mark, _ = _split_token(token)
-        self._revoked = dict([*kept[1 - MAX_REVOKED :], (mark, grant.expires)])
+        kept = [(body, end) for body, end in self._revoked.items() if end > now]
+        self._revoked = dict([*kept[1 - MAX_REVOKED :], (self._body(token), grant.expires)])
+
+    def _body(self, token: str) -> bytes:
+        """Return the contents of a token.
+
+        :raises IdentityError: when it is not one of ours.
+        """
+        try:
+            return self._fernet.decrypt((token + "=" * (-len(token) % 4)).encode(errors="replace"))
+        except InvalidToken:
+            raise IdentityError("This is not a recognized Fernet token") from None
 
     def describe(self, grant: Grant, side: Side, *, catalog: bool = True) -> dict[str, object]:
         """Return the body of a v3 token response, with the catalogue for ``side``."""
@@ -462,16 +472,3 @@ class Identity:
 
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _split_token(token: str) -> tuple[bytes, bytes]:
-    """Return a token's seal and its contents.
-
-    :raises IdentityError: when it is not one of ours.
-    """
-    try:
-        text = token.removeprefix("gAAAAA")
-        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except ValueError:
-        raise IdentityError("This is not a recognized Fernet token") from None
-    return raw[:18], raw[18:]
