@@ -17,6 +17,7 @@ from hotplate.cloud.neutron.attributes import KINDS, ResourceKind, body_object, 
 from hotplate.cloud.neutron.errors import described, http_error, refusal
 from hotplate.cloud.neutron.listing import chosen, listed
 from hotplate.cloud.neutron.networking import Networking
+from hotplate.cloud.neutron.quotas import DEFAULTS
 from hotplate.cloud.neutron.records import Values
 
 MAX_TAGS = 50
@@ -46,7 +47,7 @@ class NeutronApi:
             ("PUT", router + "remove_extraroutes", partial(act, routers.remove_routes)),
             ("GET", "/v2.0/quotas", self._quotas),
             ("GET", quota, partial(read, quotas.of)),
-            ("GET", quota + "/default", partial(read, lambda _: quotas.default())),
+            ("GET", quota + "/default", partial(read, lambda _: DEFAULTS)),
             ("GET", quota + "/details", partial(read, quotas.details)),
             ("GET", quota + "/details.json", partial(read, quotas.details)),
             ("PUT", quota, self._change_quota),

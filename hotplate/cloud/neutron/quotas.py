@@ -12,35 +12,35 @@ MAX_UNLIMITED = 2000
 """The limit for -1, "unlimited": everything is stored and listed in this process."""
 
 
+_KINDS = {kind.single: kind for kind in KINDS.values()}
+DEFAULTS = {name: kind.quota for name, kind in _KINDS.items()}
+"""The default limits of a project, by the singular of the kind."""
+_NO_LIMITS = frozenset({"project_id", "tenant_id", "check_limit", "force"})
+
+
 class Quotas:
     """The limits of each project; Neutron's defaults unless others are set."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
-    def default(self) -> dict[str, int]:
-        """Return the default limits of a project, by the singular of the kind."""
-        return {kind.single: kind.quota for kind in KINDS.values()}
-
     def of(self, project: str) -> dict[str, int]:
         """Return the limits of a project."""
         record = self._records.get("quotas", f"quota-{project}")
-        return {**self.default(), **(record["limits"] if record else {})}
+        return {**DEFAULTS, **(record["limits"] if record else {})}
 
     def details(self, project: str) -> Values:
         """Return the limits of a project and its usage."""
         limits = self.of(project)
         return {
-            kind.single: {"limit": limits[kind.single], "used": self._used(kind, project), **_NONE}
-            for kind in KINDS.values()
+            name: {"limit": limits[name], "used": self._used(kind, project), "reserved": 0}
+            for name, kind in _KINDS.items()
         }
 
     def all(self) -> list[Values]:
         """Return the projects with limits other than the default."""
-        return [
-            {**self.of(record["project_id"]), **_owner(record["project_id"])}
-            for record in self._records.all("quotas")
-        ]
+        projects = [record["project_id"] for record in self._records.all("quotas")]
+        return [{**self.of(each), "project_id": each, "tenant_id": each} for each in projects]
 
     def change(self, project: str, limits: Values) -> dict[str, int]:
         """Set limits of a project; return all of them.
@@ -50,17 +50,14 @@ class Quotas:
         :raises webob.exc.HTTPBadRequest: for an invalid limit.
         :raises neutron_lib.exceptions.OverQuota: when the usage is above the limit.
         """
-        checked = bool(limits.get("check_limit"))
-        limits = {name: value for name, value in limits.items() if name not in _NO_LIMITS}
-        for name, value in limits.items():
-            if name not in self.default():
-                raise exc.HTTPBadRequest(f"Unrecognized attribute(s) '{name}'")
-            limits[name] = _limit(name, value)
-        if checked:
-            self._check_used(project, limits)
+        new = {name: _limit(name, limits[name]) for name in limits.keys() - _NO_LIMITS}
+        if limits.get("check_limit"):
+            used = {name: self._used(_KINDS[name], project) for name in new}
+            if overs := [name for name, limit in new.items() if 0 <= limit < used[name]]:
+                raise exceptions.OverQuota(overs=overs)
         present = self.of(project)
         self.reset(project)
-        record = {"id": f"quota-{project}", "project_id": project, "limits": {**present, **limits}}
+        record = {"id": f"quota-{project}", "project_id": project, "limits": {**present, **new}}
         self._records.add("quotas", record)
         return self.of(project)
 
@@ -78,28 +75,13 @@ class Quotas:
         if used >= (MAX_UNLIMITED if limit < 0 else min(limit, MAX_UNLIMITED)):
             raise exceptions.OverQuota(overs=[kind.single])
 
-    def _check_used(self, project: str, limits: Values) -> None:
-        overs = [
-            kind.single
-            for kind in KINDS.values()
-            if 0 <= limits.get(kind.single, -1) < self._used(kind, project)
-        ]
-        if overs:
-            raise exceptions.OverQuota(overs=overs)
-
     def _used(self, kind: ResourceKind, project: str) -> int:
         return sum(record["project_id"] == project for record in self._records.all(kind.name))
 
 
-_NONE = {"reserved": 0}
-_NO_LIMITS = ("project_id", "tenant_id", "check_limit", "force")
-
-
-def _owner(project: str) -> dict[str, str]:
-    return {"project_id": project, "tenant_id": project}
-
-
 def _limit(name: str, value: object) -> int:
+    if name not in DEFAULTS:
+        raise exc.HTTPBadRequest(f"Unrecognized attribute(s) '{name}'")
     text = str(value)
     if not (text == "-1" or (text.isascii() and text.isdigit() and len(text) < 10)):
         raise exc.HTTPBadRequest(
