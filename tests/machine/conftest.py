@@ -71,9 +71,9 @@ class Made:
     answerer: Answerer
 
 
-@pytest.fixture
-def make(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> Iterator[Callable[..., Made]]:
-    """Make a machine of the tiny guest; options go to the configuration."""
+@contextlib.contextmanager
+def machines(tiny: tiny_guest.TinyGuest, place: Path) -> Iterator[Callable[..., Made]]:
+    """Make machines of the tiny guest below a directory; options go to the configuration."""
     with contextlib.ExitStack() as stack:
 
         def factory(
@@ -104,7 +104,7 @@ def make(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> Iterator[Callable[..., M
                 accelerator=accelerator.emulation(
                     "the tests shall run everywhere", arch=settings.get("arch", "x86_64")
                 ),
-                directory=directory or tmp_path / name,
+                directory=directory or place / name,
                 events=events,
                 server_id=name,
                 memory=memory,
@@ -116,3 +116,14 @@ def make(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> Iterator[Callable[..., M
             return Made(machine, link, events, answerer)
 
         yield factory
+
+
+@pytest.fixture
+def make(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> Iterator[Callable[..., Made]]:
+    with machines(tiny, tmp_path) as factory:
+        yield factory
+
+
+def ask(shell: Shell, address: str, port: int, *, seconds: int = 4) -> str:
+    """Return the answer that the guest gets at an address; "" when it gets none."""
+    return shell.run(f"echo ask | timeout {seconds} nc {address} {port}").text

@@ -1,18 +1,23 @@
-"""Confinement of QEMU on the host."""
+"""Confinement of QEMU on the host, and of its guest to the served ports."""
 
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import Made, attached
+import tiny_guest
+from conftest import Answerer, Made, ask, attached, machines
 
+from hotplate.guest.shell import Shell
 from hotplate.machine import wiring
 from hotplate.machine.files import HandedFiles, backing_options
+from hotplate.machine.machine import Machine
 
 Make = Callable[..., Made]
 boots = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
@@ -31,33 +36,97 @@ def marked(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@marked
-@pytest.mark.parametrize("wanted", [*wiring.WIRINGS])
-def test_qemu_is_confined_and_works(make: Make, tmp_path: Path, wanted: str) -> None:
-    base = tmp_path / "base.raw"
+class OpenWiring(wiring.Namespace):
+    """A wiring without the namespace, as a counterexample."""
+
+    def _open(self) -> None:
+        self.listeners = {}
+
+    def netdev(self) -> str:
+        return super().netdev().split(",hostfwd=", 1)[0]
+
+
+@pytest.fixture
+def bystander() -> Iterator[int]:
+    """A server on the host's loopback that belongs to no machine; yields its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+
+        class Wire:
+            listeners = {port: listener}
+
+        Answerer(Wire(), "bystander")  # type: ignore[arg-type]
+        yield port
+
+
+@dataclass
+class Confined:
+    """A booted machine with a disk and its backing file, which only their owner may read."""
+
+    machine: Machine
+    shell: Shell
+    disk: Path
+    base: Path
+
+
+@pytest.fixture(scope="module", params=[*wiring.WIRINGS])
+def confined(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Confined]:
+    directory = tmp_path_factory.mktemp("confined")
+    base, disk = directory / "base.raw", directory / "disk.qcow2"
     base.write_bytes(b"behind".ljust(1 << 20, b"\0"))
-    disk = tmp_path / "disk.qcow2"
     command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, disk]
     subprocess.run(command, check=True)
     base.chmod(0o600)
     disk.chmod(0o600)
-    made = make(wanted=wanted, disk=disk, backing=((base, "raw"),))
-    shell = attached(made.machine)
-    about = status(made.machine.pid)
+    with machines(tiny_guest.make(), directory) as make:
+        machine = make(wanted=request.param, disk=disk, backing=((base, "raw"),)).machine
+        yield Confined(machine, attached(machine), disk, base)
+
+
+@marked
+def test_qemu_is_confined_and_works(confined: Confined) -> None:
+    about = status(confined.machine.pid)
     uids = {int(word) for word in about["Uid"].split()}
     if os.geteuid() == 0:
         assert 0 not in uids
         assert about["Groups"] in ("", str(Path("/dev/kvm").stat().st_gid))
     assert (about["Seccomp"], about["NoNewPrivs"]) == ("2", "1")
     assert int(about["CapEff"], 16) == 0
-    opened = [os.readlink(each) for each in Path(f"/proc/{made.machine.pid}/fd").iterdir()]  # noqa: PTH115
-    assert str(disk) in opened
+    opened = [os.readlink(each) for each in Path(f"/proc/{confined.machine.pid}/fd").iterdir()]  # noqa: PTH115
+    assert str(confined.disk) in opened
     # The backing file is read, and the disk is written to.
+    shell = confined.shell
     assert shell.run("dd if=/dev/vda bs=6 count=1").stdout == b"behind"
     shell.run("echo written | dd of=/dev/vda bs=512 seek=4 conv=fsync,notrunc").check()
     assert shell.run("dd if=/dev/vda bs=512 skip=4 count=1").stdout.startswith(b"written")
-    assert base.read_bytes()[:6] == b"behind"
-    assert shell.run("echo ask | timeout 4 nc 169.254.169.254 80").text == "tiny 80"
+    assert confined.base.read_bytes()[:6] == b"behind"
+
+
+@marked
+def test_guest_reaches_only_the_served_ports(confined: Confined, bystander: int) -> None:
+    shell = confined.shell
+    assert shell.run("ip address show dev eth0").text.count("inet 169.254.169.15/24") == 1
+    assert [ask(shell, "169.254.169.254", port) for port in (80, 8000, 80)] == [
+        *("tiny 80", "tiny 8000", "tiny 80")
+    ]
+    for address in ("169.254.169.254", "169.254.169.3", "169.254.169.2", "127.0.0.1"):
+        assert ask(shell, address, bystander, seconds=2) == "", address
+    assert ask(shell, "169.254.169.254", 22, seconds=2) == ""
+    outside = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), 22, socket.AF_INET)}
+    for address in (*outside, "192.0.2.1"):
+        assert ask(shell, str(address), bystander, seconds=2) == ""
+    assert shell.run("timeout 3 nslookup example.org 169.254.169.3").rc != 0
+    # There is neither a router that announces IPv6 nor an address from one.
+    assert "scope global" not in shell.run("ip -6 address show dev eth0").text
+
+
+@marked
+def test_open_wiring_would_be_noticed(make: Make, bystander: int) -> None:
+    """The test above detects a hole when there is one."""
+    shell = attached(make(link=OpenWiring([])).machine)
+    assert ask(shell, "169.254.169.254", bystander) == f"bystander {bystander}"
 
 
 @marked

@@ -10,12 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import tiny_guest
-from conftest import BOOT_SECONDS, Answerer, Made, attached
+from conftest import BOOT_SECONDS, Made, ask, attached
 
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.events import classify
@@ -27,59 +27,6 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
 
 Make = Callable[..., Made]
-
-
-def ask(shell: Shell, address: str, port: int, *, seconds: int = 4) -> str:
-    """Return the answer that the guest gets at an address; "" when it gets none."""
-    return shell.run(f"echo ask | timeout {seconds} nc {address} {port}").text
-
-
-class OpenWiring(wiring.Namespace):
-    """A wiring without the namespace, as a counterexample."""
-
-    def _open(self) -> None:
-        self.listeners = {}
-
-    def netdev(self) -> str:
-        return super().netdev().split(",hostfwd=", 1)[0]
-
-
-@pytest.fixture
-def bystander() -> Iterator[int]:
-    """A server on the host's loopback that belongs to no machine; yields its port."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-
-        class Wire:
-            listeners = {port: listener}
-
-        Answerer(Wire(), "bystander")  # type: ignore[arg-type]
-        yield port
-
-
-@pytest.mark.parametrize("wanted", [*wiring.WIRINGS, "open"])
-def test_guest_reaches_only_the_served_ports(make: Make, wanted: str, bystander: int) -> None:
-    made = make(link=OpenWiring([])) if wanted == "open" else make(wanted=wanted)
-    shell = attached(made.machine)
-    assert shell.run("ip address show dev eth0").text.count("inet 169.254.169.15/24") == 1
-    if wanted == "open":
-        # Shows that the check below detects a hole when there is one.
-        assert ask(shell, "169.254.169.254", bystander) == f"bystander {bystander}"
-        return
-    assert ask(shell, "169.254.169.254", 80) == "tiny 80"
-    assert ask(shell, "169.254.169.254", 8000) == "tiny 8000"
-    began = time.monotonic()
-    assert [ask(shell, "169.254.169.254", 80) for _ in range(5)] == ["tiny 80"] * 5
-    print(f"{wanted}: {(time.monotonic() - began) / 5:.3f} s a request")
-    for address in ("169.254.169.254", "169.254.169.3", "169.254.169.2", "127.0.0.1"):
-        assert ask(shell, address, bystander) == "", address
-    assert ask(shell, "169.254.169.254", 22) == ""
-    outside = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), 22, socket.AF_INET)}
-    for address in (*outside, "192.0.2.1"):
-        assert ask(shell, str(address), bystander, seconds=2) == ""
-    assert shell.run("timeout 5 nslookup example.org 169.254.169.3").rc != 0
-    # There is neither a router that announces IPv6 nor an address from one.
-    assert "scope global" not in shell.run("ip -6 address show dev eth0").text
 
 
 def test_power_cut_keeps_synced_data(make: Make, tmp_path: Path) -> None:

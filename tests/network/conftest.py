@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-# Make the helpers beside the tests, and the tiny guest, importable.
+# Make the helpers beside the tests importable.
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "machine"))
 
 from stations import Station, mac, subnet
 

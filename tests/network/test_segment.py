@@ -370,28 +370,28 @@ def test_harness_connects_to_a_port_and_receives_large_answers(three):
 # -- bad input --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"mac": "fa:16:3e:00:00"}, "is not the MAC address of one machine"),
-        ({"mac": "01:00:5e:00:00:01"}, "is not the MAC address of one machine"),
-        ({"mac": mac(5)}, r'"fa:16:3e:00:00:05" is taken on "private"'),
-        ({"addresses": []}, "needs one address"),
-        ({"addresses": [IPv4Address("10.0.0.9")] * 2}, "needs one address or several different"),
-        ({"addresses": [IPv4Address("10.0.1.9")]}, r'"10\.0\.1\.9" is not one of 10\.0\.0\.0/24'),
-        ({"addresses": [IPv4Address("10.0.0.255")]}, "is not one of"),
-        ({"addresses": [IPv4Address("10.0.0.5")]}, r'"10\.0\.0\.5" is taken'),
-        ({"addresses": [IPv4Address("10.0.0.2")]}, r'"10\.0\.0\.2" is taken'),
-        ({"names": ["web\n10.0.0.9 db"]}, "is not a host name"),
-        ({"names": ["a,b"]}, "is not a host name"),
-        ({"names": [f"name-{n}" for n in range(17)]}, "at most 16 addresses"),
-    ],
+INVALID_PORTS = (
+    ({"mac": "fa:16:3e:00:00"}, "is not the MAC address of one machine"),
+    ({"mac": "01:00:5e:00:00:01"}, "is not the MAC address of one machine"),
+    ({"mac": mac(5)}, r'"fa:16:3e:00:00:05" is taken on "private"'),
+    ({"addresses": []}, "needs one address"),
+    ({"addresses": [IPv4Address("10.0.0.9")] * 2}, "needs one address or several different"),
+    ({"addresses": [IPv4Address("10.0.1.9")]}, r'"10\.0\.1\.9" is not one of 10\.0\.0\.0/24'),
+    ({"addresses": [IPv4Address("10.0.0.255")]}, "is not one of"),
+    ({"addresses": [IPv4Address("10.0.0.5")]}, r'"10\.0\.0\.5" is taken'),
+    ({"addresses": [IPv4Address("10.0.0.2")]}, r'"10\.0\.0\.2" is taken'),
+    ({"names": ["web\n10.0.0.9 db"]}, "is not a host name"),
+    ({"names": ["a,b"]}, "is not a host name"),
+    ({"names": [f"name-{n}" for n in range(17)]}, "at most 16 addresses"),
 )
-def test_invalid_port_is_refused(segment, attach, options, sentence):
+
+
+def test_invalid_port_is_refused(segment, attach):
     attach(5)
-    wanted = {"mac": mac(9), "addresses": [IPv4Address("10.0.0.9")]} | options
-    with pytest.raises(UsageError, match=sentence):
-        segment.port(**wanted)
+    for options, sentence in INVALID_PORTS:
+        wanted = {"mac": mac(9), "addresses": [IPv4Address("10.0.0.9")]} | options
+        with pytest.raises(UsageError, match=sentence):
+            segment.port(**wanted)
     assert len(segment.ports) == 1
 
 
@@ -414,10 +414,11 @@ def test_invalid_subnet_is_refused(tmp_path, network, options, sentence):
         )
 
 
-@pytest.mark.parametrize("options", [{"delay": -1}, {"delay": 61}, {"loss": 1.1}])
-def test_invalid_link_is_refused(attach, options):
-    with pytest.raises(UsageError):
-        attach(5).shape(**options)
+def test_invalid_link_is_refused(attach):
+    port = attach(5)
+    for options in ({"delay": -1}, {"delay": 61}, {"loss": 1.1}):
+        with pytest.raises(UsageError):
+            port.shape(**options)
 
 
 # -- life and death ---------------------------------------------------------------------------
