@@ -127,7 +127,6 @@ class MachineConfig:
     :param smbios: fields of SMBIOS type 1 beside the UUID and the serial number.
     :param display: add a graphics adapter, which
         :meth:`~hotplate.machine.machine.Machine.screenshot` needs.
-    :param reboot: False ends the machine when the guest reboots.
     :param extra: arguments for QEMU that are appended as they are.
     """
 
@@ -148,7 +147,6 @@ class MachineConfig:
     config_drive: Path | None = None
     smbios: Mapping[str, str] = field(default_factory=lambda: OPENSTACK_SMBIOS)
     display: bool = False
-    reboot: bool = True
     extra: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -253,7 +251,7 @@ def command_line(
         "base=utc",
         # A guest that panics stays as it is, for the screenshot and the console's last lines.
         "-action",
-        "panic=pause" if config.reboot else "panic=pause,reboot=shutdown",
+        "panic=pause",
     ]
     if memory:
         size = f"size={config.memory_mib}M"

@@ -50,7 +50,7 @@ class Exit:
     """How a machine ended.
 
     :param status: QEMU's exit status, or minus the signal that ended it.
-    :param reason: ``guest-shutdown``, ``guest-reset``, ``guest-panic``, ``host-qmp-quit``,
+    :param reason: ``guest-shutdown``, ``guest-panic``, ``host-qmp-quit``,
         ``power-cut`` (:meth:`Machine.kill`), ``not-started`` when QEMU ended before it answered,
         ``lost`` when it failed later or another process killed it.
     """
