@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +15,10 @@ import pytest
 import tiny_guest
 from conftest import BOOT_SECONDS, Made, ask, attached
 
-from hotplate.errors import HostError, MachineLostError, UsageError
+from hotplate.errors import HostError, MachineLostError
 from hotplate.events import classify
 from hotplate.guest.shell import Shell
 from hotplate.machine import timers, wiring
-from hotplate.machine.config import Firmware
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
@@ -50,16 +47,6 @@ def test_power_cut_keeps_synced_data(make: Make, tmp_path: Path) -> None:
     assert ask(again, "169.254.169.254", 80) == "tiny 80"
     kinds = [event.kind for event in made.events if event.source == "machine"]
     assert kinds == ["power-on", "exit", "power-on"]
-
-
-def test_exit_reason_is_the_guests_shutdown(make: Make) -> None:
-    made = make()
-    attached(made.machine)._send(b"poweroff -f\n", Deadline(5, "the shell"))
-    end = made.machine.wait(Deadline(30, "the end"))
-    assert (end.status, end.reason) == (0, "guest-shutdown")
-    last = [event for event in made.events if event.kind == "exit"][-1]
-    assert last.detail == {"status": 0, "reason": "guest-shutdown", "message": ""}
-    assert last.server == "tiny"
 
 
 def timer_slack(made: Made) -> int:
@@ -99,7 +86,7 @@ def test_machine_killed_by_another_process_is_lost(make: Make) -> None:
     assert (end.status, end.reason) == (-9, "lost")
 
 
-def test_console_is_recorded_and_can_be_typed_on(make: Make) -> None:
+def test_console_is_recorded_and_typed_on_until_the_guest_shuts_down(make: Make) -> None:
     made = make()
     console = made.machine.console
     console.wait_for(r"^/ # $", Deadline(BOOT_SECONDS, "the prompt"))
@@ -112,7 +99,12 @@ def test_console_is_recorded_and_can_be_typed_on(make: Make) -> None:
     with pytest.raises(DeadlineExceeded, match='the last line on the console was "/ # "'):
         console.wait_for("never said", Deadline(0.3, "what is never said"))
     assert tiny_guest.READY.encode() in console.path.read_bytes()
-    made.machine.kill()
+    console.write("poweroff -f\n")
+    end = made.machine.wait(Deadline(30, "the end"))
+    assert (end.status, end.reason) == (0, "guest-shutdown")
+    last = [event for event in made.events if event.kind == "exit"][-1]
+    assert last.detail == {"status": 0, "reason": "guest-shutdown", "message": ""}
+    assert last.server == "tiny"
     assert tiny_guest.READY in console.text()
     with pytest.raises(BrokenPipeError):
         console.write("x")
@@ -241,127 +233,6 @@ def test_guest_without_space_to_write_is_reported(make: Make, tmp_path: Path) ->
         made.machine.kill()
     finally:
         subprocess.run(["umount", small], check=True)
-
-
-def test_uefi_boots_and_keeps_its_variables(make: Make) -> None:
-    if not Path("/usr/share/OVMF").exists():
-        pytest.skip("this host has no UEFI firmware: apt-get install ovmf")
-    made = make(firmware=Firmware.UEFI, memory_mib=320)
-    shell = attached(made.machine)
-    assert shell.run("ls /sys/firmware").text.split().count("efi") == 1
-    assert (made.machine.directory / "efi-vars.fd").stat().st_mode & 0o777 == 0o600
-
-
-class LooseCable:
-    """A cable that leads nowhere."""
-
-    mac = "fa:16:3e:00:00:09"
-    listeners: dict[int, socket.socket] = {}
-
-    def plug(self) -> socket.socket:
-        end, self.other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        return end
-
-    def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
-        raise ConnectionError(port, seconds)
-
-
-def test_machine_without_hot_plug_refuses_an_interface(make: Make) -> None:
-    if not Path("/usr/share/OVMF").exists():
-        pytest.skip("this host has no UEFI firmware: apt-get install ovmf")
-    made = make(firmware=Firmware.UEFI, memory_mib=320)
-    for _ in range(2):
-        with pytest.raises(UsageError, match=r"keeps its interfaces while it runs: .*hotplug"):
-            made.machine.attach(LooseCable())
-        with pytest.raises(UsageError, match=r"keeps its interfaces while it runs: .*hotplug"):
-            made.machine.detach(0, Deadline(5, "the interface"))
-    assert made.machine.running
-
-
-@pytest.mark.tool("qemu-system-aarch64")
-def test_guest_of_another_processor_boots(make: Make) -> None:
-    if not Path("/usr/share/AAVMF").exists():
-        pytest.skip("this host has no UEFI firmware for ARM: apt-get install qemu-efi-aarch64")
-    tiny = tiny_guest.make(arch="aarch64")
-    made = make(
-        arch="aarch64",
-        firmware=Firmware.UEFI,
-        kernel=tiny.kernel,
-        initrd=tiny.initrd,
-        append=tiny.append,
-        memory_mib=384,
-    )
-    shell = attached(made.machine)
-    assert shell.run("uname -m").text == "aarch64"
-    # cloud-init detects its data source by this.
-    shown = shell.run("cd /sys/class/dmi/id; cat sys_vendor product_uuid").text.split("\n")
-    assert shown[:2] == ["OpenStack Foundation", made.machine.config.uuid]
-    assert ask(shell, "169.254.169.254", 80) == "tiny 80"
-
-
-def test_smbios_and_config_drive_are_seen_by_the_guest(make: Make, tmp_path: Path) -> None:
-    # A long name with a comma and spaces is neither split nor taken for an option.
-    directory = tmp_path / f"a, comma and spaces {'x' * 100}"
-    directory.mkdir()
-    drive = directory / "config.img"
-    drive.write_bytes(b"config-2 data".ljust(1 << 20, b"\0"))
-    disk = directory / "disk.raw"
-    disk.write_bytes(b"the disk".ljust(1 << 20, b"\0"))
-    made = make(directory=directory, disk=disk, disk_format="raw", config_drive=drive)
-    shell = attached(made.machine)
-    shown = shell.run("cd /sys/class/dmi/id; cat sys_vendor product_name product_uuid").text
-    assert shown.splitlines() == [
-        "OpenStack Foundation",
-        "OpenStack Nova",
-        made.machine.config.uuid,
-    ]
-    assert shell.run("head -c 8 /dev/vda; head -c 8 /dev/vdb").text == "the diskconfig-2"
-    assert shell.run("cat /sys/block/vdb/ro").text == "1"
-    assert 50 < made.machine.resident_mib() < 1200
-    made.machine.kill()
-    assert made.machine.resident_mib() == 0
-
-
-def test_refused_command_line_is_an_error_message(make: Make) -> None:
-    with pytest.raises(HostError, match=r'could not start the machine "tiny": .*no-such-device'):
-        make(extra=("-device", "no-such-device"))
-    with pytest.raises(HostError, match=r'"/nowhere/disk\.qcow2" of a machine cannot be opened'):
-        make(disk=Path("/nowhere/disk.qcow2"))
-
-
-def test_script_starts_the_machine_by_hand(make: Make, tmp_path: Path) -> None:
-    # A path is neither taken for an option nor split.
-    disk = tmp_path / "my images -x 'y'" / "disk.qcow2"
-    disk.parent.mkdir()
-    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "1M"], check=True)
-    made = make(start=False, disk=disk)
-    script = made.machine.write_script()
-    subprocess.run(["sh", "-n", script], check=True)
-    sockets = tmp_path / "sockets"
-    sockets.mkdir()
-    with subprocess.Popen(
-        [script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "TMPDIR": str(sockets)},
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        timer = threading.Timer(BOOT_SECONDS, process.kill)
-        timer.start()
-        seen = b""
-        while tiny_guest.READY.encode() not in seen:
-            data = os.read(process.stdout.fileno(), 4096)
-            assert data, seen
-            seen += data
-        process.stdin.write(b"\x01x")  # as a person would end it
-        process.stdin.flush()
-        assert process.wait(20) == 0
-        timer.cancel()
-    # Its sockets are removed with it.
-    deadline = Deadline(20, "the directory of the sockets to go")
-    retry(lambda _: True if not list(sockets.iterdir()) else None, deadline)
 
 
 HARNESS = """

@@ -17,7 +17,7 @@ from hotplate.errors import MachineLostError
 from hotplate.image.inspect import Image
 from hotplate.image.plan import Layout
 from hotplate.machine.accelerator import Accelerator
-from hotplate.settings import Settings
+from hotplate.settings import AcceleratorChoice, Settings
 from hotplate.testbed import warm_state as warm
 from hotplate.timing.deadline import Deadline, retry
 
@@ -91,7 +91,8 @@ def image(tmp_path) -> Image:
 
 
 def key(image: Image, **settings: object) -> str:
-    return warm.key(warm.identity(image, replace(Settings(), **settings)))
+    chosen = {"accelerator": AcceleratorChoice.TCG, **settings}
+    return warm.key(warm.identity(image, replace(Settings(), **chosen)))
 
 
 @pytest.mark.tool("qemu-system-x86_64")
