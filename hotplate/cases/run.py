@@ -138,7 +138,7 @@ def _board(request: Request) -> Board:
 
 def _remove_old_runs(request: Request) -> None:
     """Remove old runs, once a command: none of its own cases goes, however many there are."""
-    from hotplate.report.old_runs import remove_old_runs
+    from hotplate.report.artifacts import remove_old_runs
 
     settings = request.settings
     if settings.keep_runs:

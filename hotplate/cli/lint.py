@@ -10,9 +10,9 @@ from pathlib import Path
 
 from hotplate.errors import Interrupted, Outcome, UsageError
 from hotplate.interrupts import Interrupts
+from hotplate.lint.finding import as_document, as_github, as_text
 from hotplate.lint.lint import LINTS, LintTask, lint
 from hotplate.lint.shellcheck import SEVERITIES
-from hotplate.lint.show import as_document, as_github, as_text
 
 ABOUT = """\
 Say what is wrong with diskimage-builder elements, by the file, the line, the

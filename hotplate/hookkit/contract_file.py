@@ -29,7 +29,9 @@ SUFFIX = ".check.yaml"
 FILE_LIMIT = 1 << 20
 """The size limit in bytes of a contract file, and of one config."""
 
-_BUILT_IN = Path(__file__).with_name("contracts")
+_BUILT_IN = Path(__file__).with_name("contracts.yaml")
+"""The content of a contract file for each group of hotplate's own hooks."""
+
 _KEYS = {"tool", "may-change", "options", "configs", "not-tried", "exceptions"}
 
 
@@ -38,16 +40,16 @@ def contract_file(hook: Path, group: str) -> ContractFile:
 
     :raises UsageError: when the file cannot be used.
     """
-    for path in (hook.with_name(hook.stem + SUFFIX), _BUILT_IN / f"{group}.yaml"):
-        if path.is_file():
-            return read(path)
-    return ContractFile()
+    beside = hook.with_name(hook.stem + SUFFIX)
+    if beside.is_file():
+        return read(beside)
+    return dict(built_in()).get(group, ContractFile())
 
 
 def built_in() -> Iterator[tuple[str, ContractFile]]:
     """Yield each group with a contract file of hotplate's, and its content."""
-    for path in sorted(_BUILT_IN.glob("*.yaml")):
-        yield path.stem, read(path)
+    for group, content in _load(_BUILT_IN).items():
+        yield group, _made(_BUILT_IN, content)
 
 
 def read(path: Path) -> ContractFile:
@@ -55,12 +57,19 @@ def read(path: Path) -> ContractFile:
 
     :raises UsageError: when it is not one.
     """
+    return _made(path, _load(path))
+
+
+def _load(path: Path) -> Any:
     try:
         with path.open("rb") as stream:
-            content: Any = yaml.safe_load(stream.read(FILE_LIMIT))
+            return yaml.safe_load(stream.read(FILE_LIMIT))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         detail = " ".join(str(error).split())
         raise UsageError(f'the contract file "{path}" cannot be read: {detail}') from error
+
+
+def _made(path: Path, content: Any) -> ContractFile:
     problem = _problem(content)
     if problem:
         raise UsageError(f'the contract file "{path}" {problem}')

@@ -337,8 +337,7 @@ def _folder(config: pytest.Config) -> Path:
 
     :raises HotplateError: when it cannot be made.
     """
-    from hotplate.report.artifacts import Artifacts
-    from hotplate.report.old_runs import remove_old_runs
+    from hotplate.report.artifacts import Artifacts, remove_old_runs
 
     if _FOLDER not in config.stash:
         given = getattr(config, "workerinput", {}).get(FOLDER)

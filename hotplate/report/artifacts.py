@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,6 +31,8 @@ DATABASES = "**/cloud/*.db*"
 """The databases of a run's clouds, with their journals; they contain parameters, user data and
 passwords.
 """
+
+_OF_A_RUN = re.compile(r"\d{8}T\d{6}Z-.")
 
 FULL = 64 * 1024
 """A disk with fewer free bytes counts as full."""
@@ -220,7 +223,7 @@ class Artifacts(Folder):
             print(artifacts.problem, file=sys.stderr)
 
     The folder is locked as long as this object exists, so that another run does not remove it
-    (:mod:`hotplate.report.old_runs`).
+    (:func:`remove_old_runs`).
 
     :param base: the parent of the folders of all runs; made when it is missing.
     :param name: of the case or of pytest's worker; becomes part of the folder's name.
@@ -299,3 +302,39 @@ class Artifacts(Folder):
         except OSError:
             return False
         return name.partition("-")[0] > self.folder.name.partition("-")[0]
+
+
+def remove_old_runs(base: Path, keep: int) -> list[str]:
+    """Remove the folders of earlier runs except the newest.
+
+    The folder of a run in progress stays, as does the one that ``last`` points to, and any whose
+    name is not of the form of :class:`Artifacts` (the session of ``hotplate up``).
+
+    :param base: the parent of the folders of all runs.
+    :param keep: how many of the newest stay.
+    :return: the folders that could not be removed, a sentence each.
+    """
+    try:
+        last = (base / LAST).resolve()
+        # The order of names is that of time.  The target of a link is not ours to remove.
+        folders = sorted(
+            each
+            for each in base.iterdir()
+            if _OF_A_RUN.match(each.name) and each.is_dir() and not each.is_symlink()
+        )
+    except OSError:
+        return []
+    problems = []
+    for folder in folders[: max(0, len(folders) - keep)]:
+        if folder.resolve() == last:
+            continue
+        try:
+            with locks.exclusive(folder, wait=False):
+                shutil.rmtree(folder)
+        except locks.InUse:
+            continue
+        except OSError as error:
+            problems.append(
+                f'the folder of an earlier run "{folder}" cannot be removed: {error.strerror}'
+            )
+    return problems

@@ -19,9 +19,9 @@ from markupsafe import Markup
 from hotplate.events import classify
 from hotplate.events.event import Event
 from hotplate.events.topology import of_events
-from hotplate.report import timeline, topology
+from hotplate.report import timeline
 from hotplate.report.artifacts import redacted
-from hotplate.report.picture import Picture
+from hotplate.report.picture import Picture, draw_networks
 from hotplate.text import clean
 from hotplate.verdict.diagnosis import Diagnosis
 from hotplate.verdict.stages import ORDER, Stage
@@ -215,7 +215,7 @@ class _Run:
             (server.name, each) for server in verdict.servers for each in server.deployments
         ]
         self.outputs = [(name, _text(each)) for name, each in sorted(verdict.outputs.items())]
-        self.topology = topology.draw(of_events(run.events))
+        self.topology = draw_networks(of_events(run.events))
         self.together = _together(run)
         self.screenshot = _screenshot(run)
         asked = [event for event in run.events if classify.is_request(event)]

@@ -12,7 +12,7 @@ import yaml
 from hotplate.cli import main
 from hotplate.hookkit.contract import LINE_NAMES
 
-CONTRACT = Path(__file__).resolve().parents[2] / "hotplate/hookkit/contracts/script.yaml"
+CONTRACTS = Path(__file__).resolve().parents[2] / "hotplate/hookkit/contracts.yaml"
 
 PERL = r"""#!/usr/bin/perl
 use strict;
@@ -139,10 +139,9 @@ def check(tmp_path, capsys):
         hook.parent.mkdir(exist_ok=True)
         hook.write_text(text.replace("@elsewhere@", str(tmp_path / "elsewhere")))
         hook.chmod(0o755)
-        content = yaml.safe_load(CONTRACT.read_text())
-        content.pop("not-tried")
+        configs = yaml.safe_load(CONTRACTS.read_text())["script"]["configs"]
         contract = tmp_path / "contract.yaml"
-        contract.write_text(yaml.safe_dump({**content, "tool": "sh"}))
+        contract.write_text(yaml.safe_dump({"configs": configs, "tool": "sh"}))
         words = ["--group", "mine", "--contract", str(contract), "--json"]
         words += ["--changes-in", str(tmp_path / "elsewhere")]
         status = main(["hook", "check", str(hook), *words, *(f"--line={each}" for each in lines)])

@@ -1,4 +1,4 @@
-"""All lints together: dependencies between collections, and directories of programs."""
+"""All lints together: dependencies, directories of programs, and hooks held to the contract."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from hotplate.hookkit.trials import CheckTask
-from hotplate.lint import hooks as lint_hooks
+from hotplate.lint import lint as lint_module
+from hotplate.lint.collection import Collection
 from hotplate.lint.finding import LintResult
-from hotplate.lint.lint import LintTask, lint
+from hotplate.lint.lint import LintTask, hook_findings, hooks_of, lint
 from hotplate.paths import elements_dir
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +73,7 @@ def test_hooks_are_run_only_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hooks: bool
 ):
     # The other directories of this host are large, and take seconds to look at.
-    monkeypatch.setattr(lint_hooks, "CheckTask", partial(CheckTask, roots=(tmp_path / "none",)))
+    monkeypatch.setattr(lint_module, "CheckTask", partial(CheckTask, roots=(tmp_path / "none",)))
     write(tmp_path / "elements/mine/heat-config-hooks", "mine mine.sh\n")
     hook = write(tmp_path / "hooks/mine.sh", f"#!/bin/sh\n: > {tmp_path}/ran\necho '{{}}'\n")
     hook.chmod(0o755)
@@ -80,3 +81,42 @@ def test_hooks_are_run_only_on_request(
     result = look(tmp_path / "elements", hooks=hooks)
     assert (tmp_path / "ran").exists() is hooks
     assert bool(result.findings) is hooks
+
+
+HOOK = """#!/bin/sh
+echo '{"deploy_status_code": 0}'
+echo a line behind it
+"""
+
+
+def collection(root: Path, hook: str) -> Collection:
+    element = root / "elements" / "mine"
+    element.mkdir(parents=True)
+    (element / "heat-config-hooks").write_text("lib lib\nmine mine.sh  # its hook\nno no.sh\n")
+    (root / "hooks").mkdir()
+    (root / "hooks" / "mine.sh").write_text(hook)
+    (root / "hooks" / "mine.sh").chmod(0o755)
+    return Collection(root / "elements", hooks=root / "hooks")
+
+
+def test_only_existing_hooks_with_a_group_are_listed(tmp_path: Path):
+    assert [*hooks_of(collection(tmp_path, HOOK))] == [("mine", tmp_path / "hooks" / "mine.sh")]
+
+
+def test_broken_contract_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # The other directories of this host are large, and take seconds to look at.
+    monkeypatch.setattr(lint_module, "CheckTask", partial(CheckTask, roots=(tmp_path,)))
+    given = collection(tmp_path, HOOK)
+    contract = "configs: {ok: '@word@'}\n"
+    (tmp_path / "hooks" / "mine.check.yaml").write_text(contract)
+    findings, not_run = hook_findings(given, os.environ)
+    assert not_run == []
+    assert {each.rule for each in findings} == {"contract/answer"}
+    assert all(each.file.name == "mine.sh" and each.mend for each in findings)
+
+
+def test_hook_without_a_contract_is_not_run(tmp_path: Path):
+    findings, (not_run,) = hook_findings(collection(tmp_path, HOOK), os.environ)
+    assert findings == []
+    assert not_run.lint == 'the contract of "mine.sh"'
+    assert "mine.check.yaml" in not_run.reason

@@ -7,8 +7,7 @@ import shutil
 import subprocess
 import sys
 
-from hotplate.report.artifacts import Artifacts
-from hotplate.report.old_runs import remove_old_runs
+from hotplate.report.artifacts import Artifacts, remove_old_runs
 
 
 def ended(base, second):

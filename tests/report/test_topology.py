@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hotplate.events.kinds import BootImage, ServerBoot
 from hotplate.events.topology import Topology
-from hotplate.report import html, topology
+from hotplate.report import html, picture
 
 
 def port(network: int, address: str) -> dict[str, object]:
@@ -21,15 +21,15 @@ def test_server_hangs_from_its_networks():
     drawn.add("1", "web", [port(0, "10.0.0.5")])
     drawn.add("2", "a-database-with-a-rather-long-name", [port(0, "10.0.0.6"), port(1, "10.0.1.6")])
     drawn.add("3", "alone", [])
-    picture = topology.draw(drawn)
-    lan_0, lan_1 = picture.lines
+    drawing = picture.draw_networks(drawn)
+    lan_0, lan_1 = drawing.lines
     assert lan_0.label == "lan-0 10.0.0.0/24"
-    web, database, alone = picture.boxes
+    web, database, alone = drawing.boxes
     assert (database.label, database.title) == (
         "a-database-with-a-rathe…",
         "a-database-with-a-rather-long-name",
     )
-    hung = {each.label: each for each in picture.cables}
+    hung = {each.label: each for each in drawing.cables}
     assert {label: each.top for label, each in hung.items()} == {
         "10.0.0.5": lan_0.y,
         "10.0.0.6": lan_0.y,
@@ -37,36 +37,36 @@ def test_server_hangs_from_its_networks():
     }
     for label, box in (("10.0.0.5", web), ("10.0.0.6", database), ("10.0.1.6", database)):
         assert box.x < hung[label].x < box.x + box.width
-    assert lan_0.y < lan_1.y < picture.base < picture.height
-    assert alone.x + alone.width < picture.width
-    assert picture.more == ""
+    assert lan_0.y < lan_1.y < drawing.base < drawing.height
+    assert alone.x + alone.width < drawing.width
+    assert drawing.more == ""
 
 
 def test_server_shows_its_image_when_there_are_several():
     drawn = Topology()
     drawn.add("1", "web", [port(0, "10.0.0.5")])
     drawn.add("2", "db", [port(0, "10.0.0.6")])
-    plain = topology.draw(drawn)
+    plain = picture.draw_networks(drawn)
     drawn.images["2"] = "postgres-on-a-large-distribution"
-    picture = topology.draw(drawn)
-    assert [each.image for each in picture.boxes] == ["", "postgres-on-a-large-dis…"]
-    assert picture.box > plain.box
-    assert picture.height > plain.height
+    drawing = picture.draw_networks(drawn)
+    assert [each.image for each in drawing.boxes] == ["", "postgres-on-a-large-dis…"]
+    assert drawing.box > plain.box
+    assert drawing.height > plain.height
 
 
 def test_topology_without_network_has_no_picture():
     drawn = Topology()
     drawn.add("1", "web", [])
-    assert topology.draw(drawn) is None
+    assert picture.draw_networks(drawn) is None
 
 
 def test_large_topology_is_bounded_and_counted():
     drawn = Topology()
     for number in range(30):
         drawn.add(str(number), f"web-{number}", [port(number, f"10.0.{number}.5")])
-    picture = topology.draw(drawn)
-    assert (len(picture.boxes), len(picture.lines)) == (24, 24)
-    assert picture.more == "6 servers and 6 networks"
+    drawing = picture.draw_networks(drawn)
+    assert (len(drawing.boxes), len(drawing.lines)) == (24, 24)
+    assert drawing.more == "6 servers and 6 networks"
 
 
 def test_topology_is_part_of_the_report(passed):
