@@ -16,7 +16,14 @@ from hotplate.events.kinds import InternalFault
 from hotplate.guest.base import COMMAND_SECONDS, CommandResult
 from hotplate.guest.driver import WAIT_SECONDS, Driver
 from hotplate.guest.testinfra_backend import testinfra_host
-from hotplate.hookkit.push import Pushed, hook_file, push_command, pushed
+from hotplate.hookkit.push import (
+    HEAT_AGENTS,
+    OURS,
+    Pushed,
+    hook_file,
+    push_command,
+    pushed,
+)
 from hotplate.machine.console import Console
 from hotplate.session import access
 from hotplate.stacks.deployment import Config, Deployment, DeploymentSpec
@@ -46,9 +53,6 @@ else
 fi
 """
 """Ends with 0 when the guest could connect, with 127 when it has no program for that."""
-
-HOOKS = ("/usr/libexec/heat-config/hooks", "/var/lib/heat-config/hooks")
-"""heat-config's directories of hooks, the present and the former."""
 
 
 def written_by_failed(deployments: Sequence[Deployment]) -> list[tuple[str, str]]:
@@ -240,7 +244,7 @@ class ServerUnderTest(Driver):
         >>> server.has_hook("no-such-group")
         False
         """
-        names = [f"{directory}/{group}" for directory in HOOKS]
+        names = [f"{directory}/{group}" for directory in (OURS, HEAT_AGENTS)]
         tests = " || ".join(f"test -e {shlex.quote(name)}" for name in names)
         return self.run(tests).rc == 0
 

@@ -87,6 +87,7 @@ BAD = {
         'subprocess.run(["true", out.replace(b"\\0", b"")])\nanswer = {"deploy',
         "Argument list too long",
     ),
+    "large-output short": ('out.decode("utf-8", "replace")', "out.decode()[:9000]", "9000 char"),
     "binary-output": ('out.decode("utf-8", "replace")', "out.decode()", "UnicodeDecodeError"),
     "failure": ('{"deploy_status_code": status}', '{"deploy_status_code": 0}', "a success"),
     "failure words": ('err.decode("utf-8", "replace")', '""', "an empty deploy_stderr"),
