@@ -12,9 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 
 from hotplate.text import clean
+
+_KERNEL = r"(?:\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? )?"
+"""The kernel's timestamp before a line; some settings add the task or CPU."""
+_PANIC = r"(?:Kernel panic - not syncing: )?"
+_SYSTEMD = r"(?:systemd\[1\]: |\[ +OK +\] |\[!+\] )?"
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,7 @@ class Pattern:
     """A known failure.
 
     :param name: a stable word for tests and for machines.
-    :param regex: matches the console line.
+    :param words: a regular expression for the console line; of a fatal one for its beginning.
     :param reason: the meaning, worded to follow "the console shows".
     :param advice: the remedy.
     :param in_cloud: the advice for a run in a cloud, where ``advice`` applies only to a run on
@@ -32,12 +38,21 @@ class Pattern:
     """
 
     name: str
-    regex: re.Pattern[str]
+    words: str
     reason: str
     advice: str
+    _: KW_ONLY
     fatal: bool = True
     in_cloud: str = ""
     of_host: bool = False
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        """Return the regular expression, compiled."""
+        # SeaBIOS writes to a serial console when it has time: the last dot of "Booting from ROM..."
+        # may follow the end of its line.
+        whole = rf"^[\s.]*{_KERNEL}(?:{self.words})" if self.fatal else self.words
+        return re.compile(whole, re.MULTILINE)
 
     def __str__(self) -> str:
         return self.name
@@ -52,31 +67,9 @@ class ConsoleFinding:
     number: int
 
 
-_KERNEL = r"(?:\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? )?"
-"""The kernel's timestamp before a line; some settings add the task or CPU."""
-_PANIC = r"(?:Kernel panic - not syncing: )?"
-_SYSTEMD = r"(?:systemd\[1\]: |\[ +OK +\] |\[!+\] )?"
-
-
-def _row(
-    name: str,
-    regex: str,
-    reason: str,
-    advice: str,
-    *,
-    fatal: bool = True,
-    in_cloud: str = "",
-    of_host: bool = False,
-) -> Pattern:
-    # SeaBIOS writes to a serial console when it has time: the last dot of "Booting from ROM..."
-    # may follow the end of its line.
-    whole = rf"^[\s.]*{_KERNEL}(?:{regex})" if fatal else regex
-    return Pattern(name, re.compile(whole, re.MULTILINE), reason, advice, fatal, in_cloud, of_host)
-
-
 PATTERNS: tuple[Pattern, ...] = (
     # Firmware and boot loader.
-    _row(
+    Pattern(
         "no-bootable-device",
         r"No bootable device|(?:BdsDxe: )?No bootable option or device was found"
         r"|(?:Operating System not found|Missing operating system)\W*$",
@@ -85,13 +78,13 @@ PATTERNS: tuple[Pattern, ...] = (
         'the "bootloader" element with a BIOS layout, UEFI an EFI system partition), or give a '
         "kernel and initrd beside a partition image",
     ),
-    _row(
+    Pattern(
         "uefi-shell",
         r"UEFI Interactive Shell v|Shell> ?$",
         "the firmware fell into its UEFI shell because no boot entry worked",
         "check that the EFI system partition holds EFI/BOOT/BOOTX64.EFI (element block-device-efi)",
     ),
-    _row(
+    Pattern(
         "grub-out-of-memory",
         r"error: (?:\S+:\d+: ?)?out of memory\.?",
         "GRUB had too little memory for the kernel or the initrd",
@@ -100,7 +93,7 @@ PATTERNS: tuple[Pattern, ...] = (
         in_cloud="take a flavor with more memory",
     ),
     # GRUB's countdown cannot be matched: its line has no end while it counts.
-    _row(
+    Pattern(
         "grub-menu",
         r"Press enter to boot the selected OS",
         "GRUB showed its menu",
@@ -108,14 +101,14 @@ PATTERNS: tuple[Pattern, ...] = (
         "then update-grub",
         fatal=False,
     ),
-    _row(
+    Pattern(
         "grub-no-kernel",
         r"error: (?:\S+:\d+: ?)?file [^/ ]?/\S*(?:vmlinuz|initrd|kernel)\S* not found"
         r"|error: (?:\S+:\d+: ?)?you need to load the kernel first",
         "GRUB did not find the kernel or initrd that its menu names",
         "check that a kernel package is installed in the image and that grub.cfg was made after it",
     ),
-    _row(
+    Pattern(
         "grub-rescue",
         r"grub rescue>|Minimal BASH-like line editing",
         "GRUB started but did not find its files or its partition",
@@ -123,7 +116,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "is that of the root file system",
     ),
     # Root file system.
-    _row(
+    Pattern(
         "initramfs-shell",
         r"Gave up waiting for (?:root file system|root) device|ALERT! +\S+ +does not exist"
         r"|\(initramfs\) ?$|(?:dracut\S*: )?Warning: /dev/disk/by-\S+ does not exist"
@@ -140,7 +133,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "system, and check that the initrd holds the disk's driver (virtio_blk, virtio_scsi) and "
         "loads it (Alpine's loads those of modules= on that command line)",
     ),
-    _row(
+    Pattern(
         "no-root-filesystem",
         rf"{_PANIC}VFS: (?:Unable to mount|Cannot open) root"
         r"|Please append a correct \"root=\" boot option"
@@ -149,7 +142,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "check root= on the kernel command line, and that an initrd is given when the kernel has "
         "the disk's driver or file system as a module",
     ),
-    _row(
+    Pattern(
         "no-init",
         rf"{_PANIC}No working init found|{_PANIC}Requested init \S+ failed"
         rf"|{_SYSTEMD}Failed to execute /sbin/init(?![\w./-])"
@@ -159,7 +152,7 @@ PATTERNS: tuple[Pattern, ...] = (
         'check that the image contains an init system (package "systemd-sysv") and that the right '
         "partition was taken as root",
     ),
-    _row(
+    Pattern(
         "initramfs-unpack",
         r"Initramfs unpacking failed|junk (?:within|in|at the end of) compressed archive"
         r"|invalid magic at start of compressed archive|decompression failed",
@@ -168,7 +161,7 @@ PATTERNS: tuple[Pattern, ...] = (
         fatal=False,
     ),
     # The kernel writes this instruction only while it patches its own code, and handles it then.
-    _row(
+    Pattern(
         "stray-breakpoint",
         r"(?<![\w.])int3: 0000 \[#\d+\]",
         "the kernel ran a breakpoint that it had already taken back",
@@ -179,7 +172,7 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     # Linux, arch/x86/kernel/apic/io_apic.c, check_timer(): it counts the ticks in a period that it
     # measures in processor cycles, not by the timer.
-    _row(
+    Pattern(
         "timer-too-late",
         r"Kernel panic - not syncing: IO-APIC \+ timer doesn't work!",
         "the machine's timer did not tick while the kernel waited for it",
@@ -187,14 +180,14 @@ PATTERNS: tuple[Pattern, ...] = (
         in_cloud="the cloud's host is overloaded: try again, or another availability zone",
         of_host=True,
     ),
-    _row(
+    Pattern(
         "kernel-panic",
         r"Kernel panic - not syncing",
         "the kernel panicked",
         "read the lines above the panic in console.log; a panic in the middle of nowhere is often "
         "too little memory or a CPU model the image was not built for",
     ),
-    _row(
+    Pattern(
         "rescue-mode",
         rf"You are in rescue mode|{_SYSTEMD}Started .*Rescue Shell"
         rf"|{_SYSTEMD}Reached target .*Rescue Mode",
@@ -202,7 +195,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "make multi-user.target the image's default (systemctl set-default multi-user.target), and "
         'look for "rescue", "single" or "1" on the kernel command line',
     ),
-    _row(
+    Pattern(
         "emergency-mode",
         rf"You are in emergency mode|{_SYSTEMD}Started .*Emergency Shell"
         rf"|{_SYSTEMD}Reached target .*[Ee]mergency [Mm]ode"
@@ -211,7 +204,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "a mount of /etc/fstab or a unit that local-fs.target requires failed: look for [FAILED] "
         "and [DEPEND] lines in console.log",
     ),
-    _row(
+    Pattern(
         "bad-cpu",
         r"This kernel requires the following features not present"
         r"|This kernel requires an? x86-64 CPU|Fatal glibc error: CPU does not support"
@@ -224,14 +217,14 @@ PATTERNS: tuple[Pattern, ...] = (
         "x86-64-v1",
     ),
     # Symptoms of an earlier failure; on their own the guest may continue after them.
-    _row(
+    Pattern(
         "boot-entry-failed",
         r"BdsDxe: failed to (?:load|start) Boot|Boot failed: not a bootable disk",
         "the firmware could not boot from one of its devices",
         "check that the disk has a boot loader for this firmware",
         fatal=False,
     ),
-    _row(
+    Pattern(
         "grub-error",
         r"error: (?:\S+:\d+: ?)?(?:no such (?:partition|device)|unknown filesystem"
         r"|file [^/ ]?/\S+ not found)",
@@ -239,7 +232,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "check that the label or UUID in grub.cfg is that of the root file system",
         fatal=False,
     ),
-    _row(
+    Pattern(
         "root-waited-for",
         r"dracut-initqueue.*timeout|Warning: dracut-initqueue|Waiting for root file system \.\.\."
         r"|Begin: Waiting for root file system",
@@ -249,7 +242,7 @@ PATTERNS: tuple[Pattern, ...] = (
         fatal=False,
     ),
     # The machine's resources.
-    _row(
+    Pattern(
         "out-of-memory",
         r"Out of memory: Kill(?:ed)? process|invoked oom-killer|oom-kill:constraint"
         r"|System is deadlocked on memory",
@@ -257,7 +250,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "give the guest more memory, and see in console.log which process took it",
         fatal=False,
     ),
-    _row(
+    Pattern(
         "disk-full",
         # inotify reports its own limit with the same words.
         r"^(?!.*(?:inotify|file watch)).*(?:No space left on device|ENOSPC)",
@@ -266,14 +259,14 @@ PATTERNS: tuple[Pattern, ...] = (
         "(element growroot)",
         fatal=False,
     ),
-    _row(
+    Pattern(
         "read-only-root",
         r"Remounting filesystem read-only|(?<!ignoring: )Read-only file system",
         "the root file system is read-only",
         "check the root file system with e2fsck, and the options of / in /etc/fstab",
         fatal=False,
     ),
-    _row(
+    Pattern(
         "disk-errors",
         r"(?:blk_update_request|Buffer I/O error|I/O error, dev [sv]d)|EXT4-fs error"
         r"|XFS \(\S+\): Corruption",
@@ -282,7 +275,7 @@ PATTERNS: tuple[Pattern, ...] = (
         fatal=False,
         in_cloud="check the image (qemu-img check), and ask who runs the cloud about its storage",
     ),
-    _row(
+    Pattern(
         "soft-lockup",
         r"watchdog: BUG: soft lockup|rcu_(?:sched|preempt) (?:self-)?detected stalls?"
         r"|rcu: INFO: rcu_\S+ (?:self-)?detected stall",
@@ -292,7 +285,7 @@ PATTERNS: tuple[Pattern, ...] = (
         in_cloud="the cloud's host is overloaded: try again, or another availability zone",
     ),
     # Network and cloud-init.
-    _row(
+    Pattern(
         "no-dhcp-lease",
         r"No DHCPOFFERS received|No working leases in persistent database"
         # From cloud-init 25.1, about dhcpcd.
@@ -306,7 +299,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "the device's name (systemd-networkd with a .network file for en* eth*)",
         fatal=False,
     ),
-    _row(
+    Pattern(
         "no-datasource",
         r"DataSourceNone|No instance datasource found|did not find any data source"
         r"|cloud-init(?:-generator)?(?:\[\d+\])?:? .*(?:disabled|no datasource)"
@@ -316,7 +309,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "ds-identify is not told to be strict",
         fatal=False,
     ),
-    _row(
+    Pattern(
         "metadata-unreachable",
         r"Calling '?http://169\.254\.169\.254\S* failed|Giving up on (?:OpenStack )?md from"
         r"|169\.254\.169\.254.*(?:Connection refused|timed out|No route to host|is unreachable)",
@@ -324,7 +317,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "check the guest's route to 169.254.169.254 and its firewall",
         fatal=False,
     ),
-    _row(
+    Pattern(
         "cloud-init-broken",
         r"cloud-init\[\d+\]: Traceback|util\.py\[WARNING\]: Failed (?:running|loading)"
         r"|Failed to start .*[Cc]loud-init|cc_\S+\.py\[(?:ERROR|CRITICAL)\]|stages\.py\[ERROR\]",
@@ -333,7 +326,7 @@ PATTERNS: tuple[Pattern, ...] = (
         fatal=False,
     ),
     # The agent.
-    _row(
+    Pattern(
         "agent-failed",
         r"Failed to start .*os-collect-config|os-collect-config\.service: (?:Failed|Main process "
         r"exited|Start request repeated|Scheduled restart)|os-collect-config\[\d+\]: Traceback"
@@ -342,7 +335,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "journalctl -u os-collect-config in the guest shows its traceback",
         fatal=False,
     ),
-    _row(
+    Pattern(
         "refresh-failed",
         r"os-refresh-config:? .*(?:failed|ERROR)|dib-run-parts.*(?:failed|ERROR)"
         r"|Command '?.*os-refresh-config.*returned non-zero",
@@ -350,7 +343,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "journalctl -u os-collect-config in the guest names the script",
         fatal=False,
     ),
-    _row(
+    Pattern(
         "user-data-program-missing",
         r"cloud-init\[\d+\]: \S+: (?:line )?\d+: \S+: (?:command )?not found",
         "the user data calls a program that the image does not have",
@@ -359,7 +352,7 @@ PATTERNS: tuple[Pattern, ...] = (
         fatal=False,
     ),
     # Units in general: last, because they are often the consequence of something above.
-    _row(
+    Pattern(
         "ordering-cycle",
         r"Ordering cycle found, skipping|deleted to break ordering cycle",
         "systemd left out a unit, which is in an ordering cycle",
@@ -367,7 +360,7 @@ PATTERNS: tuple[Pattern, ...] = (
         fatal=False,
     ),
     # The kernel has this device from its start, and this line was just written to it.
-    _row(
+    Pattern(
         "slow-host",
         r"[Tt]imed out waiting for device (?:/dev/|dev-)(?:tty|hvc)",
         "the guest is so slow that systemd gave up waiting for the console's own device",
@@ -375,7 +368,7 @@ PATTERNS: tuple[Pattern, ...] = (
         fatal=False,
         in_cloud="the cloud's host is overloaded: try again, or another availability zone",
     ),
-    _row(
+    Pattern(
         "device-timeout",
         r"[Tt]imed out waiting for device (?!(?:/dev/|dev-)(?:tty|hvc))",
         "systemd waited for a device that never came",
@@ -383,14 +376,14 @@ PATTERNS: tuple[Pattern, ...] = (
         "machine: use LABEL= or UUID= of the image's own file systems",
         fatal=False,
     ),
-    _row(
+    Pattern(
         "dependency-failed",
         r"\[DEPEND\]|Dependency failed for",
         "a unit was not started because one that it requires failed",
         "look for the first [FAILED] or timeout above it in console.log",
         fatal=False,
     ),
-    _row(
+    Pattern(
         "unit-failed",
         # Except hotplate's own shell, which is no unit of the image.
         r"\[FAILED\] Failed to (?:start|mount|listen)(?! on hotplate-| hotplate-)",

@@ -170,37 +170,36 @@ def _last_words(task: HookTask, log: str) -> tuple[str, str, int]:
     return lines[-1], str(task.hook) if own else "", own
 
 
+_STDOUT = {
+    "not-object": (
+        FindingKind.NOT_JSON,
+        "the answer is JSON, but not an object with deploy_status_code",
+    ),
+    "not-json": (
+        FindingKind.NOT_JSON,
+        'the answer is no JSON, so all of it is taken as deploy_stdout: "{}"',
+    ),
+    "text-beside-json": (
+        FindingKind.TEXT_BESIDE_JSON,
+        "text beside the JSON answer, so all of it is taken as deploy_stdout and the status in "
+        'it is ignored: "{}"',
+    ),
+}
+"""The faults of a line of stdout, by ``report.problem``."""
+
+
 def _about_stdout(task: HookTask, report: HookReport) -> Iterator[HookFinding]:
     """Yield the faults of its whole stdout, by ``report.problem``."""
-    quoted = _quoted(task, report.text)
     if report.problem == "silent" and not report.exit_status:
         yield HookFinding(
             FindingKind.NO_ANSWER, "it printed nothing to stdout; expected one JSON object"
         )
     elif report.problem == "large":
         yield HookFinding(FindingKind.NOT_JSON, "its answer is too large to be read")
-    elif report.problem == "not-object":
-        yield HookFinding(
-            FindingKind.NOT_JSON,
-            "the answer is JSON, but not an object with deploy_status_code",
-            "stdout",
-            report.line,
-        )
-    elif report.problem == "not-json":
-        yield HookFinding(
-            FindingKind.NOT_JSON,
-            f'the answer is no JSON, so all of it is taken as deploy_stdout: "{quoted}"',
-            "stdout",
-            report.line,
-        )
-    elif report.problem == "text-beside-json":
-        yield HookFinding(
-            FindingKind.TEXT_BESIDE_JSON,
-            "text beside the JSON answer, so all of it is taken as deploy_stdout and the status in "
-            f'it is ignored: "{quoted}"',
-            "stdout",
-            report.line,
-        )
+    elif report.problem in _STDOUT:
+        kind, sentence = _STDOUT[report.problem]
+        quoted = _quoted(task, report.text)
+        yield HookFinding(kind, sentence.format(quoted), "stdout", report.line)
 
 
 def _about_answer(task: HookTask, report: HookReport) -> Iterator[HookFinding]:

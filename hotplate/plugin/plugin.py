@@ -362,9 +362,13 @@ def _folder(config: pytest.Config) -> Path:
 
 def _say(config: pytest.Config, text: str) -> None:
     """Print a message in spite of pytest's capturing."""
-    capture = config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+    with _uncaptured(config):
         print(f"\nhotplate: {clean(text)}", file=sys.stderr, flush=True)
+
+
+def _uncaptured(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
+    capture: Any = config.pluginmanager.getplugin("capturemanager")
+    return capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
 
 
 @pytest.fixture(scope="session")
@@ -513,8 +517,7 @@ def _explain(server: ServerUnderTest) -> Diagnosis | None:
 
 def _pause(config: pytest.Config, server: ServerUnderTest) -> None:
     """Keep the server up for the user, in spite of pytest's capturing."""
-    capture = config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+    with _uncaptured(config):
         print(flush=True)
         server.pause(say=lambda text: print(f"hotplate: {clean(text)}", flush=True))
 

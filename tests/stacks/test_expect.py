@@ -261,22 +261,6 @@ def test_duplicate_key_is_refused(write):
         expect.load(path)
 
 
-def test_merge_key_may_be_overridden(write):
-    path = write(
-        """
-        template: web.yaml
-        expect:
-          files:
-            /etc/one: &one {mode: "0644", owner: root}
-            /etc/two: {<<: *one, owner: daemon}
-        """
-    )
-    assert document.read(path).content["expect"]["files"]["/etc/two"] == {
-        "mode": "0644",
-        "owner": "daemon",
-    }
-
-
 class OddHost:
     """A testinfra host that does not know the package manager, or fails on an answer."""
 
