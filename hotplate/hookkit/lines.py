@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from hotplate.hookkit.contract_configs import has
 from hotplate.hookkit.run import END_GRACE, HOOK_LIMIT, RunningHook
 from hotplate.hookkit.traces import changes, files_with, held_open, stay_behind
 from hotplate.hookkit.trials import (
@@ -61,30 +60,11 @@ def answer(trials: HookTrials) -> Iterator[ContractFault]:
     trial = trials.prepare("ok")
     trials.changed = trials.run_and_look(trial)
     tool = trials.task.given.tool
-    if trial.done.status == NOT_FOUND and tool and not _on_path(trials, tool):
+    path = trials.task.environ.get("PATH", os.defpath)
+    if trial.done.status == NOT_FOUND and tool and not shutil.which(tool, path=path):
         raise ToolMissingError(tool, trials.task.group, trial.text("deploy_stderr"))
     yield from trial.failed()
-    yield from _word(trials, trial, "deploy_stdout")
-
-
-def _on_path(trials: HookTrials, tool: str) -> bool:
-    return shutil.which(tool, path=trials.task.environ.get("PATH", os.defpath)) is not None
-
-
-def _word(trials: HookTrials, trial: Trial, name: str) -> Iterator[ContractFault]:
-    """Yield a fault when the tool's output is missing in a text of the answer."""
-    if _has_word(trials, trial) and not _printed(trials, trial, name):
-        yield ContractFault(
-            f"what the tool printed, with the config {trial.role}, is not in {name}"
-        )
-
-
-def _has_word(trials: HookTrials, trial: Trial) -> bool:
-    return has(trials.task.given.configs[trial.role], "word")
-
-
-def _printed(trials: HookTrials, trial: Trial, name: str) -> bool:
-    return _has_word(trials, trial) and trial.word in trial.text(name)
+    yield from trial.lost_word("deploy_stdout")
 
 
 def inputs(trials: HookTrials) -> Iterator[ContractFault]:
@@ -127,7 +107,7 @@ def binary_output(trials: HookTrials) -> Iterator[ContractFault]:
     """Try a tool that prints bytes."""
     trial = trials.run(trials.prepare("binary"))
     yield from trial.failed()
-    yield from _word(trials, trial, "deploy_stdout")
+    yield from trial.lost_word("deploy_stdout")
 
 
 def failure(trials: HookTrials) -> Iterator[ContractFault]:
@@ -138,7 +118,7 @@ def failure(trials: HookTrials) -> Iterator[ContractFault]:
         yield ContractFault(
             "a config that fails gives deploy_status_code 0, so Heat takes it for a success"
         )
-    elif _printed(trials, trial, "deploy_stdout") and not _printed(trials, trial, "deploy_stderr"):
+    elif trial.printed("deploy_stdout") and not trial.printed("deploy_stderr"):
         yield ContractFault(
             "what the tool printed, with the config fails, is in deploy_stdout, not in "
             "deploy_stderr",
@@ -147,7 +127,7 @@ def failure(trials: HookTrials) -> Iterator[ContractFault]:
     elif not trial.text("deploy_stderr").strip():
         yield ContractFault("a config that fails gives an empty deploy_stderr")
     else:
-        yield from _word(trials, trial, "deploy_stderr")
+        yield from trial.lost_word("deploy_stderr")
 
 
 def missing_tool(trials: HookTrials) -> Iterator[ContractFault]:
@@ -247,7 +227,7 @@ def at_once(trials: HookTrials) -> Iterator[ContractFault]:
         if any(each in seen for each in theirs):
             yield ContractFault("the answer of one deployment has what belongs to the other")
         elif not mine.done.status:
-            yield from _word(trials, mine, "deploy_stdout")
+            yield from mine.lost_word("deploy_stdout")
             wanted = {name: mine.task.inputs[name] for name in mine.task.outputs}
             for name, value in wanted.items():
                 if not _same(value, mine.done.answer.get(name)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hotplate.errors import HostError, UsageError
-from hotplate.hookkit.contract_configs import ROLES, ContractFile, filled_in
+from hotplate.hookkit.contract_configs import ROLES, ContractFile, filled_in, has
 from hotplate.hookkit.findings import FindingKind, HookFinding, findings
 from hotplate.hookkit.run import HookReport, HookTask, RunningHook
 from hotplate.hookkit.traces import (
@@ -102,11 +102,17 @@ class CheckTask:
 
 @dataclass
 class Trial:
-    """One run: its task and its report."""
+    """One run: its task and its report.
+
+    :param word: is new in each run.
+    :param prints_word: whether the config has its tool print the word.
+    :param secret: the value of an input, which must not be seen anywhere.
+    """
 
     role: str
     task: HookTask
     word: str
+    prints_word: bool
     secret: str
     report: HookReport | None = None
 
@@ -119,6 +125,17 @@ class Trial:
     def text(self, name: str) -> str:
         """Return one text of the answer."""
         return str(self.done.answer[name])
+
+    def printed(self, name: str) -> bool:
+        """Return True when the tool's output is in a text of the answer."""
+        return self.prints_word and self.word in self.text(name)
+
+    def lost_word(self, name: str) -> Iterator[ContractFault]:
+        """Yield a fault when the tool's output is missing in a text of the answer."""
+        if self.prints_word and not self.printed(name):
+            yield ContractFault(
+                f"what the tool printed, with the config {self.role}, is not in {name}"
+            )
 
     def problems(self) -> Iterator[ContractFault]:
         """Yield the faults in the hook's own behaviour, not the tool's."""
@@ -212,7 +229,7 @@ class HookTrials:
             key=str(uuid.uuid4()),
             library=self.task.library,
         )
-        return Trial(role, task, word, secret)
+        return Trial(role, task, word, has(config, "word"), secret)
 
     @property
     def fifo(self) -> Path:
