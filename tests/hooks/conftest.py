@@ -1,6 +1,7 @@
 """Fixtures of the hook tests: run a hook file the way the runner does and read its answer."""
 
 import fcntl
+import functools
 import json
 import os
 import shutil
@@ -105,6 +106,27 @@ def heat_agents(fetch) -> Path:
     with tarfile.open(archive) as tar:
         tar.extractall(archive.parent, filter="data")
     return archive.parent / "heat_agents-13.0.0"
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory):
+    """Make the files of a self-signed certificate and its key for a subject's alternative name.
+
+    ``certificate("IP:127.0.0.1")``
+    """
+
+    @functools.cache
+    def make(name: str) -> tuple[Path, Path]:
+        folder = tmp_path_factory.mktemp("certificate")
+        paths = folder / "cert.pem", folder / "key.pem"
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]
+        command += ["-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=heat"]
+        command += ["-addext", f"subjectAltName={name}"]
+        command += ["-out", str(paths[0]), "-keyout", str(paths[1])]
+        subprocess.run(command, check=True, capture_output=True)
+        return paths
+
+    return make
 
 
 @pytest.fixture

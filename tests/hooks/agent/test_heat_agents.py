@@ -7,9 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,10 +16,6 @@ pytestmark = pytest.mark.network
 ROOT = Path(__file__).resolve().parents[3]
 PARTS = ROOT / "elements/os-refresh-config/os-refresh-config-files/dib-run-parts"
 PROGRAMS = ("os-collect-config", "os-apply-config", "os-refresh-config")
-WANTED = (
-    "heat-agents==13.0.0 --hash=sha256:"
-    "346099c6e9f16bd5e68913b825013acdd97b6743a1764ebcfc08d6528cefa9d6"
-)
 DEPLOYMENT = {
     "id": "d-1",
     "name": "greet",
@@ -33,22 +27,13 @@ DEPLOYMENT = {
 }
 
 
-@pytest.fixture(scope="module")
-def theirs(fetch: Any) -> Path:
-    """The sources of heat-agents."""
-    archive = fetch(WANTED, "--no-binary")
-    with tarfile.open(archive) as tar:
-        tar.extractall(archive.parent, filter="data")
-    return archive.parent / "heat_agents-13.0.0"
-
-
 class Server:
     """A directory with heat-agents' files at their paths in an image."""
 
-    def __init__(self, root: Path, theirs: Path, programs: Path) -> None:
+    def __init__(self, root: Path, heat_agents: Path, programs: Path) -> None:
         self.root = root
         self.rendered = root / "heat-config"
-        elements = theirs / "heat-config"
+        elements = heat_agents / "heat-config"
         for name in ("bin", "hooks", "local", "cache", "phases/configure.d"):
             (root / name).mkdir(parents=True, mode=0o700)
         for name in PROGRAMS:
@@ -64,9 +49,11 @@ class Server:
         template = root / "templates" / str(self.rendered).lstrip("/")
         template.parent.mkdir(parents=True)
         shutil.copy2(
-            theirs / "heat-config/os-apply-config/var/run/heat-config/heat-config", template
+            heat_agents / "heat-config/os-apply-config/var/run/heat-config/heat-config", template
         )
-        shutil.copy2(theirs / "heat-config-script/install.d/hook-script.py", root / "hooks/script")
+        shutil.copy2(
+            heat_agents / "heat-config-script/install.d/hook-script.py", root / "hooks/script"
+        )
         (root / "hooks/script").chmod(0o755)
         self.conf = root / "os-collect-config.conf"
         self.conf.write_text(
@@ -120,10 +107,12 @@ class Server:
         }
 
 
-def test_heat_agents_elements_do_the_same_under_both_agents(theirs: Path, tmp_path: Path) -> None:
+def test_heat_agents_elements_do_the_same_under_both_agents(
+    heat_agents: Path, tmp_path: Path
+) -> None:
     states = {}
     for name, programs in (("upstream", Path(sys.executable).parent), ("ours", ROOT / "hooks")):
-        server = Server(tmp_path / name, theirs, programs)
+        server = Server(tmp_path / name, heat_agents, programs)
         done = server.round(DEPLOYMENT)
         assert done.returncode == 0, done.stderr
         (signal,) = server.root.glob("signal.*")

@@ -6,7 +6,6 @@ import base64
 import json
 import socket
 import ssl
-import subprocess
 import urllib.parse
 
 import pytest
@@ -238,27 +237,18 @@ def test_ipv6_address_is_reached(cfn, server, python):
 
 
 @pytest.mark.tool("openssl")
-def test_ca_file_of_the_settings_is_trusted(cfn, server, tmp_path):
+def test_ca_file_of_the_settings_is_trusted(cfn, server, tmp_path, certificate):
     """/etc/heat-config.conf has it for the signals of deployments."""
-    key, certificate = tmp_path / "key", tmp_path / "certificate"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-            *("-subj", "/CN=heat", "-addext", "subjectAltName=IP:127.0.0.1"),
-            *("-keyout", key, "-out", certificate),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    cert, key = certificate("IP:127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(cert, key)
     with socket.create_server(("127.0.0.1", 0)) as door:
         server.serve(door, context)
         call = ["cfn-signal", "-i", "me", "--attempts", "1"]
         call.append(f"https://127.0.0.1:{door.getsockname()[1]}/v1/x")
         assert "certificate" in cfn(*call, check=1).stderr.lower()
         settings = tmp_path / "heat-config.conf"
-        settings.write_text(f"ca_file = {certificate}\n")
+        settings.write_text(f"ca_file = {cert}\n")
         cfn(*call, env={"HEAT_CONFIG_FILE": str(settings)}, check=0)
         settings.write_text("ca_file = /nowhere\n")
         done = cfn(*call, env={"HEAT_CONFIG_FILE": str(settings)}, check=1)

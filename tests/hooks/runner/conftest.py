@@ -255,8 +255,15 @@ class Guest:
             start_new_session=True,
         )
 
-    def run(self, *, python: str = PYTHON, timeout: float = 60, wait: bool = False) -> Done:
-        """Do one pass; it must not print a traceback, nor anything on stdout."""
+    def run(
+        self, *deployments: Any, python: str = PYTHON, timeout: float = 60, wait: bool = False
+    ) -> Done:
+        """Do one pass, over *deployments* if any are given, else over those of the last one.
+
+        It must not print a traceback, nor anything on stdout.
+        """
+        if deployments:
+            self.metadata(*deployments)
         process = self.start(python=python, wait=wait)
         try:
             out, err = process.communicate(timeout=timeout)
@@ -324,6 +331,7 @@ def cfn(heat: Heat, make_deployment):
     """A factory of deployments that signal to *heat* with CFN_SIGNAL.
 
     Heat signs an address once, so the same deployment has the same address in each document.
+    *url* replaces the address.
     """
     signed_at = time.strftime("%Y-%m-%dT%H%%3A%M%%3A%SZ", time.gmtime())
 
@@ -334,9 +342,11 @@ def cfn(heat: Heat, make_deployment):
         verb = keywords.pop("verb", "POST")
         stamp = keywords.pop("stamp", signed_at)
         inputs = dict(keywords.pop("inputs", {}))
+        url = keywords.pop("url", None)
         inputs.update(
             deploy_signal_transport="CFN_SIGNAL" if verb == "POST" else "TEMP_URL_SIGNAL",
-            deploy_signal_id=f"{(server or heat).url}/v1/signal/arn%3Aopenstack%3Aheat%3A%3At1%3A"
+            deploy_signal_id=url
+            or f"{(server or heat).url}/v1/signal/arn%3Aopenstack%3Aheat%3A%3At1%3A"
             f"stacks/demo/sid-1/resources/{id.replace('/', '_')}?SignatureMethod=HmacSHA256&"
             f"Timestamp={stamp}&AWSAccessKeyId=key&Signature=c2VjcmV0",
             deploy_signal_verb=verb,

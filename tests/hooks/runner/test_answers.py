@@ -57,8 +57,7 @@ def test_answer_that_is_no_result_is_signalled_as_failed(
     guest, heat, cfn, answering, answer, status, words
 ):
     answering(answer.encode())
-    guest.metadata(cfn(outputs=["r"]), cfn(id="d-2", group="os-apply-config"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(outputs=["r"]), cfn(id="d-2", group="os-apply-config")).status == 0
     assert heat.signals[0]["deploy_status_code"] == status
     assert words in heat.signals[0]["deploy_stderr"]
     assert guest.state_of("d-1") == guest.state_of("d-2") == "signalled"
@@ -79,8 +78,7 @@ def test_answer_that_is_no_result_is_signalled_as_failed(
 )
 def test_output_that_json_cannot_carry_is_text(guest, heat, cfn, answering, output, sent):
     answering(f'{{"r": {output}, {STATUS}}}'.encode())
-    guest.metadata(cfn(outputs=["r"]))
-    assert guest.run().status == 0
+    assert guest.run(cfn(outputs=["r"])).status == 0
     body = strictly(heat.requests[0].body)
     assert body == {"r": sent, "deploy_stdout": "", "deploy_stderr": "", "deploy_status_code": 0}
 

@@ -7,7 +7,6 @@ difference is a row of "Differences" in docs/hooks.rst.
 import json
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,6 @@ from .conftest import PYTHON
 pytestmark = pytest.mark.network
 
 HOOKS = Path(__file__).resolve().parents[3] / "hooks"
-WANTED = (
-    "heat-agents==13.0.0 --hash=sha256:"
-    "346099c6e9f16bd5e68913b825013acdd97b6743a1764ebcfc08d6528cefa9d6"
-)
 NOTIFY = """#!/bin/sh
 cat >"$1.signal"
 echo "$1" >>"$ORDER"
@@ -45,18 +40,8 @@ exit "$code"
 """
 
 
-@pytest.fixture(scope="module")
-def theirs(fetch):
-    """The sources of heat-agents."""
-    archive = fetch(WANTED, "--no-binary")
-    folder = archive.parent
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
-    return folder / "heat_agents-13.0.0"
-
-
 @pytest.fixture(params=["heat-agents", "ours"])
-def both(request, guest, theirs, tmp_path):
+def both(request, guest, heat_agents, tmp_path):
     """Run deployments with one of the two; return the signals by id, and their order."""
     notify = tmp_path / "notify"
     notify.write_text(NOTIFY)
@@ -67,9 +52,9 @@ def both(request, guest, theirs, tmp_path):
         guest.real_hook("script", "script.py")
         program = [PYTHON, "-IS", str(HOOKS / "55-heat-config")]
     else:
-        hook = (theirs / "heat-config-script/install.d/hook-script.py").read_text()
+        hook = (heat_agents / "heat-config-script/install.d/hook-script.py").read_text()
         guest.hook("script", hook.replace("/usr/bin/env python3", sys.executable, 1))
-        runner = theirs / "heat-config/os-refresh-config/configure.d/55-heat-config"
+        runner = heat_agents / "heat-config/os-refresh-config/configure.d/55-heat-config"
         program = [sys.executable, str(runner)]
 
     environment = guest.environment

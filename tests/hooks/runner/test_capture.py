@@ -113,8 +113,7 @@ SCRIPT = "#!/bin/sh\nhead -c {} /dev/zero | tr '\\0' x\n"
 def test_cut_of_a_signal_names_its_size_and_the_place_of_the_rest(guest, heat, cfn, printed):
     """A tool's output goes through three bounds: of the log, of the answer, of the signal."""
     guest.real_hook("script", "script.py")
-    guest.metadata(cfn(SCRIPT.format(printed), group="script"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(SCRIPT.format(printed), group="script")).status == 0
     total, where = cut_of(heat.signals[0]["deploy_stdout"])
     assert total == pytest.approx(printed, abs=100)
     log = guest.logs / "d-1.stdout"
@@ -132,8 +131,7 @@ def test_cut_of_an_output_names_its_file(guest, heat, cfn):
     config = (
         SCRIPT.format(3_000_000) + "head -c 3000000 /dev/zero | tr '\\0' y >$heat_outputs_path.r"
     )
-    guest.metadata(cfn(config, group="script", outputs=["r"]))
-    assert guest.run().status == 0
+    assert guest.run(cfn(config, group="script", outputs=["r"])).status == 0
     total, where = cut_of(heat.signals[0]["r"])
     assert total == pytest.approx(3_000_000, abs=200)
     file = Path(where.removeprefix("the whole is on the server in "))
@@ -153,8 +151,7 @@ def test_cut_of_a_hooks_own_answer_names_the_result_file(guest, heat, cfn, befor
         f"#!/bin/sh\ncat >/dev/null\nprintf %s '{before}'\n"
         f"head -c 20000000 /dev/zero | tr '\\0' z\nprintf %s '{after}'\n",
     )
-    guest.metadata(cfn(group="own"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(group="own")).status == 0
     total, where = cut_of(heat.signals[0]["deploy_stdout"])
     assert total == 20_000_000
     assert where == f"the whole is on the server in {guest.state / 'd-1.notify.json'}"
@@ -164,8 +161,7 @@ def test_cut_of_a_hooks_own_answer_names_the_result_file(guest, heat, cfn, befor
 def test_endless_output_is_cut_in_the_middle(guest, heat, cfn):
     guest.real_hook("script", "script.py")
     config = "echo first; head -c 40000000 /dev/zero | tr '\\0' x; echo last; echo warn >&2"
-    guest.metadata(cfn(config, group="script"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(config, group="script")).status == 0
     (body,) = heat.signals
     assert body["deploy_stdout"].startswith("first\n")
     assert body["deploy_stdout"].endswith("last\n")
@@ -180,8 +176,7 @@ def test_endless_output_is_cut_in_the_middle(guest, heat, cfn):
 def test_hook_that_writes_without_end_to_its_own_streams_is_cut(guest, heat, cfn):
     guest.config.write_text("kill_after = 0.3\n")
     guest.hook("shell", "#!/bin/sh\necho head >&2\nyes >&2 &\nyes\n")
-    guest.metadata(cfn(options={"timeout": 3}))
-    assert guest.run().status == 0
+    assert guest.run(cfn(options={"timeout": 3})).status == 0
     (body,) = heat.signals
     assert body["deploy_status_code"] == 124
     assert body["deploy_stderr"].startswith("head\n")
@@ -198,8 +193,7 @@ def test_background_process_keeps_writing_and_fills_no_disk(guest, heat, cfn, wa
         f'head -c 30000000 /dev/zero | tr "\\0" x; echo done; touch {guest.root}/done; '
         "sleep 600') &\necho main"
     )
-    guest.metadata(cfn(config, group="script"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(config, group="script")).status == 0
     assert heat.signals[0]["deploy_stdout"] == "main\n"
     wait_until((guest.root / "done").exists, 60)
     pid = int(pid_file.read_text())
@@ -228,8 +222,7 @@ def pumps(guest):
 
 def test_pump_ends_with_its_last_writer(guest, heat, cfn, wait_until):
     guest.real_hook("script", "script.py")
-    guest.metadata(cfn("echo hi", group="script"), cfn(id="d-2"))
-    assert guest.run().status == 0
+    assert guest.run(cfn("echo hi", group="script"), cfn(id="d-2")).status == 0
     wait_until(lambda: not pumps(guest))
 
 
@@ -242,8 +235,7 @@ def test_many_deployments_leave_no_dead_pump_behind(guest, heat, cfn, wait_until
         f'grep -q "^PPid:.$PPID$" "$f" && echo "$f"; done >>{seen}\n'
         "echo '{\"deploy_status_code\":0}'\n",
     )
-    guest.metadata(*(cfn(id=f"d-{n}") for n in range(8)))
-    assert guest.run().status == 0
+    assert guest.run(*(cfn(id=f"d-{n}") for n in range(8))).status == 0
     assert seen.read_text() == ""
 
 

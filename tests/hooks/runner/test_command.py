@@ -32,8 +32,7 @@ def test_the_log_can_be_followed_while_the_tool_runs(guest, heat, cfn, wait_unti
 
 
 def test_rerun_runs_once_more_and_signals_again(guest, heat, cfn):
-    guest.metadata(cfn(), cfn(id="d-2"))
-    guest.run()
+    guest.run(cfn(), cfn(id="d-2"))
     assert guest.command("rerun", "d-1").returncode == 0
     assert (guest.runs("d-1"), guest.runs("d-2")) == (2, 1)
     assert len(heat.signals) == 3
@@ -48,8 +47,7 @@ def test_rerun_runs_once_more_and_signals_again(guest, heat, cfn):
 def test_rerun_ends_as_the_deployment_does(guest, heat, cfn, replying, status, exit_status):
     """Its status is not the signal's: Heat ignores that of an ended one, and its URL is old."""
     guest.shell_hook("shell", f"echo '{{\"deploy_status_code\":{status}}}'\n")
-    guest.metadata(cfn())
-    assert guest.run().status == 0
+    assert guest.run(cfn()).status == 0
     replying(403)
     assert guest.command("rerun", "d-1").returncode == exit_status
     assert guest.runs("d-1") == 2
@@ -57,8 +55,7 @@ def test_rerun_ends_as_the_deployment_does(guest, heat, cfn, replying, status, e
 
 def test_hook_given_the_record_points_to_heat_config_rerun(guest, heat, cfn, run_hook):
     """Under heat-agents that file was the deployment itself, passed again to rerun it."""
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     answer = run_hook("script.py", (guest.state / "d-1.json").read_bytes())
     assert answer.status == 1
     assert "heat-config rerun" in answer.stderr

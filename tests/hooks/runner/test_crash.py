@@ -196,8 +196,7 @@ def test_cut_before_undeliverable_is_recorded_loses_nothing(guest, heat, cfn, re
 @pytest.mark.parametrize("step", range(4))
 def test_cut_while_a_signal_is_resent_loses_nothing(guest, heat, cfn, replying, step):
     replying(503)
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     replying(200)
     cut_before(guest, step, verb="resend(due=True)")
     assert guest.command("resend").returncode == 0
@@ -328,8 +327,7 @@ def test_interrupted_deployment_gone_from_the_metadata_is_ended(guest, heat, cfn
     guest.shell_hook("shell", "sleep 60\n")
     guest.metadata(cfn())
     interrupted(guest, wait_until, 1)
-    guest.metadata(cfn(id="d-2", group="os-apply-config"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(id="d-2", group="os-apply-config")).status == 0
     assert guest.state_of("d-1") == "signalled"
     assert {b["deploy_status_code"] for b in heat.signals} == {0, 1}
 

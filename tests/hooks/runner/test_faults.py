@@ -42,8 +42,7 @@ def test_brief_500_is_retried_in_the_same_pass(guest, heat, cfn, replying):
     replying(500)
     failing = heat.reply
     heat.reply = lambda request: (failing if len(heat.requests) < 3 else good)(request)
-    guest.metadata(cfn())
-    assert guest.run().status == 0
+    assert guest.run(cfn()).status == 0
     assert len(heat.requests) == 3
 
 
@@ -69,8 +68,7 @@ def test_500_for_many_passes_is_retried_later(guest, heat, cfn, replying):
 
 @pytest.mark.defect("N5")
 def test_refused_connection_is_bounded_and_sent_later(guest, cfn, nobody):
-    guest.metadata(cfn(server=nobody), cfn(id="d-2"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(server=nobody), cfn(id="d-2")).status == 0
     assert "cannot be reached: Connection refused" in guest.failures()[0]
     assert guest.state_of("d-2") == "signalled"
 
@@ -112,8 +110,7 @@ def test_host_that_hangs_costs_one_deadline_and_delays_no_other(
 ):
     replying(act=act)
     good = make_heat()
-    guest.metadata(cfn(), cfn(id="d-2"), cfn(id="d-3", server=good))
-    assert guest.run().status == 0
+    assert guest.run(cfn(), cfn(id="d-2"), cfn(id="d-3", server=good)).status == 0
     assert len(heat.requests) == 1
     assert len(good.requests) == 1
     assert [guest.runs(f"d-{n}") for n in (1, 2, 3)] == [1, 1, 1]
@@ -124,12 +121,7 @@ def test_host_that_hangs_costs_one_deadline_and_delays_no_other(
 @pytest.mark.defect("N5")
 def test_accepting_without_ever_reading_is_a_hang(guest, cfn, heat):
     listener = socket.create_server(("127.0.0.1", 0))
-    deployment = cfn()
-    for item in deployment["inputs"]:
-        if item["name"] == "deploy_signal_id":
-            item["value"] = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
-    guest.metadata(deployment)
-    guest.run()
+    guest.run(cfn(url=f"http://127.0.0.1:{listener.getsockname()[1]}/x"))
     assert "2 seconds" in guest.failures()[0]
     listener.close()
 
@@ -157,8 +149,7 @@ def _garbage(handler):
 @pytest.mark.parametrize("act", [_truncated, _cut_header, _cut_chunk, _nothing, _garbage])
 def test_malformed_answer_is_not_accepted(guest, heat, cfn, replying, act):
     replying(act=act)
-    guest.metadata(cfn())
-    assert guest.run().status == 0
+    assert guest.run(cfn()).status == 0
     assert guest.state_of("d-1") == "finished"
     replying(200)
     assert guest.run().status == 0
@@ -169,16 +160,14 @@ def test_malformed_answer_is_not_accepted(guest, heat, cfn, replying, act):
 @pytest.mark.parametrize("page", [b"<html>login", b"\n <!DOCTYPE HTML><p>proxy"])
 def test_200_with_a_web_page_is_not_heat(guest, heat, cfn, replying, page):
     replying(200, page, {"Content-Type": "text/html"})
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     assert "web page" in guest.failures()[0]
 
 
 @pytest.mark.defect("N9")
 def test_403_on_an_aged_url_is_explained(guest, cfn, replying):
     replying(403)
-    guest.metadata(cfn(stamp="2026-01-02T03%3A04%3A05Z"))
-    guest.run()
+    guest.run(cfn(stamp="2026-01-02T03%3A04%3A05Z"))
     assert "signed" in guest.failures()[0]
     assert "auth_ttl" in guest.failures()[0]
     steps = [
@@ -189,8 +178,7 @@ def test_403_on_an_aged_url_is_explained(guest, cfn, replying):
 
 def test_403_on_a_fresh_url_is_not_blamed_on_its_age(guest, cfn, replying):
     replying(403)
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     assert "ec2tokens" in guest.failures()[0]
 
 
@@ -202,8 +190,7 @@ def test_403_with_a_wrong_clock_names_the_clock(guest, cfn, replying):
         )
 
     replying(act=act)
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     assert "clock differs" in guest.failures()[0]
 
 

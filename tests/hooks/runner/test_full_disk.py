@@ -42,11 +42,9 @@ def small(guest):
 
 
 def test_hook_does_not_start_when_its_start_cannot_be_recorded(guest, heat, cfn, small):
-    guest.metadata(cfn(id="d-0"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(id="d-0")).status == 0
     small.fill()
-    guest.metadata(cfn(id="d-0"), cfn())
-    done = guest.run()
+    done = guest.run(cfn(id="d-0"), cfn())
     assert done.status == 1
     assert "No space left on device" in done.log
     assert guest.runs("d-1") == 0
@@ -58,11 +56,9 @@ def test_hook_does_not_start_when_its_start_cannot_be_recorded(guest, heat, cfn,
 
 @pytest.mark.parametrize("keep", [4096 * n for n in (1, 2, 3, 4, 8, 16, 17, 18, 19, 20, 21, 22)])
 def test_nearly_full_disk_loses_no_result(guest, heat, cfn, small, keep):
-    guest.metadata(cfn(id="d-0"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(id="d-0")).status == 0
     small.fill(keep)
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     ran = guest.runs("d-1")
     small.empty()
     for _ in range(3):
@@ -90,8 +86,7 @@ def test_hook_that_fills_the_disk_keeps_its_result(guest, heat, cfn, small):
 
 def test_output_too_large_for_the_disk_is_cut_and_signalled(guest, heat, cfn, small):
     guest.real_hook("script", "script.py")
-    guest.metadata(cfn("head -c 3000000 /dev/zero | tr '\\0' a\n", group="script"))
-    guest.run()
+    guest.run(cfn("head -c 3000000 /dev/zero | tr '\\0' a\n", group="script"))
     guest.run()
     assert guest.state_of("d-1") == "signalled"
     assert heat.signals[-1]["deploy_status_code"] != 0 or heat.signals[-1]["deploy_stdout"]
@@ -100,8 +95,7 @@ def test_output_too_large_for_the_disk_is_cut_and_signalled(guest, heat, cfn, sm
 def test_unusable_log_directory_does_not_stop_a_deployment(guest, heat, cfn):
     guest.logs = guest.root / "file" / "log"
     (guest.root / "file").write_text("")
-    guest.metadata(cfn())
-    done = guest.run()
+    done = guest.run(cfn())
     assert done.status == 0
     assert "cannot be used" in done.log
     assert (guest.state / "d-1.log").exists()
@@ -110,8 +104,7 @@ def test_unusable_log_directory_does_not_stop_a_deployment(guest, heat, cfn):
 def test_unusable_state_directory_is_reported_in_a_sentence(guest, cfn):
     guest.state = guest.root / "file" / "state"
     (guest.root / "file").write_text("")
-    guest.metadata(cfn())
-    done = guest.run()
+    done = guest.run(cfn())
     assert done.status == 1
     assert done.log.startswith('heat-config: the state directory "')
     assert guest.runs("d-1") == 0
@@ -134,20 +127,17 @@ def test_noisy_deployment_leaves_room_for_the_next(guest, heat, cfn, small):
 def test_full_disk_does_not_shorten_the_signal(guest, heat, cfn, small):
     """The tool's output went through memory as well, and so did the hook's answer."""
     guest.real_hook("script", "script.py")
-    guest.metadata(cfn(id="d-0"))
-    guest.run()
+    guest.run(cfn(id="d-0"))
     filler = guest.root / "small" / "by-hook"
     config = f"echo before; cat /dev/zero >{filler} 2>/dev/null; echo after; exit 3"
-    guest.metadata(cfn(id="d-0"), cfn(config, group="script"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(id="d-0"), cfn(config, group="script")).status == 0
     body = heat.signals[-1]
     assert body["deploy_status_code"] == 3
     assert body["deploy_stdout"] == "before\nafter\n"
 
 
 def test_deployment_fails_after_repeated_passes_with_a_full_disk(guest, heat, cfn, small):
-    guest.metadata(cfn(id="d-0"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(id="d-0")).status == 0
     small.fill()
     guest.metadata(cfn(id="d-0"), cfn(), cfn(id="d-2"))
     for _ in range(4):
@@ -161,15 +151,13 @@ def test_deployment_fails_after_repeated_passes_with_a_full_disk(guest, heat, cf
     assert guest.run().status == 0
     ran = guest.runs("d-2")
     small.empty()
-    guest.metadata(*(cfn(id=f"d-{n}") for n in range(4)))
-    assert guest.run().status == 0
+    assert guest.run(*(cfn(id=f"d-{n}") for n in range(4))).status == 0
     assert [guest.runs(f"d-{n}") for n in range(4)] == [1, 0, ran, 1]
     assert guest.state_of("d-1") == "signalled"
 
 
 def test_failed_passes_are_reset_once_the_disk_has_room(guest, heat, cfn, small):
-    guest.metadata(cfn(id="d-0"))
-    guest.run()
+    guest.run(cfn(id="d-0"))
     for number in range(1, 4):
         small.fill()
         guest.metadata(*(cfn(id=f"d-{n}") for n in range(number + 1)))

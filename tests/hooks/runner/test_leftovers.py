@@ -69,8 +69,7 @@ def holders(*directories):
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_stopped_hook_leaves_no_input(guest, heat, cfn, slow, group):
-    guest.metadata(deployment(cfn, group, timeout=3))
-    assert guest.run().status == 0
+    assert guest.run(deployment(cfn, group, timeout=3)).status == 0
     assert heat.signals[0]["deploy_status_code"] == 124, heat.signals
     assert (guest.root / "running").exists()
     assert holders(slow, guest.state, guest.logs) == []
@@ -101,8 +100,7 @@ def test_forgotten_deployment_leaves_no_files(guest, heat, cfn):
     work, outputs = guest.root / "script", guest.root / "script-outputs"
     assert len(holders(work, outputs)) == 4
     guest.config.write_text("forget_after = 0\nkeep_logs = 0\n")
-    guest.metadata(cfn(config, group="script", id="d-12"))
-    guest.run()
+    guest.run(cfn(config, group="script", id="d-12"))
     names = {path.name for path in holders(work, outputs)}
     assert names == {"d-12", "d-12.r"}, "those of the other one stay"
     assert (work / "d-1-own").exists(), "what a script made in its directory is its own"
@@ -114,15 +112,13 @@ def test_forgotten_deployment_leaves_no_files(guest, heat, cfn):
 def test_files_named_by_a_deployment_are_removed_with_it(guest, heat, cfn, name):
     """The file names of puppet, salt, ansible and hiera in heat-agents, and once in ours."""
     guest.real_hook("script", "script.py")
-    guest.metadata(cfn("true", group="script"), cfn("true", group="script", id="d-12"))
-    guest.run()
+    guest.run(cfn("true", group="script"), cfn("true", group="script", id="d-12"))
     left = guest.root / "script" / name
     other = guest.root / "script" / name.replace("d-1", "d-12")
     for path in (left, other):
         path.write_bytes(SECRET)
     guest.config.write_text("forget_after = 0\n")
-    guest.metadata(cfn("true", group="script", id="d-12"))
-    guest.run()
+    guest.run(cfn("true", group="script", id="d-12"))
     assert (left.exists(), other.exists()) == (False, True)
 
 
@@ -133,8 +129,7 @@ def test_run_does_not_return_the_outputs_of_the_previous_run(guest, heat, cfn):
         f"test -e {guest.root}/again && exit 0\ntouch {guest.root}/again\n"
         "echo bad >$heat_outputs_path.problem; exit 1"
     )
-    guest.metadata(cfn(config, group="script", outputs=["problem"]))
-    guest.run()
+    guest.run(cfn(config, group="script", outputs=["problem"]))
     assert heat.signals[0]["problem"] == "bad\n"
     assert guest.command("rerun", "d-1").returncode == 0
     assert "problem" not in heat.signals[1]
@@ -155,7 +150,6 @@ def test_recovered_run_returns_its_outputs(guest, heat, cfn, wait_until):
 def test_outputs_in_the_state_directory_are_kept(guest, heat, cfn):
     guest.settings["HEAT_SCRIPT_OUTPUTS"] = str(guest.state)
     guest.real_hook("script", "script.py")
-    guest.metadata(cfn("echo hi", group="script"))
-    assert guest.run().status == 0
+    assert guest.run(cfn("echo hi", group="script")).status == 0
     assert guest.run().status == 0
     assert len(heat.signals) == 1

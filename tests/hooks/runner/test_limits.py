@@ -22,8 +22,7 @@ def test_hook_that_runs_too_long_is_stopped_with_its_children(guest, heat, cfn):
         "#!/bin/sh\ntrap '' TERM\necho half way\necho worried >&2\n"
         f"sleep 300 & echo $! $$ >{pids}\nsleep 301\n"
     )
-    guest.metadata(cfn(config, group="script", options={"timeout": 1}), cfn(id="d-2"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(config, group="script", options={"timeout": 1}), cfn(id="d-2")).status == 0
     first, second = heat.signals
     assert first["deploy_status_code"] == 124
     assert first["deploy_stdout"] == "half way\n"
@@ -37,8 +36,7 @@ def test_hook_that_runs_too_long_is_stopped_with_its_children(guest, heat, cfn):
 def test_default_time_limit_is_in_the_config_file(guest, heat, cfn):
     guest.config.write_text("[ignored]\n# comment\ntimeout = 0.5\nkill_after=0.2\nnonsense\n")
     guest.hook("shell", "#!/bin/sh\necho started\nsleep 60\n")
-    guest.metadata(cfn())
-    done = guest.run()
+    done = guest.run(cfn())
     assert heat.signals[0]["deploy_status_code"] == 124
     assert heat.signals[0]["deploy_stdout"] == "started\n"
     assert "line 5 is not understood" in done.log
@@ -57,8 +55,7 @@ def test_background_child_neither_blocks_nor_dies(guest, heat, cfn):
     guest.shell_hook(
         "shell", f"sleep 300 &\necho $! >{pid_file}\n" + "echo '{\"deploy_status_code\":0}'\n"
     )
-    guest.metadata(cfn())
-    assert guest.run().status == 0
+    assert guest.run(cfn()).status == 0
     pid = int(pid_file.read_text())
     assert _alive(pid)
     os.kill(pid, signal.SIGKILL)
@@ -66,8 +63,7 @@ def test_background_child_neither_blocks_nor_dies(guest, heat, cfn):
 
 def test_killed_hook_fails_with_its_output_so_far(guest, heat, cfn):
     guest.real_hook("script", "script.py")
-    guest.metadata(cfn("echo so far; kill -9 $PPID; sleep 300", group="script"))
-    guest.run()
+    guest.run(cfn("echo so far; kill -9 $PPID; sleep 300", group="script"))
     (body,) = heat.signals
     assert body["deploy_status_code"] == 137
     assert body["deploy_stdout"] == "so far\n"
@@ -83,8 +79,7 @@ def test_stopped_hook_runs_its_finally_clauses(guest, heat, cfn):
         "        return hook.run(['sleep', '60'])\n"
         f"    finally:\n        open({str(guest.root / 'cleaned')!r}, 'w').close()\n",
     )
-    guest.metadata(cfn(options={"timeout": 2}))
-    assert guest.run().status == 0
+    assert guest.run(cfn(options={"timeout": 2})).status == 0
     assert heat.signals[0]["deploy_status_code"] == 124
     assert (guest.root / "cleaned").exists()
 
@@ -132,8 +127,7 @@ def test_missing_parents_are_made_for_everybody(guest, heat, cfn):
     deep = guest.root / "deep"
     guest.logs = deep / "logs" / "log"
     guest.settings["HEAT_SCRIPT_OUTPUTS"] = str(deep / "outputs" / "script")
-    guest.metadata(cfn("true", group="script"))
-    assert guest.run().status == 0
+    assert guest.run(cfn("true", group="script")).status == 0
     for name, mode in (("", 0o755), ("logs", 0o755), ("logs/log", 0o700), ("outputs", 0o755)):
         assert stat.S_IMODE((deep / name).stat().st_mode) == mode, name
     assert stat.S_IMODE((deep / "outputs" / "script").stat().st_mode) == 0o700

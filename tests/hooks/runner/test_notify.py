@@ -79,8 +79,7 @@ def test_a_huge_signal_without_stdout_is_trimmed(notify, heat, cfn):
 
 def test_state_of_the_runner_can_be_sent_by_hand(guest, notify, heat, cfn, replying):
     replying(503)
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     replying(200)
     heat.requests.clear()
     record = (guest.state / "d-1.json").read_text()

@@ -34,15 +34,6 @@ def target(library):
     return request.Target
 
 
-def to(cfn, url, **more):
-    """Return a deployment that signals to *url*."""
-    deployment = cfn(**more)
-    for item in deployment["inputs"]:
-        if item["name"] == "deploy_signal_id":
-            item["value"] = url
-    return deployment
-
-
 @pytest.mark.parametrize(
     ("url", "host", "port", "authority"),
     [
@@ -101,8 +92,7 @@ def test_a_signal_reaches_an_ipv6_address_on_any_port(guest, heat, cfn):
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     port = server.server_address[1]
-    guest.metadata(to(cfn, f"http://[::1]:{port}/v1/signal/x{QUERY}"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(url=f"http://[::1]:{port}/v1/signal/x{QUERY}")).status == 0
     server.shutdown()
     server.server_close()
     assert heat.requests[0].headers["Host"] == f"[::1]:{port}"
@@ -113,7 +103,7 @@ def test_a_signal_reaches_the_default_port_of_an_ipv6_address(guest, cfn):
     """Runs in a network namespace: port 80 of the host may be taken, or need privileges."""
     if os.geteuid() != 0:
         pytest.skip("a network namespace needs root")
-    guest.metadata(to(cfn, f"http://[::1]/v1/signal/x{QUERY}"))
+    guest.metadata(cfn(url=f"http://[::1]/v1/signal/x{QUERY}"))
     program = (
         "import http.server, os, socket, subprocess, sys, threading\n"
         "class Handler(http.server.BaseHTTPRequestHandler):\n"
@@ -214,8 +204,7 @@ def test_a_signal_by_http_goes_through_the_proxy(guest, heat, cfn, forward):
     """Only the proxy can resolve the name, as in an isolated tenant network."""
     guest.settings["http_proxy"] = forward.url
     url = f"http://heat.invalid:{heat.port}/v1/signal/x"
-    guest.metadata(to(cfn, url + QUERY))
-    assert guest.run().status == 0
+    assert guest.run(cfn(url=url + QUERY)).status == 0
     assert forward.seen == [("POST", url + QUERY, USER)]
     assert heat.requests[0].headers["Host"] == f"heat.invalid:{heat.port}"
     assert guest.state_of("d-1") == "signalled"
@@ -223,20 +212,15 @@ def test_a_signal_by_http_goes_through_the_proxy(guest, heat, cfn, forward):
 
 def test_no_proxy_is_obeyed(guest, heat, cfn, forward):
     guest.settings.update(http_proxy=forward.url, no_proxy="example.org,127.0.0.0/8")
-    guest.metadata(cfn())
-    assert guest.run().status == 0
+    assert guest.run(cfn()).status == 0
     assert forward.seen == []
     assert len(heat.requests) == 1
 
 
 @pytest.fixture
-def secure(make_heat, tmp_path):
+def secure(make_heat, certificate):
     """A Heat by HTTPS whose certificate is for heat.invalid."""
-    paths = tmp_path / "cert.pem", tmp_path / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=heat.invalid", "-addext", "subjectAltName=DNS:heat.invalid"]
-    command += ["-out", str(paths[0]), "-keyout", str(paths[1])]
-    subprocess.run(command, check=True, capture_output=True)
+    paths = certificate("DNS:heat.invalid")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*paths)
     server = make_heat(context)
@@ -248,8 +232,7 @@ def secure(make_heat, tmp_path):
 def test_a_signal_by_https_goes_through_the_proxy_unseen(guest, cfn, forward, secure):
     guest.settings["https_proxy"] = forward.url
     guest.config.write_text(f"ca_file = {secure.ca}\n")
-    guest.metadata(to(cfn, f"https://heat.invalid:{secure.port}/v1/signal/x{QUERY}"))
-    done = guest.run()
+    done = guest.run(cfn(url=f"https://heat.invalid:{secure.port}/v1/signal/x{QUERY}"))
     assert done.status == 0, done.log
     assert forward.seen == [("CONNECT", f"heat.invalid:{secure.port}", USER)]
     assert secure.requests[0].headers["Host"] == f"heat.invalid:{secure.port}"
@@ -261,8 +244,7 @@ def test_a_signal_by_https_goes_through_the_proxy_unseen(guest, cfn, forward, se
 def test_proxy_that_refuses_is_named_without_its_password(guest, cfn, forward, scheme, status):
     forward.refuse = status
     guest.settings[f"{scheme}_proxy"] = forward.url
-    guest.metadata(to(cfn, f"{scheme}://heat.invalid/v1/signal/x{QUERY}"))
-    done = guest.run()
+    done = guest.run(cfn(url=f"{scheme}://heat.invalid/v1/signal/x{QUERY}"))
     assert guest.state_of("d-1") == "finished"
     assert str(status) in guest.failures()[0]
     if scheme == "https":
@@ -282,8 +264,7 @@ def test_proxy_that_refuses_is_named_without_its_password(guest, cfn, forward, s
 )
 def test_unusable_proxy_is_named(guest, cfn, heat, proxy, part):
     guest.settings["http_proxy"] = proxy
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     assert part in guest.failures()[0]
     assert heat.requests == []
 
@@ -387,8 +368,7 @@ def test_bytes_after_an_accepting_status_are_ignored(guest, heat, cfn, replying,
             handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + answer)
 
     replying(act=act)
-    guest.metadata(cfn())
-    done = guest.run()
+    done = guest.run(cfn())
     assert done.status == 0, done.log
     assert guest.state_of("d-1") == "signalled"
     assert len(heat.requests) == 1

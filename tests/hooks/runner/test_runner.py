@@ -27,8 +27,7 @@ def test_a_deployment_runs_once_and_is_signalled_once(guest, heat, cfn):
 
 
 def test_the_steps_are_on_the_console_in_order(guest, heat, cfn):
-    guest.metadata(cfn(name="two\nlines"))
-    log = guest.run().log
+    log = guest.run(cfn(name="two\nlines")).log
     wanted = [
         f'heat-config: {event} id=d-1 group=shell name="two\\nlines"'
         for event in ("received", "started", "finished", "signalled")
@@ -56,8 +55,7 @@ def test_values_and_credentials_are_neither_kept_nor_logged(guest, heat, cfn):
     deployment = cfn(inputs={"password": "planted-input"}, outputs=["r"])
     deployment["inputs"].append({"name": "deploy_password", "value": "planted-deploy"})
     guest.shell_hook("shell", "cat >/dev/null; " + "echo '{\"deploy_status_code\":0}'\n")
-    guest.metadata(deployment)
-    log = guest.run().log
+    log = guest.run(deployment).log
     everything = guest.text_everywhere() + log.encode()
     for planted in (b"planted", b"c2VjcmV0", b"Signature"):
         assert planted not in everything
@@ -65,8 +63,7 @@ def test_values_and_credentials_are_neither_kept_nor_logged(guest, heat, cfn):
 
 @pytest.mark.defect("N6")
 def test_failed_signal_does_not_show_the_signature(guest, cfn, nobody):
-    guest.metadata(cfn(server=nobody))
-    done = guest.run()
+    done = guest.run(cfn(server=nobody))
     assert "Signature" not in done.log
     assert "c2VjcmV0" not in done.log + guest.console.read_text() + guest.log("d-1")
 
@@ -99,8 +96,7 @@ def test_group_without_a_hook_fails_with_advice(guest, heat, cfn, group, advice)
 
 @pytest.mark.parametrize("group", ["os-apply-config", "Heat::Ungrouped"])
 def test_groups_that_need_no_program_are_complete(guest, heat, cfn, group):
-    guest.metadata(cfn(group=group))
-    assert guest.run().status == 0
+    assert guest.run(cfn(group=group)).status == 0
     assert heat.signals == [{"deploy_stdout": "", "deploy_stderr": "", "deploy_status_code": 0}]
 
 
@@ -121,8 +117,7 @@ def test_a_component_runs_the_config_of_the_action(guest, heat, cfn, action):
         f"#!{PYTHON} -IS\nimport json, sys\nd = json.load(sys.stdin)\n"
         "print(json.dumps({'deploy_stdout': d['config'] + d['group'], 'deploy_status_code': 0}))\n",
     )
-    guest.metadata(cfn(config, group="component", action=action))
-    guest.run()
+    guest.run(cfn(config, group="component", action=action))
     assert heat.signals[0]["deploy_stdout"] == wanted.get(action, "four") + "shell"
 
 
@@ -141,8 +136,7 @@ def test_a_component_runs_the_config_of_the_action(guest, heat, cfn, action):
     ids=repr,
 )
 def test_a_component_without_the_action_is_signalled_as_failed(guest, heat, cfn, config):
-    guest.metadata(cfn(config, group="component", action="DELETE"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(config, group="component", action="DELETE")).status == 0
     (body,) = heat.signals
     assert body["deploy_status_code"] == 1
     assert "component" in body["deploy_stderr"]
@@ -209,8 +203,7 @@ def test_id_that_is_no_plain_name_is_signalled_as_failed(guest, heat, cfn, hosti
 )
 def test_answers_are_validated(guest, heat, cfn, answer, exit_status, status, part):
     guest.hook("shell", f"#!/bin/sh\nprintf %s '{answer}'\nexit {exit_status}\n")
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     (body,) = heat.signals
     assert body["deploy_status_code"] == status
     assert part in body["deploy_stderr"]
@@ -223,8 +216,7 @@ def test_only_declared_outputs_are_signalled_and_in_text_for_a_database(guest, h
         '{"unset_hook":1,"r":[1,{"a":"\\ud800"}],"deploy_stdout":"\\udfff","deploy_status_code":0}'
     )
     guest.hook("shell", f"#!/bin/sh\nprintf %s '{answer}'\n")
-    guest.metadata(cfn(outputs=["r", "s"]))
-    guest.run()
+    guest.run(cfn(outputs=["r", "s"]))
     assert heat.signals[0].keys() == {"r", "deploy_stdout", "deploy_stderr", "deploy_status_code"}
     assert heat.signals[0]["r"] == [1, {"a": "?"}]
     assert heat.signals[0]["deploy_stdout"] == "?"
@@ -268,8 +260,7 @@ def test_only_declared_outputs_are_signalled_and_in_text_for_a_database(guest, h
 )
 def test_hook_that_cannot_be_run_is_explained_in_a_sentence(guest, heat, cfn, text, status, words):
     guest.hook("shell", text)
-    guest.metadata(cfn())
-    assert guest.run().status == 0
+    assert guest.run(cfn()).status == 0
     assert heat.signals[0]["deploy_status_code"] == status
     assert heat.signals[0]["deploy_stderr"].endswith(words)
 
@@ -287,8 +278,7 @@ def test_hook_that_cannot_be_run_is_explained_in_a_sentence(guest, heat, cfn, te
 def test_file_with_a_name_close_to_the_hook_is_named(guest, heat, cfn, group, file):
     guest.hook(file, "#!/bin/sh\n")
     guest.hook("other.py", "#!/bin/sh\n")
-    guest.metadata(cfn(group=group))
-    assert guest.run().status == 0
+    assert guest.run(cfn(group=group)).status == 0
     stderr = heat.signals[0]["deploy_stderr"]
     assert stderr.startswith(f'There is no hook for the group "{group}" on this machine; ')
     assert stderr.endswith(f": mv {guest.hooks / file} {guest.hooks / group}\n")
@@ -343,10 +333,8 @@ def test_a_damaged_record_is_reported_and_answered_as_failed(guest, heat, cfn, d
 def test_damaged_record_of_a_gone_deployment_is_kept_as_damaged(guest, heat, cfn):
     guest.state.mkdir(mode=0o700)
     (guest.state / "d-1.json").write_text("junk")
-    guest.metadata(cfn(id="d-2"))
-    assert guest.run().status == 0
-    guest.metadata(cfn(id="d-2"), cfn())
-    assert guest.run().status == 0
+    assert guest.run(cfn(id="d-2")).status == 0
+    assert guest.run(cfn(id="d-2"), cfn()).status == 0
     assert guest.runs("d-1") == 0
     assert heat.signals[-1]["deploy_status_code"] == 1
 
@@ -365,8 +353,7 @@ def test_inputs_of_other_types_keep_them(guest, heat, cfn):
         {"name": "c", "value": 7},
     ]
     deployment["inputs"] = given + deployment["inputs"]
-    guest.metadata(deployment)
-    guest.run()
+    guest.run(deployment)
     assert json.loads(heat.signals[0]["deploy_stdout"]) == given
 
 
@@ -438,8 +425,7 @@ def test_answer_behind_a_stray_line_is_text_with_a_warning(guest, heat, cfn, pri
     """The deployment is complete, as under heat-agents; but the hook's author must see why."""
     (guest.root / "printed").write_text(printed)
     guest.hook("shell", f"#!/bin/sh\ncat {guest.root}/printed\n")
-    guest.metadata(cfn())
-    log = guest.run().log
+    log = guest.run(cfn()).log
     (body,) = heat.signals
     assert body["deploy_status_code"] == 0
     assert body["deploy_stdout"] == printed
@@ -450,8 +436,7 @@ def test_answer_behind_a_stray_line_is_text_with_a_warning(guest, heat, cfn, pri
 def test_a_hook_that_is_not_executable_is_named(guest, heat, cfn):
     path = guest.hooks / "shell"
     path.chmod(0o644)
-    guest.metadata(cfn())
-    assert guest.run().status == 0
+    assert guest.run(cfn()).status == 0
     (body,) = heat.signals
     assert body["deploy_status_code"] == 1
     assert f'"{path}" is not executable' in body["deploy_stderr"]
@@ -459,8 +444,7 @@ def test_a_hook_that_is_not_executable_is_named(guest, heat, cfn):
 
 def test_the_runner_adds_nothing_to_a_hooks_stderr(guest, heat, cfn):
     guest.hook("shell", "#!/bin/sh\necho warn >&2\necho text\n")
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     assert heat.signals[0]["deploy_stderr"] == "warn\n"
 
 
@@ -469,8 +453,7 @@ def test_a_script_has_the_locale_of_heat_agents_unit(guest, heat, cfn, given, se
     """The unit of tripleo-image-elements sets no LC_ALL; ours has C, for the agent alone."""
     guest.real_hook("script", "script.py")
     guest.settings.update(LC_ALL=given, LANG="C.UTF-8")
-    guest.metadata(cfn("echo ${LC_ALL-unset} $LANG", group="script"))
-    guest.run()
+    guest.run(cfn("echo ${LC_ALL-unset} $LANG", group="script"))
     assert heat.signals[0]["deploy_stdout"] == f"{seen} C.UTF-8\n"
 
 
@@ -481,8 +464,7 @@ def test_values_that_heat_omits_are_empty(guest, heat, cfn):
     deployment["inputs"] += [{"name": "gone", "type": "String"}, {"type": "String"}, 5, None]
     deployment["outputs"] = [None, {}, {"name": 5}, {"name": "r"}]
     deployment["options"] = None
-    guest.metadata(deployment)
-    assert guest.run().status == 0
+    assert guest.run(deployment).status == 0
     assert heat.signals[0]["deploy_stdout"] == "[]\n"
 
 
@@ -493,21 +475,18 @@ def test_null_in_an_input_of_heats_own_is_no_address(guest, heat, cfn):
     for entry in deployment["inputs"]:
         if entry["name"] == "deploy_signal_id":
             entry.update(type="String", value=None)
-    guest.metadata(deployment)
-    assert "Heat sent no address to signal to" in guest.run().log
+    assert "Heat sent no address to signal to" in guest.run(deployment).log
     assert guest.result("d-1")["deploy_stdout"] == "None\n"
 
 
 def test_repeated_id_runs_once(guest, heat, cfn):
-    guest.metadata(cfn(), cfn())
-    assert "twice" in guest.run().log
+    assert "twice" in guest.run(cfn(), cfn()).log
     assert guest.runs("d-1") == 1
     assert len(heat.signals) == 1
 
 
 def test_two_deployments_of_one_name_are_both_run_in_order(guest, heat, cfn):
-    guest.metadata(*(cfn(id=f"d-{n}", name="same") for n in range(5)))
-    guest.run()
+    guest.run(*(cfn(id=f"d-{n}", name="same") for n in range(5)))
     assert [r.path.partition("?")[0][-3:] for r in heat.requests] == [f"d-{n}" for n in range(5)]
 
 
@@ -538,8 +517,7 @@ def test_document_that_is_no_list_is_reported(guest, text, status, part):
 
 def test_undelivered_result_is_sent_although_the_document_is_unreadable(guest, heat, cfn):
     heat.reply = lambda request: _refuse(403)
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     assert guest.state_of("d-1") == "finished"
     heat.reply = lambda request: _refuse(200)
     guest.document.unlink()
@@ -556,10 +534,8 @@ def _refuse(status):
 @pytest.mark.defect("H10", "H17")
 def test_state_of_gone_deployments_is_forgotten_after_a_while(guest, heat, cfn):
     guest.config.write_text("forget_after = 0\nkeep_logs = 0\n")
-    guest.metadata(cfn(), cfn(id="d-2"))
-    guest.run()
-    guest.metadata(cfn(id="d-2"))
-    guest.run()
+    guest.run(cfn(), cfn(id="d-2"))
+    guest.run(cfn(id="d-2"))
     assert not list(guest.state.glob("d-1*"))
     assert not list(guest.logs.glob("d-1*"))
     assert guest.state_of("d-2") == "signalled"
@@ -567,15 +543,13 @@ def test_state_of_gone_deployments_is_forgotten_after_a_while(guest, heat, cfn):
 
 @pytest.mark.parametrize("outage", ["", "null", "[]", None, "[{}]"])
 def test_deployments_missing_for_a_while_are_not_run_twice(guest, heat, cfn, outage):
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     if outage is None:
         guest.document.unlink()
     else:
         guest.document.write_text(outage)
     guest.run()
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     assert guest.runs("d-1") == 1
     assert sum("resources/d-1" in r.path for r in heat.requests) == 1
     assert "gone" not in guest.record("d-1")["heat_config"]
@@ -602,8 +576,7 @@ def test_full_answer_is_on_disk_and_a_trimmed_one_is_signalled(guest, heat, cfn)
         "#!/bin/sh\necho first; head -c 2000000 /dev/zero | tr '\\0' '\\1'; echo last\n"
         "head -c 2000000 /dev/urandom >$heat_outputs_path.r\nprintf small >$heat_outputs_path.s"
     )
-    guest.metadata(cfn(config, group="script", outputs=["r", "s"]))
-    assert guest.run().status == 0
+    assert guest.run(cfn(config, group="script", outputs=["r", "s"])).status == 0
     (request,) = heat.requests
     assert len(request.body) <= 950_000
     body = request.json
@@ -659,8 +632,7 @@ def test_plain_python_hook_finds_the_same_in_a_fork_as_in_a_python(
     answers = []
     for line in (PLAIN, "#!/usr/bin/python3 -ISu\n"):
         guest.hook("look", line + LOOK)
-        guest.metadata(cfn(group="look", id=f"d-{len(answers)}"))
-        assert guest.run().status == 0
+        assert guest.run(cfn(group="look", id=f"d-{len(answers)}")).status == 0
         answers.append(heat.signals[-1])
     assert answers[0] == answers[1]
     assert "True" in answers[0]["deploy_stdout"]
@@ -677,8 +649,7 @@ def test_plain_python_hook_finds_the_same_in_a_fork_as_in_a_python(
 )
 def test_hooks_in_plain_python_run_in_forks(guest, heat, cfn, line, fork):
     guest.hook("look", line + "import sys; print('heat_config.runner' in sys.modules)")
-    guest.metadata(cfn(group="look"))
-    guest.run()
+    guest.run(cfn(group="look"))
     assert heat.signals[0]["deploy_stdout"] == f"{fork}\n"
 
 

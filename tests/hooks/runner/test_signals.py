@@ -2,7 +2,6 @@
 
 import json
 import ssl
-import subprocess
 
 import pytest
 
@@ -75,8 +74,7 @@ def keystone(heat):
 
 def test_cfn_signal_keeps_the_signed_url_and_sends_json(guest, heat, cfn):
     deployment = cfn()
-    guest.metadata(deployment)
-    guest.run()
+    guest.run(deployment)
     (request,) = heat.requests
     url = {i["name"]: i["value"] for i in deployment["inputs"]}["deploy_signal_id"]
     assert request.method == "POST"
@@ -88,8 +86,7 @@ def test_cfn_signal_keeps_the_signed_url_and_sends_json(guest, heat, cfn):
 
 def test_temp_url_signal_is_put(guest, heat, cfn, replying):
     replying(201)
-    guest.metadata(cfn(verb="PUT"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(verb="PUT")).status == 0
     assert heat.requests[0].method == "PUT"
     assert guest.state_of("d-1") == "signalled"
 
@@ -134,16 +131,17 @@ def test_zaqar_signal_is_posted_to_the_queue(guest, heat, keystone, make_deploym
 def test_a_heat_signal_that_cannot_be_sent_is_explained(
     guest, keystone, make_deployment, change, part
 ):
-    guest.metadata(make_deployment(group="shell", id="d-1", inputs={**keystone, **change}))
-    assert guest.run().status == 0
+    assert (
+        guest.run(make_deployment(group="shell", id="d-1", inputs={**keystone, **change})).status
+        == 0
+    )
     assert guest.state_of("d-1") in ("finished", "undeliverable")
     assert part in guest.failures()[-1]
     assert b"wrong" not in guest.console.read_bytes()
 
 
 def test_no_signal_sends_nothing(guest, heat, make_deployment):
-    guest.metadata(make_deployment(group="shell", id="d-1"))
-    assert guest.run().status == 0
+    assert guest.run(make_deployment(group="shell", id="d-1")).status == 0
     assert heat.requests == []
     assert guest.state_of("d-1") == "signalled"
 
@@ -156,8 +154,7 @@ def test_missing_address_is_reported_once_and_does_not_fail_for_ever(guest, heat
     assert len(guest.failures()) == 1
     assert guest.state_of("d-1") == "undeliverable"
     inputs["deploy_signal_id"] = heat.url + "/late"
-    guest.metadata(make_deployment(group="shell", id="d-1", inputs=inputs))
-    assert guest.run().status == 0
+    assert guest.run(make_deployment(group="shell", id="d-1", inputs=inputs)).status == 0
     assert len(heat.requests) == 1
     assert guest.runs("d-1") == 1
 
@@ -172,17 +169,14 @@ def test_the_result_is_on_disk_before_it_is_signalled(guest, heat, cfn):
         return SimpleNamespace(status=200, body=b"", headers={}, act=None)
 
     heat.reply = reply
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     assert seen == [("finished", "out")]
 
 
 def test_signal_of_a_gone_deployment_is_tried_until_it_is_forgotten(guest, heat, cfn, replying):
     replying(503)
-    guest.metadata(cfn(), cfn(id="d-2", group="os-apply-config"))
-    guest.run()
-    guest.metadata(cfn(id="d-2"))
-    guest.run()
+    guest.run(cfn(), cfn(id="d-2", group="os-apply-config"))
+    guest.run(cfn(id="d-2"))
     assert sum("resources/d-1" in r.path for r in heat.requests) > 3
     assert (guest.state / ".waiting").exists()
     guest.config.write_text("forget_after = 0\nsignal_time = 1\n")
@@ -195,33 +189,19 @@ def test_signal_of_a_gone_deployment_is_tried_until_it_is_forgotten(guest, heat,
 
 
 def test_reordered_and_added_deployments_run_once_each(guest, heat, cfn):
-    guest.metadata(cfn(id="b"))
-    guest.run()
-    guest.metadata(cfn(id="a"), cfn(id="b"), cfn(id="c"))
-    guest.run()
+    guest.run(cfn(id="b"))
+    guest.run(cfn(id="a"), cfn(id="b"), cfn(id="c"))
     assert [guest.runs(key) for key in "abc"] == [1, 1, 1]
-
-
-def certificate(directory):
-    """A certificate for 127.0.0.1, made here; (certificate, key)."""
-    paths = directory / "cert.pem", directory / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=127.0.0.1"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    command += ["-out", str(paths[0]), "-keyout", str(paths[1])]
-    subprocess.run(command, check=True, capture_output=True)
-    return paths
 
 
 @pytest.mark.defect("N8")
 @pytest.mark.tool("openssl")
-def test_tls_is_verified_and_its_ca_can_be_named(guest, cfn, make_heat, tmp_path):
-    cert, key = certificate(tmp_path)
+def test_tls_is_verified_and_its_ca_can_be_named(guest, cfn, make_heat, certificate):
+    cert, key = certificate("IP:127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     server = make_heat(context)
-    guest.metadata(cfn(server=server))
-    guest.run()
+    guest.run(cfn(server=server))
     assert "not trusted" in guest.failures()[0]
     assert server.requests == []
     guest.config.write_text("ca_file = /no/such/file\n")
@@ -240,8 +220,7 @@ def test_own_notifier_program_sends_the_signal(guest, heat, cfn):
     )
     program.chmod(0o755)
     guest.settings["HEAT_CONFIG_NOTIFY"] = str(program)
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     assert "ended with status 1" in guest.failures()[0]
     assert "the reason why\n" in guest.log("d-1")
     assert "the reason why" not in guest.console.read_text()
@@ -251,8 +230,7 @@ def test_own_notifier_program_sends_the_signal(guest, heat, cfn):
     assert heat.requests == []
     assert guest.runs("d-1") == 1
     guest.settings["HEAT_CONFIG_NOTIFY"] = "/no/such/program"
-    guest.metadata(cfn(id="d-2"))
-    guest.run()
+    guest.run(cfn(id="d-2"))
     assert guest.state_of("d-2") == "finished"
     assert "cannot be run: No such file" in guest.failures()[-1]
     program.write_text("#!/bin/sh\r\n")

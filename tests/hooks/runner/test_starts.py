@@ -105,6 +105,5 @@ def test_start_that_fails_counts_as_no_run(guest, heat, cfn, look, faulty):
 
 def test_hook_that_can_never_start_fails_at_once(guest, heat, cfn):
     guest.hook("look", "#!/no/such/interpreter\n")
-    guest.metadata(cfn(group="look"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(group="look")).status == 0
     assert heat.signals[0]["deploy_status_code"] == 126

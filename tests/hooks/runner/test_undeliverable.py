@@ -9,14 +9,6 @@ def note(guest, key="d-1"):
     return guest.record(key)["heat_config"]["signal"]
 
 
-def with_url(deployment, change):
-    """Return *deployment* with the result of *change* as the URL of its signal."""
-    for item in deployment["inputs"]:
-        if item["name"] == "deploy_signal_id":
-            item["value"] = change(item["value"])
-    return deployment
-
-
 def make_due(guest, **changes):
     """Make the next try due, with *changes* in the note of the earlier tries."""
     record = guest.record("d-1")
@@ -28,8 +20,7 @@ def make_due(guest, **changes):
 def test_final_refusal_is_undeliverable_at_once(guest, heat, cfn, replying, status):
     """Heat answers 404 for a stack or resource that is gone, for ever."""
     replying(status)
-    guest.metadata(cfn(), cfn(id="d-2"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(), cfn(id="d-2")).status == 0
     assert len(heat.requests) == 2
     assert guest.state_of("d-1") == guest.state_of("d-2") == "undeliverable"
     assert "will not be tried again" in guest.failures()[0]
@@ -51,8 +42,7 @@ def test_final_refusal_is_undeliverable_at_once(guest, heat, cfn, replying, stat
 @pytest.mark.parametrize("status", [401, 403])
 def test_refusal_is_given_up_after_many_tries_over_a_day(guest, heat, cfn, replying, status):
     replying(status)
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     assert note(guest)["refusals"] == 1
     make_due(guest, refusals=18, refused=90_000)  # long enough, not often enough
     guest.run()
@@ -68,8 +58,7 @@ def test_refusal_is_given_up_after_many_tries_over_a_day(guest, heat, cfn, reply
 
 def test_only_refusals_in_a_row_count(guest, heat, cfn, replying):
     replying(403)
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     make_due(guest, refusals=500, refused=90_000)
     replying(500)
     guest.run()
@@ -83,8 +72,7 @@ def test_only_refusals_in_a_row_count(guest, heat, cfn, replying):
 def test_time_that_the_machine_was_off_does_not_count(guest, heat, cfn, replying):
     """A wrong clock does not count either: time is measured from try to try within a boot."""
     replying(403)
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     make_due(guest, boot="another", at=-1e6)
     guest.run()
     assert note(guest)["refusals"] == 2
@@ -97,8 +85,7 @@ def test_time_that_the_machine_was_off_does_not_count(guest, heat, cfn, replying
 @pytest.mark.parametrize("damage", [None, "x", [], {"tries": "x"}, {"refusals": None, "tries": []}])
 def test_malformed_note_restarts_the_count_of_tries(guest, heat, cfn, replying, damage):
     replying(503)
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     record = guest.record("d-1")
     record["heat_config"]["signal"] = damage
     (guest.state / "d-1.json").write_text(json.dumps(record))
@@ -108,14 +95,12 @@ def test_malformed_note_restarts_the_count_of_tries(guest, heat, cfn, replying, 
 
 def test_changed_address_is_tried_again(guest, heat, cfn, replying):
     replying(404)
-    guest.metadata(cfn())
-    guest.run()
+    guest.run(cfn())
     replying(200)
     guest.metadata(cfn())  # the same: no try
     guest.run()
     assert len(heat.requests) == 1
-    guest.metadata(with_url(cfn(), lambda url: f"{url}&again"))
-    assert guest.run().status == 0
+    assert guest.run(cfn(url=f"{heat.url}/again")).status == 0
     assert guest.state_of("d-1") == "signalled"
     assert heat.signals[-1]["deploy_stdout"] == "out"
     assert guest.runs("d-1") == 1
@@ -123,8 +108,7 @@ def test_changed_address_is_tried_again(guest, heat, cfn, replying):
 
 @pytest.mark.parametrize("url", ["not a url", "ftp://127.0.0.1/x", "http://[::1/x", "http://a b/"])
 def test_malformed_url_is_undeliverable(guest, heat, cfn, url):
-    guest.metadata(with_url(cfn(), lambda _: url))
-    assert guest.run().status == 0
+    assert guest.run(cfn(url=url)).status == 0
     assert guest.state_of("d-1") == "undeliverable"
 
 
@@ -147,8 +131,7 @@ def test_resend_sends_all_waiting_signals_and_runs_no_hook(guest, heat, cfn, rep
 
 def test_resend_sends_a_signal_that_was_given_up(guest, heat, cfn, replying):
     replying(404)
-    guest.metadata(cfn(), cfn(id="d-2"))
-    guest.run()
+    guest.run(cfn(), cfn(id="d-2"))
     assert guest.command("resend", "d-1").returncode == 1
     assert guest.state_of("d-1") == "undeliverable"
     replying(200)
@@ -167,9 +150,7 @@ def test_resend_sends_a_signal_that_was_given_up(guest, heat, cfn, replying):
 
 def test_undeliverable_deployment_is_forgotten_with_its_result(guest, heat, cfn, replying):
     replying(404)
-    guest.metadata(cfn(), cfn(id="d-2"))
-    guest.run()
+    guest.run(cfn(), cfn(id="d-2"))
     guest.config.write_text("forget_after = 0\nkeep_logs = 0\n")
-    guest.metadata(cfn(id="d-2"))
-    guest.run()
+    guest.run(cfn(id="d-2"))
     assert not list(guest.state.glob("d-1*"))

@@ -7,7 +7,6 @@ import gzip
 import select
 import socket
 import ssl
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -48,16 +47,9 @@ def unavailable(library):
 
 
 @pytest.fixture(scope="session")
-def certificate(tmp_path_factory) -> tuple[Path, Path]:
+def certificate(certificate) -> tuple[Path, Path]:
     """An untrusted certificate for 127.0.0.1, and its key."""
-    directory = tmp_path_factory.mktemp("certificate")
-    paths = directory / "cert.pem", directory / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    command += ["-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    command += ["-out", str(paths[0]), "-keyout", str(paths[1])]
-    subprocess.run(command, check=True, capture_output=True)
-    return paths
+    return certificate("IP:127.0.0.1")
 
 
 @pytest.fixture
