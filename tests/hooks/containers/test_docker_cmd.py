@@ -292,12 +292,11 @@ def test_update_to_an_empty_config_removes_the_containers(real, podman):
 
 
 @pytest.mark.tool("podman")
-@pytest.mark.parametrize("action", ["SUSPEND", "RESUME", "CHECK"])
-def test_action_that_runs_containers_replaces_earlier_ones(real, podman, action):
+def test_action_that_runs_containers_replaces_earlier_ones(real, podman):
     """As in heat-agents; a second copy would want the same ports."""
     config = {"a": {"image": podman.image, "command": WAIT}}
-    for each in ("CREATE", action):
-        assert real(config, inputs=STACK, action=each).status == 0
+    for action in ("CREATE", "RESUME"):
+        assert real(config, inputs=STACK, action=action).status == 0
     assert podman.names() == ["a"]
 
 
