@@ -48,6 +48,11 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         self._before.close()
 
+    def check(self) -> None:
+        """Raise Interrupted when a signal has arrived."""
+        if self.came:
+            raise Interrupted(self.came)
+
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
         """End the block by an exception when a signal arrives, or has arrived before.
@@ -56,8 +61,7 @@ class Interrupts:
         """
         self._allowed = True
         try:
-            if self.came:
-                raise Interrupted(self.came)
+            self.check()
             yield
         finally:
             self._allowed = False

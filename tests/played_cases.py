@@ -16,7 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hotplate.cases.images import NamedFiles
+from hotplate.cases.named import named
 from hotplate.cases.request import Request
+from hotplate.cases.table import Case
+from hotplate.interrupts import Interrupts
 
 SECONDS = 120
 
@@ -110,6 +114,12 @@ def requested(*words: str) -> Request:
     from hotplate.cli.test import request_from
 
     return request_from(cli._parser(["test"]).parse_args(["test", *words]))
+
+
+def cases_of(*words: str) -> list[Case]:
+    """Return the cases of a command line of ``hotplate test``."""
+    request, interrupts = requested(*words), Interrupts()
+    return named(request, NamedFiles(request.settings.cache, interrupts), interrupts)
 
 
 def _default_signals() -> None:

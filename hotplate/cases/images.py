@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotplate.cases.table import Case
 from hotplate.errors import UsageError
+from hotplate.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from hotplate.image.plan import BuildRequest
@@ -35,23 +35,14 @@ class NamedFiles:
     """The files of the images that a command names.
 
     :param cache: for fetched images.
-    :param elsewhere: leave the fetching of URLs to the workers.
-    :param check: called repeatedly during a fetch; its exception ends that.
-    :param interruptible: a context manager in which a signal ends the work.
+    :param interrupts: end a fetch and a build.
+    :param remote: leave the fetching of URLs to the workers.
     """
 
-    def __init__(
-        self,
-        cache: Path,
-        *,
-        elsewhere: bool = False,
-        check: Callable[[], None] = lambda: None,
-        interruptible: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
-    ) -> None:
+    def __init__(self, cache: Path, interrupts: Interrupts, *, remote: bool = False) -> None:
         self._cache = cache
-        self._elsewhere = elsewhere
-        self._check = check
-        self.interruptible = interruptible
+        self._interrupts = interrupts
+        self._remote = remote
         self._urls: dict[Path, str] = {}
         self._held = contextlib.ExitStack()
 
@@ -79,7 +70,7 @@ class NamedFiles:
         """
         result = []
         for each in requests:
-            with self.interruptible():
+            with self._interrupts.allowed():
                 result.append(self._held.enter_context(images.use(each)))
         return result
 
@@ -106,10 +97,10 @@ class NamedFiles:
         from hotplate.image.image_store import ImageStore
 
         image = image_set.of_url(url)
-        if self._elsewhere:
+        if self._remote:
             path = Path(image.key) / image.name
             self._urls[path] = url
             return path
         image = image_url.versioned(image)
-        fetch = image_url.fetch_with(image, check=self._check)
+        fetch = image_url.fetch_with(image, check=self._interrupts.check)
         return self._held.enter_context(ImageStore(self._cache).use(image, fetch))

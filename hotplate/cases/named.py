@@ -13,24 +13,25 @@ from hotplate.cases.images import ImageWord, NamedFiles
 from hotplate.cases.request import Request
 from hotplate.cases.table import Case, TemplateChoice, table
 from hotplate.errors import Interrupted, UsageError
+from hotplate.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from hotplate.image.plan import BuildRequest
 
 
-def named(request: Request, images_of: NamedFiles | None = None) -> list[Case]:
+def named(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> list[Case]:
     """Return the cases of a command, with its run file if it has one.
 
     The command line overrides the file.
 
-    :param images_of: finds the images; by default those of this host.
+    :param images_of: finds the images.
+    :param interrupts: end the inspection of the images.
     :raises UsageError: for a missing file, and for conflicting options.
     """
     # Imported here: the YAML reader is not needed for --help.
     from hotplate.cases import run_file
 
     file = run_file.read(request.run_file) if request.run_file else run_file.RunFile()
-    bring = images_of or NamedFiles(request.settings.cache)
     # Both name the images to test: either replaces both.
     named_here = request.images or request.releases or request.os_image
     source = request if named_here else file
@@ -52,13 +53,15 @@ def named(request: Request, images_of: NamedFiles | None = None) -> list[Case]:
     if releases and not templates:
         release_words.check_groups(request.groups)
     wanted = release_words.requests(request, releases, settings.get("firmware", ()))
-    files = [Path(request.os_image)] if request.os_image else _files(request, bring, images, wanted)
+    files = (
+        [Path(request.os_image)] if request.os_image else _files(request, images_of, images, wanted)
+    )
     if templates:
-        return bring.with_urls(table(files, templates, settings))
-    bring.check_known(files)
+        return images_of.with_urls(table(files, templates, settings))
+    images_of.check_known(files)
     cases = table(files, [TemplateChoice()], settings)
     try:
-        with bring.interruptible():
+        with interrupts.allowed():
             chosen = builtin_cases(
                 files,
                 request.groups,
@@ -73,14 +76,14 @@ def named(request: Request, images_of: NamedFiles | None = None) -> list[Case]:
 
 def _files(
     request: Request,
-    bring: NamedFiles,
+    images_of: NamedFiles,
     images: Sequence[ImageWord],
     wanted: Sequence[BuildRequest],
 ) -> list[Path]:
     """Return the files of the images; obstacles to a build are reported before any is fetched."""
     builds = release_words.images(quiet=request.quiet)
     placed = builds.placed(wanted) if wanted else []
-    return [*bring.files(images), *bring.built(placed, builds)]
+    return [*images_of.files(images), *images_of.built(placed, builds)]
 
 
 def _templates(request: Request, in_file: Sequence[TemplateChoice]) -> Sequence[TemplateChoice]:

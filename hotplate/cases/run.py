@@ -20,7 +20,7 @@ from hotplate.cases.request import Request
 from hotplate.cases.results import Results
 from hotplate.cases.side_by_side import CaseEnd, SideBySide, how_many
 from hotplate.cases.table import Case
-from hotplate.errors import Interrupted, Outcome, UsageError
+from hotplate.errors import Outcome, UsageError
 from hotplate.interrupts import Interrupts
 from hotplate.text import clean
 
@@ -37,14 +37,22 @@ def run_test(request: Request, *, lines: TextIO | None = None) -> int:
     :return: the verdict's exit status, or the highest of several.
     :raises UsageError: when the request contradicts itself.
     """
-    with Interrupts() as interrupts, _images(request, interrupts) as images:
+    # Imported here: the writing modules are slow to load for --help.
+    from hotplate.report.board import Board
+
+    with (
+        Interrupts() as interrupts,
+        NamedFiles(request.settings.cache, interrupts, remote=bool(request.on)) as images,
+    ):
         import_what_writes()
-        all_cases = named(request, images)
+        all_cases = named(request, images, interrupts)
         several = len(all_cases) > 1
         last = LastCases(request.settings.artifacts.absolute())
         cases = chosen(request, all_cases, last)
         plan = _plan(request, len(cases))
-        board = _board(request) if cases and plan.side_by_side else None
+        board = None
+        if cases and plan.side_by_side:
+            board = Board(sys.stdout, quiet=request.quiet)
         _remove_old_runs(request)
         with Results(
             request, cases, last=last, several=several, board=board, lines=lines
@@ -57,21 +65,6 @@ def run_test(request: Request, *, lines: TextIO | None = None) -> int:
         if several and cases:
             results.write_matrix()
         return results.exit_status
-
-
-def _images(request: Request, interrupts: Interrupts) -> NamedFiles:
-    """Return the provider of the images; a signal ends its work."""
-
-    def check() -> None:
-        if interrupts.came:
-            raise Interrupted(interrupts.came)
-
-    return NamedFiles(
-        request.settings.cache,
-        elsewhere=bool(request.on),
-        check=check,
-        interruptible=interrupts.allowed,
-    )
 
 
 def chosen(request: Request, cases: Sequence[Case], last: LastCases) -> Sequence[Case]:
@@ -128,12 +121,6 @@ def _plan(request: Request, cases: int) -> _Plan:
     if waits and request.jobs > 1:
         raise UsageError("--keep and --pause-on-fail wait for you at each case", hint="-j 1")
     return _Plan(min(request.jobs, cases), "by -j", address)
-
-
-def _board(request: Request) -> Board:
-    from hotplate.report.board import Board
-
-    return Board(sys.stdout, quiet=request.quiet)
 
 
 def _remove_old_runs(request: Request) -> None:

@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 import tiny_disk
-from played_cases import requested
+from played_cases import cases_of
 from played_guest import Guest, PlayedMachine
 
 from hotplate import cli
-from hotplate.cases import named as naming
-from hotplate.cases import table
 from hotplate.errors import UsageError
 from hotplate.stacks import builtin
 
@@ -48,15 +46,11 @@ def image(folder: Path, name: str, *groups: str, agent: bool = True) -> Path:
     return path
 
 
-def named(*words: str) -> list[table.Case]:
-    return naming.named(requested(*words))
-
-
 def test_image_is_tested_by_its_own_groups(folder):
     image(folder, "web", "script", "puppet", "of-your-own")
     image(folder, "db", "salt")
     tiny_disk.make(folder / "other.raw")
-    web, db, other = named("web.raw", "db.raw", "other.raw")
+    web, db, other = cases_of("web.raw", "db.raw", "other.raw")
     assert web.template.groups == ("script", "puppet")
     assert web.subject.template == "the built-in cases of script, puppet"
     assert web.template.note == "no built-in case tries: of-your-own (-t TEMPLATE does)"
@@ -69,9 +63,9 @@ def test_image_is_tested_by_its_own_groups(folder):
 
 def test_group_option_selects_groups(folder):
     image(folder, "web", "script", "puppet", "salt", "cfn-init")
-    (case,) = named("web.raw", "--group", "salt", "--group", "cfn-init,script")
+    (case,) = cases_of("web.raw", "--group", "salt", "--group", "cfn-init,script")
     assert case.template.groups == ("script", "salt", "cfn-init")
-    (case,) = named("web.raw", "--group", "cfn-init")
+    (case,) = cases_of("web.raw", "--group", "cfn-init")
     assert set(case.template.load().template["resources"]) == {
         *("server", "cfn_init", "cfn_init_config", "files", "files_config"),
     }
@@ -89,7 +83,7 @@ def test_untestable_group_is_refused(folder, words, problem, hint):
     image(folder, "web", "script", "of-mine")
     (folder / "a.yaml").write_text("heat_template_version: 2018-08-31\n")
     with pytest.raises(UsageError) as raised:
-        named("web.raw", *words)
+        cases_of("web.raw", *words)
     assert problem in raised.value.message
     assert hint in raised.value.hint
 
@@ -97,8 +91,8 @@ def test_untestable_group_is_refused(folder, words, problem, hint):
 def test_case_that_needs_another_group_is_refused(folder):
     image(folder, "web", "docker-cmd")
     with pytest.raises(UsageError, match='"docker-cmd" needs the group "script"'):
-        named("web.raw", "--group", "docker-cmd")
-    (case,) = named("web.raw")
+        cases_of("web.raw", "--group", "docker-cmd")
+    (case,) = cases_of("web.raw")
     assert case.template.groups == ()
     assert "docker-cmd" in case.template.note
 
@@ -106,7 +100,7 @@ def test_case_that_needs_another_group_is_refused(folder):
 def test_image_without_agent_gets_a_plain_boot(folder):
     """docs/testing.rst: a server without an address for its agent has to be served metadata."""
     image(folder, "web", "script", agent=False)
-    (case,) = named("web.raw")
+    (case,) = cases_of("web.raw")
     assert case.subject.template == "the built-in template without deployments"
     assert "the image has no agent" in case.template.note
     loaded = case.template.load()
@@ -114,7 +108,7 @@ def test_image_without_agent_gets_a_plain_boot(folder):
     (server,) = loaded.template["resources"].values()
     assert (server["type"], server["properties"]["user_data_format"]) == ("OS::Nova::Server", "RAW")
     with pytest.raises(UsageError, match='has no agent, so no hook of the group "script"'):
-        named("web.raw", "--group", "script")
+        cases_of("web.raw", "--group", "script")
 
 
 def test_image_with_a_unit_but_no_program_has_an_agent(folder):
@@ -123,7 +117,7 @@ def test_image_with_a_unit_but_no_program_has_an_agent(folder):
     unit.parent.mkdir(parents=True)
     unit.write_text("[Service]\n")
     image(folder, "web", "script", agent=False)
-    (case,) = named("web.raw")
+    (case,) = cases_of("web.raw")
     assert case.template.groups == ("script",)
 
 

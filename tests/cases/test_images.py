@@ -11,6 +11,7 @@ from played_cluster import cluster
 
 from hotplate import cli
 from hotplate.cases.images import NamedFiles
+from hotplate.interrupts import Interrupts
 
 TEMPLATE = "heat_template_version: 2018-08-31\nresources: {}\n"
 
@@ -62,7 +63,7 @@ def test_workers_fetch_urls_themselves(tmp_path):
     (name,) = played.images(web="pass")
     (tmp_path / "t.yaml").write_text(TEMPLATE)
     url = url_of(played, name)
-    with NamedFiles(tmp_path / "cache", elsewhere=True) as images:
+    with NamedFiles(tmp_path / "cache", Interrupts(), remote=True) as images:
         assert images.files([url])[0].name == name
     with cluster(tmp_path) as on:
         on.start_worker("only")

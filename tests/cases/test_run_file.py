@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from played_cases import Played, requested
+from played_cases import Played, cases_of
 
-from hotplate.cases import named, run_file
+from hotplate.cases import run_file
 from hotplate.errors import UsageError
 
 TEMPLATE = "heat_template_version: 2018-08-31\nresources: {}\n"
@@ -36,14 +36,14 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def cases_of(folder: Path, text: str, *words: str):
+def cases_in(folder: Path, text: str, *words: str):
     (folder / "matrix.yaml").write_text(text)
-    return named.named(requested("-f", str(folder / "matrix.yaml"), *words))
+    return cases_of("-f", str(folder / "matrix.yaml"), *words)
 
 
 def test_complete_run_file_makes_all_cases(folder):
     """All names are relative to the file, regardless of the working directory."""
-    table = cases_of(folder, WHOLE)
+    table = cases_in(folder, WHOLE)
     assert len(table) == 3 * 2 * 2
     assert table[0].name == "web.raw small.yaml openstack"
     assert table[-1].name == "b.raw large ec2"
@@ -61,7 +61,7 @@ def test_command_line_overrides_the_run_file(folder):
     other = folder / "other.yaml"
     other.write_text(TEMPLATE)
     words = (str(folder / "web.raw"), "-t", str(other), "--datasource", "nocloud", "-P", "a=b")
-    (case,) = cases_of(folder, WHOLE, *words)
+    (case,) = cases_in(folder, WHOLE, *words)
     assert (case.template.path, case.template.parameters) == (other, {"a": "b"})
     assert case.settings["datasource"] == "nocloud"
 
@@ -99,7 +99,7 @@ WRONG = [
 @pytest.mark.parametrize(("text", "problem"), WRONG)
 def test_run_file_error_has_its_line(folder, text, problem):
     with pytest.raises(UsageError) as caught:
-        cases_of(folder, text)
+        cases_in(folder, text)
     assert caught.value.message.startswith(problem.format(file=folder / "matrix.yaml"))
 
 

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 import tiny_disk
-from played_cases import requested
+from played_cases import cases_of, requested
 
-from hotplate.cases import named as naming
-from hotplate.cases import table
 from hotplate.cases.last import LastCases
 from hotplate.cases.run import chosen
 from hotplate.errors import UsageError
@@ -35,19 +33,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def named(*words: str) -> list[table.Case]:
-    return naming.named(requested(*words))
-
-
 def test_single_case_is_named_after_its_image(folder):
-    (case,) = named("web.raw", "--datasource", "ec2")
+    (case,) = cases_of("web.raw", "--datasource", "ec2")
     assert (case.name, case.settings) == ("web.raw", {"datasource": "ec2"})
     assert case.image == folder / "web.raw"
 
 
 def test_cases_are_the_product_of_the_named_items(folder):
     words = ("-t", "refused.yaml", "-t", "broken.yaml", "--datasource", "ec2,nocloud")
-    table = named("web.raw", "db.raw", *words, "--firmware", "bios")
+    table = cases_of("web.raw", "db.raw", *words, "--firmware", "bios")
     assert len({each.name for each in table}) == len(table) == 8
     assert table[0].name == "web.raw refused.yaml ec2"
     assert table[-1].name == "db.raw broken.yaml nocloud"
@@ -56,7 +50,7 @@ def test_cases_are_the_product_of_the_named_items(folder):
 
 def test_settings_of_a_case_apply_to_its_run(folder):
     common = requested("web.raw").settings
-    cases = named("web.raw", "--datasource", "ec2,nocloud")
+    cases = cases_of("web.raw", "--datasource", "ec2,nocloud")
     chosen = [each.settings_from(common).datasource.value for each in cases]
     assert chosen == ["ec2", "nocloud"]
 
@@ -65,7 +59,7 @@ def test_files_of_one_name_get_different_labels(folder):
     for name in ("a", "b"):
         (folder / name).mkdir()
         tiny_disk.make(folder / name / "web.raw")
-    names = [each.name for each in named("a/web.raw", "b/web.raw", "db.raw", "db.raw")]
+    names = [each.name for each in cases_of("a/web.raw", "b/web.raw", "db.raw", "db.raw")]
     assert names == [
         f"{folder}/a/web.raw",
         f"{folder}/b/web.raw",
@@ -76,7 +70,7 @@ def test_files_of_one_name_get_different_labels(folder):
 
 def test_unknown_data_source_is_refused(folder, capsys):
     with pytest.raises(SystemExit):
-        named("web.raw", "--datasource", "ec2,nocluod")
+        cases_of("web.raw", "--datasource", "ec2,nocluod")
     assert 'invalid choice: "nocluod" (choose from openstack, ec2' in capsys.readouterr().err
 
 
@@ -90,12 +84,12 @@ def test_unknown_data_source_is_refused(folder, capsys):
 )
 def test_missing_file_is_refused_before_the_run(folder, words, problem):
     with pytest.raises(UsageError, match=problem):
-        named(*words)
+        cases_of(*words)
 
 
 def test_each_case_is_in_one_shard(folder, monkeypatch):
     words = ("web.raw", "db.raw", "--datasource", "ec2,nocloud", "--firmware", "bios,uefi")
-    table = named(*words)
+    table = cases_of(*words)
     parts = []
     for part in (1, 2):
         request = requested(*words, "--shard", f"hash:{part}/2")
