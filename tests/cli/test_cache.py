@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
-import io
 import json
 import os
 import struct
@@ -13,9 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+import hotplate_command
 import pytest
 
-from hotplate import cli, locks
+from hotplate import locks
 from hotplate.image.base_cache import BaseCache
 from hotplate.machine import admission
 from hotplate.testbed import warm_state as warm
@@ -40,10 +39,7 @@ def root(tmp_path, monkeypatch) -> Path:
 
 
 def hotplate(*words: object) -> subprocess.CompletedProcess[str]:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = cli.main(["cache", *map(str, words)])
-    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
+    return hotplate_command.hotplate("cache", *words)
 
 
 def state(root: Path, name: str = "aa", *, size: int = 100_000, days: float = 0) -> Path:

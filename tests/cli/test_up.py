@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import tiny_disk
 import yaml
+from hotplate_command import hotplate
 from openstack_command import in_directory
 
 from hotplate.session.directory import SessionDirectory
@@ -34,10 +35,6 @@ TEMPLATE = {
 
 def command(*words: object) -> list[str]:
     return [sys.executable, "-m", "hotplate", *map(str, words)]
-
-
-def hotplate(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*words), capture_output=True, text=True, timeout=120)
 
 
 class Session:
@@ -130,8 +127,7 @@ def test_session_files_are_private(session):
 
 
 def test_openstack_command_manages_a_stack(openstack, template):
-    wait = ("--wait", "--poll", "1")
-    made = openstack("stack", "create", "-t", str(template), *wait, "mine", "-f", "json")
+    made = openstack("stack", "create", "-t", str(template), "--wait", "mine", "-f", "json")
     assert made["stack_status"] == "CREATE_COMPLETE"
     assert openstack("stack", "show", "mine", "-f", "json")["stack_name"] == "mine"
     shown = openstack("stack", "output", "show", "mine", "word", "-f", "json")
@@ -198,7 +194,7 @@ def test_qemu_monitor_answers_for_a_server(session, openstack, tmp_path):
     template.write_text(
         yaml.safe_dump({"heat_template_version": "2018-08-31", "resources": resources})
     )
-    openstack("stack", "create", "-t", str(template), "--wait", "--poll", "1", "machine")
+    openstack("stack", "create", "-t", str(template), "--wait", "machine")
     where = ("--directory", session.directory)
     done = hotplate("monitor", *where, "web", "info", "status")
     assert (done.returncode, done.stdout) == (0, "VM status: running\n"), done.stderr
@@ -249,7 +245,7 @@ def test_stack_with_a_server_is_abandoned_and_adopted(openstack, tmp_path):
     template.write_text(
         yaml.safe_dump({"heat_template_version": "2018-08-31", "resources": resources})
     )
-    openstack("stack", "create", "-t", str(template), "--wait", "--poll", "1", "first")
+    openstack("stack", "create", "-t", str(template), "--wait", "first")
     openstack("stack", "suspend", "--wait", "first")
     (server,) = openstack("server", "list", "-f", "json")
     assert server["Status"] == "SUSPENDED"
@@ -269,17 +265,6 @@ def test_unknown_request_is_answered_with_an_error(session):
     for ask in ("nonsense", ""):
         with pytest.raises(Exception, match="does not know"), directory.asked(ask):
             pass
-
-
-def test_down_ends_the_session_without_leftovers(disk, tmp_path):
-    with up(disk, tmp_path / "up") as session:
-        done = hotplate("down", "--directory", tmp_path / "up")
-        assert (done.returncode, done.stdout) == (0, "ended; nothing was kept\n")
-        assert session.end()[0] == 0
-    assert not (tmp_path / "up").exists()
-    done = hotplate("down", "--directory", tmp_path / "up")
-    assert done.returncode == 2
-    assert f'no session runs in "{tmp_path / "up"}"' in done.stderr
 
 
 def test_stack_in_progress_is_named_when_it_is_kept(disk, tmp_path):
@@ -348,16 +333,6 @@ def test_restored_server_excludes_keep_and_template(disk, tmp_path, template):
     assert not (tmp_path / "up").exists()
 
 
-def test_killed_session_does_not_block_the_next(disk, tmp_path):
-    with up(disk, tmp_path / "up") as session:
-        session.process.kill()
-        session.end()
-    assert (tmp_path / "up" / "control").exists()
-    assert hotplate("down", "--directory", tmp_path / "up").returncode == 2
-    with up(disk, tmp_path / "up"):
-        assert hotplate("down", "--directory", tmp_path / "up").returncode == 0
-
-
 def family(pid: int) -> dict[tuple[int, str], str]:
     """Return the processes below one: (pid, time of start) -> the program's name (proc(5))."""
     parents, those = {}, {}
@@ -415,24 +390,38 @@ def test_killed_session_leaves_no_process_of_networked_machines(disk, tmp_path):
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
 
-def test_killed_session_is_resumed_only_with_keep(disk, tmp_path, template):
-    """Its stack would silently prevent another template."""
+@pytest.mark.parametrize("keep", [(), ("--keep",)], ids=["without", "with"])
+def test_killed_session_is_resumed_only_with_keep(disk, tmp_path, template, keep):
+    """Its stack would silently prevent another template; down ends the next one as any other."""
+    directory = tmp_path / "up"
     words = ("-t", template, "-P", "word=old")
-    for keep, expected in ((), False), (("--keep",), True):
-        with up(disk, tmp_path / "up", *words, *keep) as session:
-            session.process.kill()
-            session.end()
-        with up(disk, tmp_path / "up", *words) as session:
-            assert ('the stack "hotplate" is there already' in session.output) is expected
-            assert ("was killed; it had no --keep" in session.output) is not expected
-            hotplate("down", "--directory", tmp_path / "up")
+    with up(disk, directory, *words, *keep) as session:
+        session.process.kill()
+        session.end()
+    assert (directory / "control").exists()
+    assert hotplate("down", "--directory", directory).returncode == 2
+    with up(disk, directory, *words) as session:
+        assert ('the stack "hotplate" is there already' in session.output) is bool(keep)
+        assert ("was killed; it had no --keep" in session.output) is not bool(keep)
+        done = hotplate("down", "--directory", directory)
+        assert (done.returncode, done.stdout) == (0, "ended; nothing was kept\n")
+        assert session.end()[0] == 0
+    assert not directory.exists()
+    done = hotplate("down", "--directory", directory)
+    assert done.returncode == 2
+    assert f'no session runs in "{directory}"' in done.stderr
 
 
 def test_mistake_does_not_lose_a_kept_session(disk, tmp_path, template):
     with up(disk, tmp_path / "up", "--keep"):
         assert hotplate("down", "--directory", tmp_path / "up").returncode == 0
     template.write_text("heat_template_version: 2018-08-31\nresources: {x: {type: No::Such}}\n")
-    done = hotplate("up", disk, "--directory", tmp_path / "up", "-t", template)
+    done = subprocess.run(
+        command("up", disk, "--directory", tmp_path / "up", "-t", template),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 1
     assert "No::Such" in done.stderr
     assert (tmp_path / "up" / "cloud" / "heat.db").exists()
