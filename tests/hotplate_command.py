@@ -13,7 +13,12 @@ def hotplate(*words: object) -> subprocess.CompletedProcess[str]:
     """Run a verb that ends by itself; return its status and its output."""
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2)]
     with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
-        status = cli.main([*map(str, words)])
+        try:
+            status = cli.main([*map(str, words)])
+        except SystemExit as ended:
+            # argparse ends the help and wrong usage so.
+            assert isinstance(ended.code, int)
+            status = ended.code
     for each in streams:
         each.flush()
     out, err = (each.buffer.getvalue().decode() for each in streams)

@@ -5,19 +5,15 @@ import subprocess
 import sys
 
 import pytest
+from hotplate_command import hotplate
 
 from hotplate import cli
 from hotplate.errors import EXIT_STATUSES
 
 
-def hotplate(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "hotplate", *words], capture_output=True, text=True, timeout=120
-    )
-
-
 def test_help_names_every_verb_and_the_exit_statuses():
-    done = hotplate("--help")
+    words = [sys.executable, "-m", "hotplate", "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0
     for verb in cli.VERBS:
         assert verb in done.stdout

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hotplate_command import hotplate
 
 from hotplate import cli, errors
 from hotplate.errors import (
@@ -59,13 +60,6 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("error", "outcome", "status"), ERRORS, ids=lambda each: repr(each)[:50])
-def test_exception_has_an_outcome_and_a_status(error, outcome, status):
-    assert outcome_of(error) is outcome
-    assert outcome.exit_status == status
-    assert sentence_of(error)
-
-
-@pytest.mark.parametrize(("error", "outcome", "status"), ERRORS, ids=lambda each: repr(each)[:50])
 def test_verb_ends_with_the_status_of_its_error(monkeypatch, capsys, error, outcome, status):
     class Verb:
         @staticmethod
@@ -77,7 +71,9 @@ def test_verb_ends_with_the_status_of_its_error(monkeypatch, capsys, error, outc
             raise error
 
     monkeypatch.setattr(cli, "_verb", lambda _name: Verb)
-    assert cli.main(["doctor"]) == status
+    assert outcome_of(error) is outcome
+    assert sentence_of(error)
+    assert cli.main(["doctor"]) == outcome.exit_status == status
     shown = capsys.readouterr().err
     assert shown.splitlines()[-1].startswith(("hotplate doctor: ", "  hint: "))
     # Only unforeseen errors print a traceback.
@@ -116,11 +112,9 @@ def test_help_of_a_verb_has_its_own_statuses(capsys, words, sentences):
         assert each in statuses
 
 
-def hotplate(*words: object, **more) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hotplate", *map(str, words)],
-        **{"capture_output": True, "text": True, "timeout": 120, **more},
-    )
+def started(*words: object, **streams) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hotplate", *map(str, words)]
+    return subprocess.run(command, text=True, timeout=120, **streams)
 
 
 @pytest.mark.parametrize(
@@ -140,10 +134,11 @@ def hotplate(*words: object, **more) -> subprocess.CompletedProcess[str]:
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else None,
 )
-def test_typed_command_ends_with_its_status(tmp_path, words, status, sentence):
+def test_typed_command_ends_with_its_status(tmp_path, monkeypatch, words, status, sentence):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.raw").touch()
     (tmp_path / "expect.yaml").write_text("template: {}\nexpect: {colour: red}\n")
-    done = hotplate(*words, cwd=tmp_path, stdin=subprocess.DEVNULL)
+    done = hotplate(*words)
     assert sentence in done.stderr + done.stdout
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
@@ -172,14 +167,14 @@ def test_missing_working_directory_is_a_usage_error(tmp_path):
 def test_closed_reader_is_no_error(words):
     reader, writer = os.pipe()
     os.close(reader)
-    done = hotplate(*words, stdout=writer, stderr=subprocess.PIPE, capture_output=False)
+    done = started(*words, stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_full_disk_behind_the_output_is_reported():
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        done = hotplate("cache", "list", stdout=full, stderr=subprocess.PIPE, capture_output=False)
+        done = started("cache", "list", stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 3
     assert done.stderr == (
         "hotplate cache: the standard output cannot be written: No space left on device\n"
@@ -188,7 +183,7 @@ def test_full_disk_behind_the_output_is_reported():
 
 def test_unwritable_stderr_does_not_change_the_status():
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        done = hotplate("test", "nowhere", stdout=full, stderr=full, capture_output=False)
+        done = started("test", "nowhere", stdout=full, stderr=full)
     assert done.returncode == 2
 
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import yaml
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import tiny_disk
+import yaml
+from hotplate_command import hotplate
 
 pytestmark = pytest.mark.tool("qemu-img")
 
@@ -39,16 +35,11 @@ def verdict(tmp_path):
     """Run ``hotplate test`` on a stack with so much user data; return its verdict and output."""
 
     def run(size: int, *words: str) -> tuple[dict[str, object], str]:
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "hotplate", "test", tiny_disk.make(tmp_path / "disk.raw")),
-                *("-t", template_with(tmp_path / "t.yaml", "x" * size)),
-                *("--artifacts", tmp_path / "artifacts", "--json", tmp_path / "verdict.json"),
-                *words,
-            ],
-            capture_output=True,
-            text=True,
-            timeout=120,
+        done = hotplate(
+            *("test", tiny_disk.make(tmp_path / "disk.raw")),
+            *("-t", template_with(tmp_path / "t.yaml", "x" * size)),
+            *("--artifacts", tmp_path / "artifacts", "--json", tmp_path / "verdict.json"),
+            *words,
         )
         assert done.returncode == 1, done.stdout + done.stderr
         timeline = json.loads((tmp_path / "artifacts" / "last" / "timeline.json").read_text())
@@ -87,11 +78,6 @@ def test_too_large_request_fails(verdict):
     ],
 )
 def test_impossible_options_are_refused(tmp_path, words, sentence):
-    done = subprocess.run(
-        [sys.executable, "-m", "hotplate", "test", tiny_disk.make(tmp_path / "d.raw"), *words],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = hotplate("test", tiny_disk.make(tmp_path / "d.raw"), *words)
     assert done.returncode == 2
     assert sentence in done.stderr
