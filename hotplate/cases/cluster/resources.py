@@ -29,16 +29,6 @@ PLENTY = 1000.0
 Resources = Mapping[str, float]
 
 
-def arch(name: str) -> str:
-    """Return the resource of a host that runs guests of an architecture."""
-    return f"ARCH-{name}"
-
-
-def uefi(name: str) -> str:
-    """Return the resource of a host that has UEFI firmware for an architecture."""
-    return f"UEFI-{name}"
-
-
 def of_host(
     settings: Settings, *, cores: int | None = None, memory_mib: int | None = None
 ) -> dict[str, float]:
@@ -60,9 +50,9 @@ def of_host(
     }
     for name, row in ARCHITECTURES.items():
         if row.program in works:
-            resources[arch(name)] = PLENTY
+            resources[f"ARCH-{name}"] = PLENTY
             if f"UEFI {name}" in works:
-                resources[uefi(name)] = PLENTY
+                resources[f"UEFI-{name}"] = PLENTY
     lacking = [each for each in findings if each.state is State.FAILS and each.use.value == "test"]
     if lacking:
         raise HostError(
@@ -106,9 +96,9 @@ def needs_of(image: Path, settings: Settings) -> dict[str, float]:
         if settings.firmware is FirmwareChoice.AUTO:
             needs_uefi = not opened.bios_bootable
     if name:
-        needs[arch(name)] = 1.0
+        needs[f"ARCH-{name}"] = 1.0
         if needs_uefi:
-            needs[uefi(name)] = 1.0
+            needs[f"UEFI-{name}"] = 1.0
     return needs
 
 

@@ -29,7 +29,7 @@ from hotplate.cases.cluster.scheduler import ConnectionLost
 from hotplate.cases.cluster.transfer import CaseResult
 from hotplate.cases.process import ENDING_SECONDS
 from hotplate.cases.request import Request
-from hotplate.cases.side_by_side import CaseEnd
+from hotplate.cases.side_by_side import CaseEnd, SideBySide
 from hotplate.cases.table import Case
 from hotplate.errors import HostError, HotplateError, Interrupted, MachineLostError, Outcome
 from hotplate.interrupts import Interrupts
@@ -39,13 +39,15 @@ from hotplate.timing.deadline import Deadline
 if TYPE_CHECKING:
     from hotplate.report.artifacts import Artifacts
     from hotplate.report.board import Board
-    from hotplate.verdict.verdict import Verdict
 
 AGAIN_SECONDS = 300.0
 """How long to wait for a scheduler that is gone in the middle of a command."""
 
 AHEAD = 8
 """Cases submitted beyond those that can run: this number, or as many again if that is more."""
+
+PIECES = 16
+"""The most pieces of images that are sent at a time."""
 
 TICK_SECONDS = 1.0
 """The longest delay until a signal, or due work, is noticed."""
@@ -95,16 +97,13 @@ class Submitted:
     artifacts: Artifacts | None = None
 
 
-class OnCluster:
-    """Runs cases on workers; has the methods of :class:`~hotplate.cases.side_by_side.SideBySide`.
+class OnCluster(SideBySide):
+    """Runs cases on workers instead of this host.
 
     One coroutine does all of it, and takes the messages and results from one queue.
 
     :param address: of the scheduler, in Dask's form.
     :param jobs: the most cases submitted at a time; 0 for as many as the workers can run.
-    :param board: shows their progress.
-    :param on_end: called with the end of each.
-    :ivar more: whether to start further ones.
     """
 
     def __init__(
@@ -117,13 +116,8 @@ class OnCluster:
         board: Board,
         on_end: Callable[[CaseEnd], None],
     ) -> None:
-        self.more = True
-        self._request = request
+        super().__init__(request, jobs, interrupts=interrupts, board=board, on_end=on_end)
         self._address = address
-        self._jobs = jobs
-        self._interrupts = interrupts
-        self._board = board
-        self._on_end = on_end
         self._topic = f"hotplate-{secrets.token_hex(8)}"
         self._payloads = Payloads(request, self._topic)
         self._numbers = count()
@@ -131,15 +125,11 @@ class OnCluster:
         self._left: deque[Case | Submitted] = deque()
         self._out: dict[str, Submitted] = {}
         self._queue: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+        self._sending = asyncio.Semaphore(PIECES)
         self._asides: set[asyncio.Future[Any]] = set()
-        self._ending: Deadline | None = None
         self._slots = 1
         self._had_worker = False
         self._look = self._unable = Deadline(0, "a look at the workers")
-
-    @property
-    def _goes_on(self) -> bool:
-        return self.more and not self._interrupts.came
 
     @property
     def _unfinished(self) -> bool:
@@ -201,7 +191,7 @@ class OnCluster:
                 for each in [each for each in self._out.values() if not each.worker]:
                     self._withdraw(each)
             if self._interrupts.came and self._ending is None:
-                self._end_all(client, self._interrupts.came)
+                self._end_everywhere(client, self._interrupts.came)
             if self._ending is not None and self._ending.passed:
                 for each in list(self._out.values()):
                     self._end_with(each, Interrupted(self._interrupts.came))
@@ -275,7 +265,9 @@ class OnCluster:
         self._slots = max(1, sum(each["nthreads"] for each in workers.values()))
         self._had_worker = self._had_worker or bool(workers)
         for each in list(self._out.values()):
-            if each.worker and each.worker not in workers:
+            # A result that has arrived counts, also when its worker left in the meantime.
+            arrived = each.result is not None and each.result.done()
+            if each.worker and each.worker not in workers and not arrived:
                 self._withdraw(each)
                 self._try_again(each, f'the worker "{each.worker}" has gone')
         there = [dict(each["resources"]) for each in workers.values()]
@@ -326,13 +318,16 @@ class OnCluster:
     async def _send_piece(self, client: Client, wanted: Message) -> None:
         """Send a piece of an image to the worker that wants it."""
         where, data, problem = (wanted.image, wanted.file, wanted.offset), b"", ""
-        try:
-            data = await asyncio.to_thread(self._payloads.piece, *where)
-        except OSError as error:
-            problem = f": {error.strerror}"
-        if not data:
-            problem = f'the file "{wanted.file}" of the image cannot be sent any more{problem}'
-        await client.run(task.add_piece, *where, data, problem, workers=[wanted.worker])
+        async with self._sending:
+            try:
+                data = await asyncio.to_thread(self._payloads.piece, *where)
+            except OSError as error:
+                problem = f": {error.strerror}"
+            if not data:
+                problem = f'the file "{wanted.file}" of the image cannot be sent any more{problem}'
+            giving = client.run(task.add_piece, *where, data, problem, workers=[wanted.worker])
+            # A worker that stands still does not keep others from theirs.
+            await asyncio.wait_for(giving, task.ASK_SECONDS)
 
     def _take_result(self, key: str, result: CaseResult | Exception) -> None:
         each = self._out.get(key)
@@ -401,7 +396,7 @@ class OnCluster:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def _end_all(self, client: Client, number: int) -> None:
+    def _end_everywhere(self, client: Client, number: int) -> None:
         """Ask all to end, by the signal that ended the command; waiting ones are not started."""
         self._ending = Deadline(ENDING_SECONDS + 10, "the cases to end")
         for each in list(self._out.values()):
@@ -414,9 +409,10 @@ class OnCluster:
 
     def _end_by(self, each: Submitted, result: CaseResult) -> None:
         """Give a case that ran its verdict, with the names of this host, and its files."""
-        complaint, case = result.complaint, each.case
+        complaint, case, folder = result.complaint, each.case, None
         try:
-            _unpack(result, self._artifacts(each).folder)
+            folder = self._artifacts(each).folder
+            _unpack(result, folder)
         except (HostError, OSError, tarfile.TarError) as error:
             complaint += f"hotplate test: {error}\n"
         subject = replace(
@@ -426,34 +422,29 @@ class OnCluster:
             case=case.name,
             facts={**result.verdict.subject.facts, "worker": result.worker},
         )
-        verdict = replace(result.verdict, subject=subject)
+        verdict = replace(result.verdict, subject=subject, artifacts=str(folder or ""))
+        verdict = after_losses(verdict, each.losses)
+        if each.artifacts is not None:
+            each.artifacts.write_json("verdict.json", verdict.to_json())
+            each.artifacts.point()
         sha256 = self._payloads.image_of(case).sha256
         if verdict.passed and verdict.stages and sha256:
             from hotplate.report.history import History
 
             history = History(self._request.settings.cache / "history.json")
             history.record(f"{sha256}-{case.template.source}", verdict.stages)
-        self._end(each, verdict, complaint)
+        self._on_end(CaseEnd(case, verdict, folder, time.monotonic() - each.began, complaint))
 
     def _end_with(self, each: Submitted, error: BaseException) -> None:
         """Give a case without a result its verdict."""
-        from hotplate.events.log import EventLog
-        from hotplate.verdict.verdict import of_error
-
         self._withdraw(each)
-        self._end(each, of_error(error, each.case.subject, EventLog(), now=time.monotonic()))
-
-    def _end(self, each: Submitted, verdict: Verdict, complaint: str = "") -> None:
-        """Write a verdict, with the reasons of earlier losses, and report it."""
-        verdict, folder = after_losses(verdict, each.losses), None
+        folder: Path | None = None
         with contextlib.suppress(HostError):
-            artifacts = self._artifacts(each)
-            folder = artifacts.folder
-            verdict = replace(verdict, artifacts=str(folder))
-            artifacts.write_json("verdict.json", verdict.to_json())
-            artifacts.point()
-        seconds = time.monotonic() - each.began
-        self._on_end(CaseEnd(each.case, verdict, folder, seconds, complaint))
+            folder = self._artifacts(each).folder
+        end = self._without_verdict(each.case, error, folder, each.began, losses=each.losses)
+        if each.artifacts is not None:
+            each.artifacts.point()
+        self._on_end(end)
 
     def _artifacts(self, each: Submitted) -> Artifacts:
         """Return the folder of a case, which all of its tries share."""

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 PLUGIN = "hotplate"
 """The plug-in's name, by which a task finds it on its worker."""
 
-SAY_SECONDS = 0.5
-"""The shortest time between two progress messages of a case."""
-
 ASK_SECONDS = 20.0
 """After so long without a piece of an image the request is repeated."""
 
@@ -157,7 +154,7 @@ class _EventBoard(Board):
         pass
 
     def doing(self, name: str, text: str) -> None:  # noqa: ARG002 - there is one case
-        self._running.doing(text)
+        self._running.say("doing", text=text)
 
 
 @dataclass(eq=False)
@@ -172,7 +169,6 @@ class RunningCase:
     worker: Worker
     plugin: CasesPlugin
     interrupts: Interrupts = field(default_factory=Interrupts)
-    last_said: float = 0.0
 
     def end(self, number: int) -> None:
         """Ask it to end as by a signal, from any thread; the first one counts."""
@@ -183,7 +179,7 @@ class RunningCase:
 
         :param folder: for all its files.
         """
-        self._say("begun")
+        self.say("begun")
         with contextlib.ExitStack() as images:
             image = images.enter_context(self._image(self.sent.image))
             named = {
@@ -219,7 +215,7 @@ class RunningCase:
 
     def _image(self, wanted: ImageSet) -> contextlib.AbstractContextManager[Path]:
         if wanted.url:
-            self.doing(f"fetching {wanted.url}")
+            self.say("doing", text=f"fetching {wanted.url}")
             fetch = image_url.fetch_with(wanted, check=self._check)
             return self.plugin.store.use(wanted, fetch)
         return self.plugin.store.use(wanted, lambda file, path: self._fetch(wanted, file, path))
@@ -234,7 +230,7 @@ class RunningCase:
                 while (there := stream.tell()) < file.size:
                     self._check()
                     if ask.passed:
-                        self._say("want", image=wanted.key, file=file.name, offset=there)
+                        self.say("want", image=wanted.key, file=file.name, offset=there)
                         ask = Deadline(ASK_SECONDS, "a piece of an image")
                     with contextlib.suppress(queue.Empty):
                         offset, data, problem = pieces.get(timeout=POLL_SECONDS)
@@ -251,17 +247,9 @@ class RunningCase:
     def _show_tenth(self, wanted: ImageSet, before: int, now: int, size: int) -> None:
         # Each is a line in a log.
         if (tenths := 10 * now // size) > 10 * before // size:
-            self.doing(f"image {wanted.name}: {10 * tenths} % is here")
+            self.say("doing", text=f"image {wanted.name}: {10 * tenths} % is here")
 
-    # -- messages ----------------------------------------------------------------------------------
-
-    def doing(self, text: str) -> None:
-        """Send the present action to the command, but not too often."""
-        now = time.monotonic()
-        if now - self.last_said >= SAY_SECONDS:
-            self.last_said = now
-            self._say("doing", text=text)
-
-    def _say(self, what: str, **more: object) -> None:
+    def say(self, what: str, **more: object) -> None:
+        """Send the command a :class:`~hotplate.cases.cluster.runner.Message`."""
         message = {"what": what, "key": self.key, "worker": self.worker.address, **more}
         self.worker.log_event(self.sent.topic, message)

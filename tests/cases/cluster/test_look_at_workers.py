@@ -122,7 +122,15 @@ def case_begins(command: Command, client: PlayedClient) -> None:
     client.there = [worker(2000)]
 
 
-@pytest.mark.parametrize("happens", [scheduler_restarts, able_worker_leaves, case_begins])
+def result_arrives(command: Command, client: PlayedClient) -> None:
+    command.submit("large", LARGE, on="0")
+    command.runner._out["large"].result = SimpleNamespace(done=lambda: True)
+    client.there = []
+
+
+@pytest.mark.parametrize(
+    "happens", [scheduler_restarts, able_worker_leaves, case_begins, result_arrives]
+)
 def test_case_stays_submitted_when(command, happens: Callable[[Command, PlayedClient], None]):
     client = PlayedClient([worker(9000)])
     command.look(client)

@@ -7,20 +7,20 @@ import os
 import pytest
 
 from hotplate.cases.cluster import resources
-from hotplate.cases.cluster.resources import arch, missing, uefi
+from hotplate.cases.cluster.resources import missing
 from hotplate.errors import HostError
 from hotplate.machine import admission
 from hotplate.settings import AcceleratorChoice, Settings
 from hotplate.testbed import host_probes
 from hotplate.testbed.host_probes import Finding, State, Use
 
-NEEDS = {"CORES": 1.0, "MEMORY": 1624.0, arch("aarch64"): 1.0, uefi("aarch64"): 1.0}
+NEEDS = {"CORES": 1.0, "MEMORY": 1624.0, "ARCH-aarch64": 1.0, "UEFI-aarch64": 1.0}
 TCG = Settings(accelerator=AcceleratorChoice.TCG)
 
 
 def test_missing_names_the_lacks_of_the_best_worker():
     poor = {"CORES": 1.0}
-    near = {"CORES": 1.0, "MEMORY": 9000.0, arch("aarch64"): 1000.0}
+    near = {"CORES": 1.0, "MEMORY": 9000.0, "ARCH-aarch64": 1000.0}
     assert missing(NEEDS, [poor, near]) == "none of the 2 workers has UEFI-aarch64"
     assert missing(NEEDS, [poor, near, {**NEEDS}]) == ""
     small = {**NEEDS, "MEMORY": 1000.0}
