@@ -21,17 +21,6 @@ EXTRA = "pip install 'hotplate[dask]'"
 """The command that installs fsspec, and Dask."""
 
 
-def fetch(wanted: ImageSet, target: Path, *, check: Callable[[], None] = lambda: None) -> None:
-    """Append the missing part to a file; a file longer than the source is fetched anew.
-
-    :param check: called before each block; its exception ends the fetch.
-    :raises UsageError: when fsspec, or its package for such URLs, is not installed.
-    :raises HostError: when the URL cannot be read, or the data is too short.
-    """
-    with _sentences(wanted.url):
-        _fetch(wanted, target, check)
-
-
 @contextlib.contextmanager
 def _sentences(url: str) -> Iterator[None]:
     """Turn an error into a sentence; each kind of URL has errors of its own."""
@@ -75,20 +64,27 @@ def versioned(image: ImageSet) -> ImageSet:
     return replace(image, version=json.dumps(about, sort_keys=True))
 
 
-def _fetch(wanted: ImageSet, target: Path, check: Callable[[], None]) -> None:
-    files, path = _open(wanted.url)
-    size = files.info(path).get("size")
-    begun = target.stat().st_size
-    if not wanted.sha256 or (size is not None and begun > size):
-        # Nothing proves that the existing part belongs to the URL's present content.
-        begun = 0
-    with target.open("r+b") as sink:
-        for data in _blocks(files, path, begun, sink):
-            check()
-            sink.write(data)
-        begun = sink.tell()
-    if size is not None and begun != size:
-        raise HostError(f'the image "{wanted.url}" broke off after {begun} of {size} bytes')
+def fetch(wanted: ImageSet, target: Path, *, check: Callable[[], None] = lambda: None) -> None:
+    """Append the missing part to a file; a file longer than the source is fetched anew.
+
+    :param check: called before each block; its exception ends the fetch.
+    :raises UsageError: when fsspec, or its package for such URLs, is not installed.
+    :raises HostError: when the URL cannot be read, or the data is too short.
+    """
+    with _sentences(wanted.url):
+        files, path = _open(wanted.url)
+        size = files.info(path).get("size")
+        begun = target.stat().st_size
+        if not wanted.sha256 or (size is not None and begun > size):
+            # Nothing proves that the existing part belongs to the URL's present content.
+            begun = 0
+        with target.open("r+b") as sink:
+            for data in _blocks(files, path, begun, sink):
+                check()
+                sink.write(data)
+            begun = sink.tell()
+        if size is not None and begun != size:
+            raise HostError(f'the image "{wanted.url}" broke off after {begun} of {size} bytes')
 
 
 def _blocks(files: Any, path: str, offset: int, sink: BinaryIO) -> Iterator[bytes]:

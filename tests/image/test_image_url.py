@@ -31,7 +31,7 @@ def server(tmp_path: Path) -> Iterator[str]:
             pass
 
     serves = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=serves.serve_forever)
+    thread = threading.Thread(target=serves.serve_forever, args=(0.02,))
     thread.start()
     yield f"http://127.0.0.1:{serves.server_port}"
     serves.shutdown()
