@@ -27,13 +27,13 @@ from hotplate.cases.cluster.transfer import CaseResult
 from hotplate.cases.request import Request
 from hotplate.cases.side_by_side import CaseEnd, SideBySide
 from hotplate.cases.table import Case
-from hotplate.errors import HostError, HotplateError, Interrupted
+from hotplate.errors import HostError, Interrupted, is_unforeseen
 from hotplate.image import image_url
 from hotplate.image.image_set import ImageSet, SetFile
 from hotplate.image.image_store import ImageStore
 from hotplate.interrupts import Interrupts
 from hotplate.report.board import Board
-from hotplate.timing.deadline import Deadline, DeadlineExceeded
+from hotplate.timing.deadline import Deadline
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -67,8 +67,9 @@ class CasesPlugin(WorkerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, **_: object) -> None:  # noqa: ARG002 - Dask names it
         """End a case whose task was cancelled, for example because its client is gone."""
-        if key in self.running and finish in ("cancelled", "released", "forgotten"):
-            self.running[key].end(signal.SIGTERM)
+        running = self.running.get(key)
+        if running is not None and finish in ("cancelled", "released", "forgotten"):
+            running.end(signal.SIGTERM)
 
     def teardown(self, worker: object) -> None:  # noqa: ARG002 - Dask names it
         """End all when the worker leaves the cluster or is removed from it."""
@@ -110,16 +111,12 @@ def run_case(payload: bytes) -> bytes:
 
     worker = get_worker()
     sent: Payload = pickle.loads(payload)  # noqa: S301 - anyone who reaches a worker can run programs on it anyway
-    complaint = ""
     try:
         return _run(sent, worker).to_bytes()
-    except (HotplateError, OSError, Interrupted, DeadlineExceeded) as error:
-        why: BaseException = error
-    except Exception as error:
-        why = error
-        complaint = traceback.format_exc()
-    verdict = of_error(why, sent.case.subject, EventLog(), now=time.monotonic())
-    return CaseResult(verdict, worker.address, complaint=complaint).to_bytes()
+    except (Exception, Interrupted) as error:
+        complaint = traceback.format_exc() if is_unforeseen(error) else ""
+        verdict = of_error(error, sent.case.subject, EventLog(), now=time.monotonic())
+        return CaseResult(verdict, worker.address, complaint=complaint).to_bytes()
 
 
 def _run(sent: Payload, worker: Worker) -> CaseResult:
@@ -190,22 +187,15 @@ class RunningCase:
 
     def _test(self, request: Request, case: Case) -> CaseResult:
         """Run the case in a process of its own."""
-        from hotplate.report.artifacts import DATABASES, Folder
-
         ends: list[CaseEnd] = []
         SideBySide(
             request, 1, interrupts=self.interrupts, board=_EventBoard(self), on_end=ends.append
         ).run([case])
         if not ends:
             raise Interrupted(self.interrupts.came)
-        end, archive = ends[0], b""
-        if end.folder is not None:
-            # They still exist when the process of the case was killed.
-            Folder(end.folder).remove(DATABASES)
-            archive = transfer.pack(end.folder)
-        return CaseResult(
-            end.verdict, self.worker.address, str(end.folder or ""), archive, end.complaint
-        )
+        end = ends[0]
+        folder, archive = str(end.folder or ""), transfer.pack(end.folder) if end.folder else b""
+        return CaseResult(end.verdict, self.worker.address, folder, archive, end.complaint)
 
     def _check(self) -> None:
         if self.interrupts.came:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import gzip
 import io
 import json
@@ -17,7 +18,7 @@ import tarfile
 import types
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
@@ -81,6 +82,9 @@ class CaseResult:
         return replace(result, archive=archive)
 
 
+_hints = functools.cache(get_type_hints)
+
+
 def read(kind: Any, value: Any) -> Any:
     """Return a value of a type, from the JSON of :func:`dataclasses.asdict`.
 
@@ -102,11 +106,9 @@ def read(kind: Any, value: Any) -> Any:
         return tuple(read(arguments[0], each) for each in _of(list, value))
     if origin is Mapping:
         return {name: read(arguments[1], each) for name, each in _of(dict, value).items()}
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        known = {each.name: hints[each.name] for each in fields(kind)}
-        given = _of(dict, value).items()
-        return kind(**{name: read(known[name], each) for name, each in given})  # type: ignore[operator]
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = _hints(kind)
+        return kind(**{name: read(hints[name], each) for name, each in _of(dict, value).items()})
     if issubclass(kind, Enum):
         return kind(_of(str, value))
     return float(value) if kind is float and isinstance(value, int) else _of(kind, value)

@@ -18,9 +18,11 @@ from played_cluster import Cluster, cluster
 PLANT = """
 import os, sys
 if "hostile" in sys.orig_argv:
-    import pathlib, pickle
+    import gzip, pathlib, pickle, tarfile
     from distributed import get_worker, worker
-    from hotplate.cases.cluster import task
+    from hotplate.cases.cluster import task, transfer
+    from hotplate.errors import Outcome
+    from hotplate.verdict.verdict import Verdict
     HERE = pathlib.Path(os.environ["PLAYED_TRIES"])
     # Dask loads an exception at the worker first, and sends only what is one then.
     NOTE = (
@@ -55,6 +57,10 @@ if "hostile" in sys.orig_argv:
             say("print", {"args": ("\\x1b]0;owned\\x07",)})
         if how == "file":
             say(sent.topic, {"what": "want", **me, "image": sent.image.key, "file": "../secret"})
+        if how == "archive":
+            files = gzip.compress(tarfile.TarInfo("folder/" * 20_000 + "file").tobuf())
+            verdict = Verdict(sent.case.subject, Outcome.HOST, "", ("hello",), ())
+            return transfer.CaseResult(verdict, me["worker"], "", files).to_bytes()
         return Trap("hello") if how.endswith("result") else b'{"verdict": []}\\n'
 
     def add_piece(*words, dask_worker):
@@ -71,7 +77,7 @@ if "hostile" in sys.orig_argv:
 
     worker.Worker.get_data = pickled
 """
-HOW = ["result", "pickled result", "exception", "warning", "event", "words", "file"]
+HOW = ["result", "pickled result", "exception", "warning", "event", "words", "file", "archive"]
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +109,8 @@ def test_data_of_a_worker_runs_no_code_here(hostile, tmp_path, how):
     assert verdict["outcome"] in ("host error", "error", "machine lost")
     if how == "exception":
         assert "the task of the case ended by eval: " in verdict["reasons"][-1]
+    if how == "archive":
+        assert "hotplate test: the archive has too many files" in done.stderr
     assert "Traceback" not in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
 
