@@ -11,7 +11,6 @@ import warnings
 from typing import TYPE_CHECKING
 
 from hotplate.errors import HostError, UsageError
-from hotplate.image.image_url import EXTRA
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -40,6 +39,8 @@ def address_of(text: str) -> str:
             hint="dask://HOST:PORT, or tcp:// or tls:// as the scheduler prints it",
         )
     if importlib.util.find_spec("distributed") is None:
+        from hotplate.image.image_url import EXTRA
+
         raise UsageError('the package "distributed" (Dask) is not installed', hint=EXTRA)
     scheme = match[1]
     if scheme == "dask":

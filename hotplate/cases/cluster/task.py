@@ -197,16 +197,12 @@ class RunningCase:
         folder, archive = str(end.folder or ""), transfer.pack(end.folder) if end.folder else b""
         return CaseResult(end.verdict, self.worker.address, folder, archive, end.complaint)
 
-    def _check(self) -> None:
-        if self.interrupts.came:
-            raise Interrupted(self.interrupts.came)
-
     # -- images ------------------------------------------------------------------------------------
 
     def _image(self, wanted: ImageSet) -> contextlib.AbstractContextManager[Path]:
         if wanted.url:
             self.say("doing", text=f"fetching {wanted.url}")
-            fetch = image_url.fetch_with(wanted, check=self._check)
+            fetch = image_url.fetch_with(wanted, check=self.interrupts.check)
             return self.plugin.store.use(wanted, fetch)
         return self.plugin.store.use(wanted, lambda file, path: self._fetch(wanted, file, path))
 
@@ -218,7 +214,7 @@ class RunningCase:
         try:
             with target.open("ab") as stream:
                 while (there := stream.tell()) < file.size:
-                    self._check()
+                    self.interrupts.check()
                     if ask.passed:
                         self.say("want", image=wanted.key, file=file.name, offset=there)
                         ask = Deadline(ASK_SECONDS, "a piece of an image")
