@@ -53,6 +53,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
 
     def received(self, data: bytes) -> bool:
         """Process data, unless it begins a request that a fault refuses on a kept connection."""
+        # No request is being parsed, so this is the first byte of one.
         if data and self.request is None and self.server._front.refuses():
             _reset(self.socket)
             self.handle_close()
@@ -61,6 +62,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
 
     def service(self) -> None:
         """Answer a request, and close the connection afterwards unless it is kept alive."""
+        # Waitress 3 has no setting for this: its task looks at the header that the client sent.
         if not self.server.keep_alive:
             self.requests[0].headers["CONNECTION"] = "close"
         super().service()
@@ -68,6 +70,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
 
 def _reset(connection: socket.socket) -> None:
     """Close a connection with a reset."""
+    # Lingering for 0 seconds makes the kernel send RST instead of FIN.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 
@@ -100,6 +103,7 @@ class _Listening:
             self.trigger.close()
 
     def readable(self) -> bool:
+        # Waitress notices in here that connection_limit is reached, and only logs it.
         was_full = self.in_connection_overflow
         ready: bool = super().readable()  # type: ignore[misc]
         if self.in_connection_overflow and not was_full:
@@ -252,6 +256,7 @@ class Serving:
 
         def end() -> None:
             def close() -> None:
+                # Not server.close(), which closes the trigger at once.
                 for server in made:
                     server.accepting = False
                     server.del_channel(self._map)
