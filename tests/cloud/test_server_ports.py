@@ -148,6 +148,7 @@ def test_server_with_no_network_has_no_port(cloud: Any, neutron: Any, boot: Any)
         ({"net-id": "lan", "v4-fixed-ip": "10.9.9.9"}, 400, "10.9.9.9 is not a valid ip address"),
         ({"net-id": "lan", "v4-fixed-ip": "10.5.0.20"}, 400, "10.5.0.20 is already in use"),
         ({"port-id": "own"}, 409, "is still in use"),
+        ({"net-id": "bare"}, 400, "requires a subnet"),
     ],
 )
 def test_refusal_by_neutron_is_reported_by_nova(
@@ -157,20 +158,13 @@ def test_refusal_by_neutron_is_reported_by_nova(
     own = neutron.create_port({"port": body})["port"]["id"]
     boot([{"port-id": own}])
     before = len(neutron.list_ports()["ports"])
-    ids = {"lan": lan["id"], "own": own}
+    bare = neutron.create_network({"network": {"name": "bare"}})["network"]["id"]
+    ids = {"lan": lan["id"], "own": own, "bare": bare}
     with pytest.raises(nova_failures.ClientException, match=words) as refused:
         boot([{"net-id": lan["id"]}, {name: ids.get(value, value) for name, value in nic.items()}])
     assert refused.value.code == status
     assert len(neutron.list_ports()["ports"]) == before
-
-
-def test_network_without_a_subnet_is_refused(neutron: Any, boot: Any) -> None:
-    network = neutron.create_network({"network": {"name": "bare"}})["network"]
-    try:
-        with pytest.raises(nova_failures.BadRequest, match="requires a subnet"):
-            boot([{"net-id": network["id"]}])
-    finally:
-        neutron.delete_network(network["id"])
+    neutron.delete_network(bare)
 
 
 def test_servers_of_one_request_have_their_own_ports(nova: Any, boot: Any, lan: Any) -> None:
