@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import netaddr  # type: ignore[import-untyped]
 from neutron_lib import exceptions
 from neutron_lib.utils import net
 from oslo_utils import netutils
@@ -125,11 +126,9 @@ def _read_pool(start: str, end: str) -> Pool:
 
 
 def first_free_subnet(
-    prefixes: Iterable[Network], length: int, taken: Collection[Network]
+    prefixes: Iterable[Network | str], length: int, taken: Iterable[Network | str]
 ) -> Network | None:
     """Return the first subnet of the prefixes that does not overlap with a ``taken`` one.
-
-    It takes at most one step for each taken subnet, however large the prefixes are.
 
     :param length: prefix length of the subnet.
 
@@ -137,18 +136,10 @@ def first_free_subnet(
     >>> str(first_free_subnet([prefix], 16, [taken]))
     '10.2.0.0/16'
     """
-    for prefix in prefixes:
-        if length < prefix.prefixlen:
-            continue
-        size = 1 << (prefix.max_prefixlen - length)
-        number, last = int(prefix.network_address), int(prefix.broadcast_address)
-        while number + size - 1 <= last:
-            subnet = type(prefix)((number, length))
-            other = next((each for each in taken if each.overlaps(subnet)), None)
-            if other is None:
-                return subnet
-            after = int(other.broadcast_address) + 1
-            number = max(number + size, -(-after // size) * size)
+    free = netaddr.IPSet(map(str, prefixes)) - netaddr.IPSet(map(str, taken))
+    for each in free.iter_cidrs():
+        if each.prefixlen <= length:
+            return ipaddress.ip_network(str(next(each.subnet(length))))
     return None
 
 

@@ -6,6 +6,7 @@ import ipaddress
 import itertools
 from collections.abc import Mapping
 
+import netaddr  # type: ignore[import-untyped]
 from neutron_lib import exceptions
 
 from hotplate.cloud.neutron import allocation
@@ -42,13 +43,10 @@ class SubnetPools(Resources):
     def change(self, record: Values, changes: Values) -> Values:
         """Change a pool; its prefixes can only grow."""
         checked = _checked({**record, **changes})
-        wider = [ipaddress.ip_network(each) for each in checked["prefixes"]]
-        for each in record["prefixes"]:
-            old = ipaddress.ip_network(each)
-            if not any(_within(old, new) for new in wider):
-                raise exceptions.IllegalSubnetPoolPrefixUpdate(
-                    msg="Existing prefixes must be a subset of the new prefixes"
-                )
+        if not netaddr.IPSet(record["prefixes"]) <= netaddr.IPSet(checked["prefixes"]):
+            raise exceptions.IllegalSubnetPoolPrefixUpdate(
+                msg="Existing prefixes must be a subset of the new prefixes"
+            )
         return super().change(record, {**changes, **checked})
 
     def delete(self, record: Values) -> None:
@@ -65,13 +63,11 @@ class SubnetPools(Resources):
         :param values: the request for the subnet (``cidr``, ``prefixlen``).
         :raises neutron_lib.exceptions.NeutronException: when the pool does not have it.
         """
-        prefixes = [ipaddress.ip_network(each) for each in record["prefixes"]]
         used = self._used(record["id"])
         if values.get("cidr"):
             asked = ipaddress.ip_network(values["cidr"], strict=False)
-            if not any(_within(asked, each) for each in prefixes) or any(
-                each.overlaps(asked) for each in used
-            ):
+            free = netaddr.IPSet(record["prefixes"]) - netaddr.IPSet(used)
+            if netaddr.IPNetwork(str(asked)) not in free:
                 raise exceptions.SubnetAllocationError(
                     reason=f"Cannot allocate requested subnet {asked} from the subnet pool"
                 )
@@ -79,20 +75,15 @@ class SubnetPools(Resources):
         length = values.get("prefixlen")
         length = record["default_prefixlen"] if length is None else int(length)
         _check_length(record, length)
-        free = first_free_subnet(prefixes, length, used)
-        if free is None:
+        first = first_free_subnet(record["prefixes"], length, used)
+        if first is None:
             raise exceptions.SubnetAllocationError(
-                reason="Insufficient prefix space to allocate subnet size /" + str(length)
+                reason=f"Insufficient prefix space to allocate subnet size /{length}"
             )
-        return free
+        return first
 
-    def _used(self, pool_id: str) -> list[Network]:
-        subnets = self.records.where("subnets", subnetpool_id=pool_id)
-        return [ipaddress.ip_network(each["cidr"]) for each in subnets]
-
-
-def _within(inner: Network, outer: Network) -> bool:
-    return inner.version == outer.version and inner.subnet_of(outer)  # type: ignore[arg-type]
+    def _used(self, pool_id: str) -> list[str]:
+        return [each["cidr"] for each in self.records.where("subnets", subnetpool_id=pool_id)]
 
 
 def _check_length(record: Values, length: int) -> None:
