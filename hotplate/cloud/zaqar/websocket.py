@@ -54,8 +54,8 @@ class WebsocketServer:
         lift_limits: bool = False,
     ) -> None:
         self._quota = quota
-        self._queues = queues
-        self._identity = identity
+        self.queues = queues
+        self.identity = identity
         self._server_id = server_id
         self._events = events
         self._faults = faults
@@ -122,16 +122,6 @@ class WebsocketServer:
             if is_unforeseen(error):
                 self._events.doubt(error)
             raise
-
-    @property
-    def queues(self) -> Queues:
-        """The queues of the server."""
-        return self._queues
-
-    @property
-    def identity(self) -> Identity:
-        """The identity that checks tokens."""
-        return self._identity
 
     def counts(self) -> bool:
         """Count a frame; return False when it exceeds the limit."""
@@ -202,28 +192,25 @@ class _Session:
         if not queue:
             return action, 400, {"error": "queue_name is needed."}
         check_name(queue)
-        queues = self._server.queues
+        queues, project = self._server.queues, self._project
         if action == "queue_create":
-            made = queues.create(self._project, queue, body.get("metadata"))
+            made = queues.create(project, queue, body.get("metadata"))
             return action, 201 if made else 204, {}
         if action == "subscription_create":
             if queue not in self._ends:
                 if len(self._ends) >= limits.SUBSCRIPTIONS:
                     return action, 400, {"error": "There are too many subscriptions."}
-                self._ends[queue] = queues.subscribe(self._project, queue, self._push)
+                self._ends[queue] = queues.subscribe(project, queue, self._push)
             return action, 201, {"message": f"Subscription to {queue} created."}
         if action == "message_delete_many":
-            messages = queues.pop(self._project, queue, _count(body.get("pop", 1)))
+            messages = queues.pop(project, queue, _count(body.get("pop", 1)))
             return action, 200, {"messages": messages}
         if action == "message_list":
-            messages = queues.peek(self._project, queue, _count(body.get("limit", 10)))
+            messages = queues.peek(project, queue, _count(body.get("limit", 10)))
             return action, 200, {"messages": messages}
         if action == "message_post":
-            return (
-                action,
-                201,
-                {"message_ids": queues.post(self._project, queue, body.get("messages") or [])},
-            )
+            ids = queues.post(project, queue, body.get("messages") or [])
+            return action, 201, {"message_ids": ids}
         return action, 400, {"error": f"{action} is not supported."}
 
     def _authenticate(self, headers: dict[str, object]) -> tuple[int, dict[str, object]]:
