@@ -699,7 +699,7 @@ def test_sdk_manages_networks(network_sdk: Any) -> None:
 def test_openstack_command_connects_networks(
     openstack: Any, made: Any, net: Any, subnet: Any, neutron: Any
 ) -> None:
-    """What test_each_call.py has no row for."""
+    """Run the commands for which test_each_call.py has no row."""
 
     def run(line: str, *, shown: bool = True) -> Any:
         return openstack(*line.split(), *(("-f", "json") if shown else ()))
