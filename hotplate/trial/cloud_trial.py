@@ -7,11 +7,11 @@ host.
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import partial
+from typing import Unpack
 
 from hotplate.elsewhere import images
 from hotplate.elsewhere.following import Followed, Following, folder_name
@@ -21,21 +21,19 @@ from hotplate.elsewhere.refusals import refusal
 from hotplate.elsewhere.ways import WayOptions, Ways
 from hotplate.errors import HostError, HotplateError, TemplateError, UsageError
 from hotplate.events.kinds import GuestLogin
-from hotplate.events.log import EventLog
 from hotplate.guest.ssh import Ssh
 from hotplate.image.inspect import Image
 from hotplate.report.artifacts import Folder
-from hotplate.settings import Settings
 from hotplate.stacks.fitting import fitted
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
-from hotplate.trial.guest_probe import BOOT_END, GUEST_LOGS
-from hotplate.trial.trial import NO_SERVER, at_work, hook_outputs
-from hotplate.trial.watch import StackEnd, Watch
-from hotplate.verdict.stages import Mark, Stage
-from hotplate.verdict.tracker import StageTracker, decisive
-from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
+from hotplate.trial.base import BaseTrial, Surroundings
+from hotplate.trial.guest_probe import GUEST_LOGS
+from hotplate.trial.watch import StackEnd
+from hotplate.verdict.stages import Stage
+from hotplate.verdict.tracker import decisive
+from hotplate.verdict.verdict import Subject, Verdict
 
 UNSEEN = frozenset({Stage.NETWORK_UP, Stage.METADATA_SERVED, Stage.AGENT_POLLED})
 """Stages between a guest and its cloud, which only the console, or ssh, may show."""
@@ -65,11 +63,14 @@ class CloudChoice:
     uninterrupted: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 
 
-class CloudTrial:
+class CloudTrial(BaseTrial):
     """One template in one cloud; see :class:`hotplate.trial.trial.Trial`.
 
     :param image: the image under test; None where the cloud has it.
+    :param more: see :class:`~hotplate.trial.base.BaseTrial`.
     """
+
+    unseen = UNSEEN
 
     def __init__(
         self,
@@ -77,37 +78,36 @@ class CloudTrial:
         template: Template,
         *,
         options: CloudChoice,
-        settings: Settings,
-        folder: Path,
-        events: EventLog,
-        say: Callable[[str], None],
-        on_reached: Callable[[Mark, str], None],
+        **more: Unpack[Surroundings],
     ) -> None:
+        super().__init__(template, **more)
         self.image = image
-        self.template = template
         self.options = options
-        self.settings = settings
-        self.folder = folder
-        self.events = events
-        self._say = say
-        self._on_reached = on_reached
-        self.trackers: dict[str, StageTracker] = {}
 
     def judge(self) -> Verdict:
         """Make the stack, wait for it and for the due stages, return the verdict, and clean up.
 
         :raises HotplateError: when no stack can be made; see :mod:`hotplate.elsewhere.refusals`.
         """
-        cloud = OsCloud.open(self.options.name, self.events)
+        self._cloud = OsCloud.open(self.options.name, self.events)
         self._project = Project(
-            cloud,
+            self._cloud,
             runs=self.settings.cache / RUNS,
             uninterrupted=self.options.uninterrupted,
             keep=self.options.keep,
             say=self._say,
         )
-        with self._project, Ways(self.options.ways, key=self._project.key) as ways:
-            verdict = self._try(cloud, ways)
+        with (
+            self._project,
+            Ways(self.options.ways, key=self._project.key) as self._ways,
+            ExitStack() as owned,
+        ):
+            self._watch_from(owned, at_rest=lambda: self._following.why())
+            stack = self._make_stack()
+            with self._follow(stack):
+                verdict = self._judge(stack)
+            if self.options.keep:
+                self._tell_what_is_kept()
         if not self._project.left:
             return verdict
         facts = {**verdict.subject.facts, "left in the cloud": "; ".join(self._project.left)}
@@ -115,59 +115,42 @@ class CloudTrial:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _try(self, cloud: OsCloud, ways: Ways) -> Verdict:
-        project = self._project
+    def _make_stack(self) -> Stack:
+        """Make a key pair, an image unless the cloud has it, and begin to make the stack."""
         # Look the image up before anything is made: a wrong name is no reason to upload.
-        image = images.find(cloud, self.options.image) if self.options.image else ""
-        key_pair = project.make_key_pair()
+        image = images.find(self._cloud, self.options.image) if self.options.image else ""
+        key_pair = self._project.make_key_pair()
         if self.image is not None and not image:
-            self._say(f"uploading {self.image.path} to the cloud {cloud.name}")
-            image = project.make_image(self.image)
-        watch = Watch(
-            self.events,
-            self.settings,
-            on_server=self._track,
-            on_waiting=self._say,
-            at_work=lambda: at_work(self.trackers.values()),
-            at_rest=lambda: following.why(),
+            self._say(f"uploading {self.image.path} to the cloud {self._cloud.name}")
+            image = self._project.make_image(self.image)
+        stack = make_stack(self._project, self.template, image=image, key_pair=key_pair)
+        self._say(f"stack: {stack.name} in the cloud {self._cloud.name}")
+        return stack
+
+    def _follow(self, stack: Stack) -> Following:
+        self._following = Following(
+            self._cloud,
+            stack=stack.name,
+            stack_id=stack.id,
+            directory=self.folder / "servers",
         )
-        self._watch = watch
-        with contextlib.closing(watch):
-            stack = make_stack(project, self.template, image=image, key_pair=key_pair)
-            self._say(f"stack: {stack.name} in the cloud {cloud.name}")
-            following = Following(
-                cloud,
-                stack=stack.name,
-                stack_id=stack.id,
-                directory=self.folder / "servers",
-            )
-            with following:
-                verdict = self._follow(cloud, stack, watch, following, ways)
-        if self.options.keep:
-            self._tell_what_is_kept(following)
-        return verdict
+        return self._following
 
-    def _follow(
-        self, cloud: OsCloud, stack: Stack, watch: Watch, following: Following, ways: Ways
-    ) -> Verdict:
-        try:
-            end = watch.stack(stack.name, "CREATE")
-            as_wanted = end.status == self.template.expect_status
-            if as_wanted:
-                watch.until(self._nothing_is_due)
-            following.check()
-            self._check_cloud(cloud, end)
-            with cloud.translated("the stack"):
-                result = self._result(stack, end)
-            problems = self._look_into_guests(result, following, ways) if as_wanted else []
-            if not as_wanted and (self.options.ways.jump or self.options.ways.config):
-                self._save_logs_of_all(following, ways)
-            return self._judge(result, problems)
-        finally:
-            for tracker in self.trackers.values():
-                tracker.close()
+    def _judge(self, stack: Stack) -> Verdict:
+        """Wait for the stack and for the due stages, and return the verdict."""
+        end = self._watch.stack(stack.name, "CREATE")
+        if as_wanted := end.status == self.template.expect_status:
+            self._watch.until(self._nothing_is_due)
+        self._following.check()
+        self._check_cloud(end)
+        with self._cloud.translated("the stack"):
+            result = self._result(stack, end)
+        problems = self._unmet(result, self._guests()) if as_wanted else []
+        if not as_wanted and (self.options.ways.jump or self.options.ways.config):
+            self._save_logs_of_all()
+        return self._verdict(self._subject(), result, problems)
 
-    def _check_cloud(self, cloud: OsCloud, end: StackEnd) -> None:
+    def _check_cloud(self, end: StackEnd) -> None:
         """Check the cloud first: a server that it could not make says nothing about the image.
 
         :raises HotplateError: an error that attributes the fault.
@@ -176,92 +159,31 @@ class CloudTrial:
             each.failed for tracker in self.trackers.values() for each in tracker.deployments
         ):
             return
-        if refused := refusal(cloud.name, end.reason):
+        if refused := refusal(self._cloud.name, end.reason):
             raise refused
 
-    def _nothing_is_due(self) -> bool:
-        return all(each.done() for each in self.trackers.values())
+    def _guests(self) -> dict[str, tuple[str, Callable[[], list[str]]]]:
+        servers = self._following.servers
+        return {key: (each.name, partial(self._look_into, each)) for key, each in servers.items()}
 
-    def _track(self, server_id: str) -> None:
-        if server_id not in self.trackers:
-            self.trackers[server_id] = StageTracker(
-                self.events,
-                server_id,
-                on_reached=lambda mark: self._tell(server_id, mark),
-                unseen=UNSEEN,
-            )
-
-    def _tell(self, server_id: str, mark: Mark) -> None:
-        tracker = self.trackers.get(server_id)
-        name = tracker.name if tracker is not None and len(self.trackers) > 1 else ""
-        self._on_reached(mark, name)
-
-    def _followed(self) -> list[StageTracker]:
-        if not self.trackers:
-            self.trackers[NO_SERVER] = StageTracker(self.events, NO_SERVER, unseen=UNSEEN)
-        return [*self.trackers.values()]
-
-    def _result(self, stack: Stack, end: StackEnd) -> StackResult:
-        return StackResult(
-            status=end.status,
-            reason=end.reason,
-            wanted=self.template.expect_status,
-            outputs=stack.outputs,
-            hook_outputs=hook_outputs(stack, self.trackers, Folder(self.folder)),
-            unsent=stack.unsent_outputs(self.trackers),
-            given_up=self._watch.given_up,
-        )
-
-    def _look_into_guests(self, result: StackResult, following: Following, ways: Ways) -> list[str]:
-        """Return the unmet expectations of the template's author, in sentences."""
-        problems: list[str] = []
-        if self.template.expect is not None:
-            problems += self.template.expect(result.outputs)
-        if self.template.expect_guest is None:
-            return problems
-        servers = [*following.servers.values()]
-        for server in servers:
-            # A server that misses a stage fails by that, and may refuse the login.
-            tracker = self.trackers.get(server.id)
-            if tracker is not None and tracker.missing() is not None:
-                continue
-            where = f'server "{server.name}": ' if len(servers) > 1 else ""
-            problems += [f"{where}{each}" for each in self._look_into(server, ways)]
-        return problems
-
-    def _look_into(self, server: Followed, ways: Ways) -> list[str]:
+    def _look_into(self, server: Followed) -> list[str]:
         """Return the unmet expectations of a server in sentences; a refused login is one of them.
 
         :raises HostError: when the server cannot be reached at all.
         """
-        from hotplate.guest.testinfra_backend import testinfra_host
-
-        assert self.template.expect_guest is not None
         try:
-            way = self._log_in(server, ways, seconds=self.settings.patience)
+            with contextlib.closing(self._log_in(server, self.settings.patience)) as way:
+                problems = self._unmet_by_guest(server.name, lambda: way)
+                self._save_logs(server, way)
+                return problems
         except HostError:
             # A jump host that refuses the connection is no fault of the image.
             raise
         except (HotplateError, DeadlineExceeded) as error:
-            return [f"the guest could not be asked by ssh: {_words(error)}"]
-        with contextlib.closing(way):
-            try:
-                late = self._wait_for_boot(way)
-                host = testinfra_host(lambda: way, name=server.name)
-                problems = [*filter(None, [late]), *self.template.expect_guest(host)]
-            except (HotplateError, DeadlineExceeded) as error:
-                return [f"the guest could not be asked by ssh: {_words(error)}"]
-            self._save_logs(server, way)
-            return problems
+            words = error.message if isinstance(error, HotplateError) else str(error)
+            return [f"the guest could not be asked by ssh: {words}"]
 
-    def _wait_for_boot(self, way: Ssh) -> str:
-        try:
-            way.run(BOOT_END, timeout=self.settings.patience)
-        except DeadlineExceeded:
-            return f"its boot has not ended after another {self.settings.patience:.0f} s"
-        return ""
-
-    def _log_in(self, server: Followed, ways: Ways, *, seconds: float) -> Ssh:
+    def _log_in(self, server: Followed, seconds: float) -> Ssh:
         """Log in to a server.
 
         :raises HotplateError: and DeadlineExceeded, when that is not possible.
@@ -270,16 +192,16 @@ class CloudTrial:
             raise UsageError(f'the server "{server.name}" has no address')
         address = server.addresses[0]
         deadline = Deadline(seconds, f'ssh of the server "{server.name}" at {address}')
-        way, by_key_pair = ways.log_in(address, deadline)
+        way, by_key_pair = self._ways.log_in(address, deadline)
         self.events.add(GuestLogin(way.user, by_key_pair), server=server.id)
         return way
 
-    def _save_logs_of_all(self, following: Following, ways: Ways) -> None:
+    def _save_logs_of_all(self) -> None:
         """Save the logs of the guests that accept a login."""
-        for server in following.servers.values():
+        for server in self._following.servers.values():
             with (
                 contextlib.suppress(HotplateError, DeadlineExceeded),
-                contextlib.closing(self._log_in(server, ways, seconds=LOG_SECONDS)) as way,
+                contextlib.closing(self._log_in(server, LOG_SECONDS)) as way,
             ):
                 self._save_logs(server, way)
 
@@ -290,34 +212,23 @@ class CloudTrial:
                 answer = way.run(command)
                 folder.write(f"guest/{folder_name(server.name)}/{name}", answer.stdout)
 
-    def _judge(self, result: StackResult, problems: list[str]) -> Verdict:
-        followed = self._followed()
-        facts: Mapping[str, str] = {
-            "cloud": self.options.name,
-            "stack": self._project.run.name,
-            "image": self.options.image or "uploaded for this run",
-        }
-        return judge(
-            Subject(
-                image=self.options.image or str(self.image.path if self.image else ""),
-                template=self.template.source,
-                server=decisive(followed).name,
-                facts=facts,
-            ),
-            self.events,
-            followed,
-            result,
-            problems=problems,
-            strict=self.settings.strict,
-            now=time.monotonic(),
-            artifacts=str(self.folder),
+    def _subject(self) -> Subject:
+        return Subject(
+            image=self.options.image or str(self.image.path if self.image else ""),
+            template=self.template.source,
+            server=decisive(self._followed()).name,
+            facts={
+                "cloud": self.options.name,
+                "stack": self._project.run.name,
+                "image": self.options.image or "uploaded for this run",
+            },
         )
 
-    def _tell_what_is_kept(self, following: Following) -> None:
+    def _tell_what_is_kept(self) -> None:
         """Report the kept resources, the logins, and the command to remove them."""
         key = Folder(self.folder).write(SSH_KEY, self._project.private_key)
         self._say(f"kept in the cloud {self.options.name}: {self._project.run.name}")
-        for server in following.servers.values():
+        for server in self._following.servers.values():
             for address in server.addresses[:1]:
                 self._say(f"    {server.name}: ssh -i {key} root@{address}")
         self._say(f"    to take it away: hotplate test --os-cloud {self.options.name} --clean")
@@ -346,7 +257,3 @@ def make_stack(
             if isinstance(error, TemplateError) or not isinstance(cause, Exception):
                 raise
             raise cloud.error_of(cause, "a stack") from error
-
-
-def _words(error: HotplateError | DeadlineExceeded) -> str:
-    return error.message if isinstance(error, HotplateError) else str(error)

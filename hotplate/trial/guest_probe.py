@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from hotplate.errors import HotplateError
 from hotplate.events.event import Event
 from hotplate.events.kinds import GuestJournal, StackResource
 from hotplate.events.log import EventLog
+from hotplate.guest.base import Guest
 from hotplate.guest.shell import Shell
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
@@ -42,14 +43,15 @@ BOOT_END = (
 """Ends when cloud-init's last stage and the jobs of the boot have ended, with any result."""
 
 
-def wait_for_boot(server: Server, *, seconds: float) -> str:
+def wait_for_boot(connect: Callable[[], Guest], *, seconds: float) -> str:
     """Wait until the boot of a guest has ended; return "" when it has, else a sentence.
 
+    :param connect: returns a connection to it.
     :param seconds: the longest time to wait.
     :raises HotplateError: when the guest cannot be asked.
     """
     try:
-        server.shell(seconds=seconds).run(BOOT_END, timeout=seconds)
+        connect().run(BOOT_END, timeout=seconds)
     except DeadlineExceeded:
         return f"its boot has not ended after another {seconds:.0f} s"
     return ""

@@ -10,38 +10,33 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Unpack
 
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events import classify
 from hotplate.events.event import Event
 from hotplate.events.kinds import GuestFlood
-from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine.wiring import FIRST_GUEST_ADDRESS
-from hotplate.report import deployment_output
-from hotplate.report.artifacts import Folder, redacted
 from hotplate.report.html import SCREENSHOT
-from hotplate.settings import Settings
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
-from hotplate.trial.guest_probe import ask_guest, save_logs, wait_for_boot
+from hotplate.trial.base import BaseTrial, Surroundings
+from hotplate.trial.guest_probe import ask_guest, save_logs
 from hotplate.trial.network_check import NetworkCheck
 from hotplate.trial.rest import Rest
 from hotplate.trial.subject import subject_of, taken_for_granted
-from hotplate.trial.watch import StackEnd, Watch
-from hotplate.verdict.deployment_track import WaitSignal
-from hotplate.verdict.hook_output import HookOutput
-from hotplate.verdict.stages import Mark, Stage
+from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker, decisive
-from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
+from hotplate.verdict.verdict import StackResult, Subject, Verdict
 
 STACK_NAME = "hotplate"
-NO_SERVER = "no server"
 NO_NETWORK_BETWEEN = (
     "the network between the servers: "
     f"each has the address {FIRST_GUEST_ADDRESS} and reaches no other"
@@ -50,39 +45,30 @@ PICTURE_SECONDS = 45.0
 """The longest time to wait for a screenshot of a guest that does not boot."""
 
 
-class Trial:
+class Trial(BaseTrial):
     """One image, one template, one stack; a context manager.
 
+    :param options: of its cloud.
     :param others: more images by name; see :class:`~hotplate.testbed.testbed.Testbed`.
-    :param folder: the run's own folder in the artifacts.
-    :param say: called with progress messages, in sentences.
-    :param on_reached: called with each stage as it is reached, and the server's name.
+    :param more: see :class:`~hotplate.trial.base.BaseTrial`.
     """
+
+    checked = True
 
     def __init__(
         self,
         image: Image,
         template: Template,
         *,
-        settings: Settings,
-        folder: Path,
-        events: EventLog,
-        say: Callable[[str], None],
-        on_reached: Callable[[Mark, str], None],
         options: CloudOptions | None = None,
         others: Mapping[str, Image] | None = None,
+        **more: Unpack[Surroundings],
     ) -> None:
+        super().__init__(template, **more)
         self.image = image
         self.others = others
-        self.template = template
-        self.settings = settings
-        self.folder = folder
-        self.events = events
-        self._say = say
-        self._on_reached = on_reached
         self._options = options
         self._owned = ExitStack()
-        self.trackers: dict[str, StageTracker] = {}
         self._told_wiring = False
 
     def __enter__(self) -> Trial:
@@ -103,17 +89,7 @@ class Trial:
             self._say(f"Heat answers after {time.monotonic() - began:.1f} s")
             rest = Rest(self.events, self.testbed.server, self.trackers)
             self._network = NetworkCheck(self.events, self.testbed.server, self.trackers)
-            self._watch = Watch(
-                self.events,
-                self.settings,
-                on_server=self._track,
-                on_waiting=self._say,
-                at_work=lambda: at_work(self.trackers.values()),
-                at_rest=rest.why,
-                check=self._network.look,
-            )
-            owned.callback(self._watch.close)
-            owned.callback(self._stop_tracking)
+            self._watch_from(owned, at_rest=rest.why, check=self._network.look)
             self._owned = owned.pop_all()
         return self
 
@@ -134,12 +110,13 @@ class Trial:
             done = self._wait_for_what_is_due()
         self.testbed.compute.images.check()
         result = self._result(stack, end)
-        problems = self._look_into_guests(result) if as_wanted else []
+        problems = self._unmet(result, self._guests()) if as_wanted else []
         self._ask_guests(result)
         if as_wanted and done:
             # A guest may have begun to reboot in the meantime.
             self._wait_for_what_is_due()
-        return self._judge(replace(result, given_up=self._watch.given_up), problems)
+        result = replace(result, given_up=self._watch.given_up)
+        return self._verdict(self._subject(), result, problems)
 
     def take_picture(self) -> Path | None:
         """Start a guest that did not boot once more with a screen, for a screenshot.
@@ -178,51 +155,17 @@ class Trial:
         self._network.conclude()
         return done
 
-    def _nothing_is_due(self) -> bool:
-        return all(each.done() for each in self.trackers.values())
+    def _guests(self) -> dict[str, tuple[str, Callable[[], list[str]]]]:
+        return {
+            each.spec.id: (each.spec.name, partial(self._look_into, each))
+            for each in self.testbed.servers
+        }
 
-    def _result(self, stack: Stack, end: StackEnd) -> StackResult:
-        return StackResult(
-            status=end.status,
-            reason=end.reason,
-            wanted=self.template.expect_status,
-            outputs=stack.outputs,
-            hook_outputs=hook_outputs(stack, self.trackers, Folder(self.folder)),
-            unsent=stack.unsent_outputs(self.trackers),
-        )
-
-    def _judge(self, result: StackResult, problems: list[str]) -> Verdict:
-        return judge(
-            self._subject(),
-            self.events,
-            self._followed(),
-            result,
-            problems=problems,
-            strict=self.settings.strict,
-            now=time.monotonic(),
-            artifacts=str(self.folder),
-        )
-
-    def _look_into_guests(self, result: StackResult) -> list[str]:
-        """Return the unmet expectations of the template's author, in sentences."""
-        problems: list[str] = []
-        if self.template.expect is not None:
-            problems += self.template.expect(result.outputs)
-        if self.template.expect_guest is None:
-            return problems
-        servers = self.testbed.servers
-        for server in servers:
-            tracker = self.trackers[server.spec.id]
-            # A guest that misses a stage fails by that, and may accept no connection.
-            if tracker.missing() is None:
-                where = f'server "{server.spec.name}": ' if len(servers) > 1 else ""
-                problems += [f"{where}{each}" for each in self._look_into(server, tracker)]
-        return problems
-
-    def _look_into(self, server: Server, tracker: StageTracker) -> list[str]:
+    def _look_into(self, server: Server) -> list[str]:
         """Return the unmet expectations of one guest in sentences, once its boot has ended."""
         if why := stopped_by(self.events, server.spec.id):
             return [f"the guest could not be asked: {why}"]
+        tracker = self.trackers[server.spec.id]
         boot = tracker.boots.number
         problems = self._ask_what_is_expected(server)
         if problems and (tracker.boots.rebooting or tracker.boots.number != boot):
@@ -233,45 +176,24 @@ class Trial:
         return problems
 
     def _ask_what_is_expected(self, server: Server) -> list[str]:
-        from hotplate.guest.testinfra_backend import testinfra_host
-
-        assert self.template.expect_guest is not None
+        connect = partial(server.shell, seconds=self.settings.patience)
         try:
-            late = wait_for_boot(server, seconds=self.settings.patience)
-            host = testinfra_host(server.shell, name=server.spec.name)
-            return [*filter(None, [late]), *self.template.expect_guest(host)]
+            return self._unmet_by_guest(server.spec.name, connect)
         except (HotplateError, DeadlineExceeded) as error:
             return [f"the guest could not be asked: {error}"]
 
     def _track(self, server_id: str) -> None:
         """Follow a server from now on; report once how the first machine is connected, and why."""
-        if server_id not in self.trackers:
-            self.trackers[server_id] = StageTracker(
-                self.events,
-                server_id,
-                on_reached=lambda mark: self._tell(server_id, mark),
-                checked=True,
-            )
+        super()._track(server_id)
         server = self.testbed.server(server_id)
         if not self._told_wiring and server is not None and server.machine.wiring is not None:
             self._told_wiring = True
             wiring = server.machine.wiring
             self._say(f"network: {wiring.name}, because {wiring.reason}")
 
-    def _tell(self, server_id: str, mark: Mark) -> None:
-        several = len(self.testbed.servers) > 1
+    def _shown_name(self, server_id: str) -> str:
         server = self.testbed.server(server_id)
-        self._on_reached(mark, server.spec.name if several and server is not None else "")
-
-    def _stop_tracking(self) -> None:
-        for tracker in self.trackers.values():
-            tracker.close()
-
-    def _followed(self) -> list[StageTracker]:
-        if not self.trackers:
-            # No machine was switched on: only the stack's own events can be followed.
-            self.trackers[NO_SERVER] = StageTracker(self.events, NO_SERVER)
-        return [*self.trackers.values()]
+        return server.spec.name if len(self.testbed.servers) > 1 and server is not None else ""
 
     def _ask_guests(self, result: StackResult) -> None:
         """Ask the guests that can be asked for their state, and save their logs."""
@@ -323,42 +245,3 @@ def stopped_by(events: Iterable[Event], server: str) -> str:
         elif not why and GuestFlood.of(event) is None:
             why = classify.hopeless(event)
     return why
-
-
-def at_work(trackers: Iterable[StageTracker]) -> str:
-    """Return the work in progress in the guests that is waited for, in words."""
-    words = []
-    for tracker in trackers:
-        track = tracker.stuck()
-        where = f' in "{tracker.name}"' if tracker.name else ""
-        if isinstance(track, WaitSignal) and tracker.boots.runs_user_data:
-            words.append(f"the user data{where}")
-        elif track is not None and track.missing() is Stage.HOOK_FINISHED:
-            words.append(f'the hook of "{track.label}"{where}')
-    return " and ".join(words)
-
-
-def hook_outputs(
-    stack: Stack, trackers: Mapping[str, StageTracker], folder: Folder
-) -> dict[str, HookOutput]:
-    """Write the outputs of failed deployments into files, and return them by config id.
-
-    :param trackers: of the stack's servers, by their ids.
-    :param folder: of the run.
-    """
-    outputs = stack.failed_outputs(trackers)
-    if not outputs:
-        return {}
-    secrets = stack.secrets(trackers)
-    written = {key: HookOutput.of(each).without(secrets, redacted) for key, each in outputs.items()}
-    for tracker in trackers.values():
-        for track in tracker.deployments:
-            if track.id in written:
-                deployment_output.write(
-                    folder,
-                    written[track.id],
-                    server=tracker.name if len(trackers) > 1 else "",
-                    label=track.label,
-                    group=track.group,
-                )
-    return written

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hotplate.trial.trial import at_work, stopped_by
+from hotplate.trial.base import at_work
+from hotplate.trial.trial import stopped_by
 
 
 def test_hook_is_at_work_between_its_start_and_its_end(story):

@@ -214,14 +214,11 @@ def test_missing_stage_after_end_of_stack_is_given_up():
 
 
 class SlowBoot:
-    """A stub of a server whose shell answers, and whose boot ends or not."""
+    """A stub of a connection to a guest, whose boot ends or not."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
         self.commands: list[str] = []
-
-    def shell(self, *, seconds):
-        return self
 
     def run(self, command, *, timeout):
         self.commands.append(command)
@@ -230,13 +227,13 @@ class SlowBoot:
 
 
 def test_ended_boot_is_not_reported():
-    server = SlowBoot()
-    assert wait_for_boot(server, seconds=5) == ""
-    assert "cloud-init status --wait" in server.commands[0]
+    guest = SlowBoot()
+    assert wait_for_boot(lambda: guest, seconds=5) == ""
+    assert "cloud-init status --wait" in guest.commands[0]
 
 
 def test_unfinished_boot_is_reported():
-    why = wait_for_boot(SlowBoot(DeadlineExceeded("waiting")), seconds=5)
+    why = wait_for_boot(lambda: SlowBoot(DeadlineExceeded("waiting")), seconds=5)
     assert why == "its boot has not ended after another 5 s"
 
 

@@ -1,0 +1,209 @@
+"""The part that a run on this host and a run in a cloud have in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+from hotplate.events.log import EventLog
+from hotplate.guest.base import Guest
+from hotplate.report import deployment_output
+from hotplate.report.artifacts import Folder, redacted
+from hotplate.settings import Settings
+from hotplate.stacks.stack import Stack
+from hotplate.stacks.template import Template
+from hotplate.trial.guest_probe import wait_for_boot
+from hotplate.trial.watch import StackEnd, Watch
+from hotplate.verdict.deployment_track import WaitSignal
+from hotplate.verdict.hook_output import HookOutput
+from hotplate.verdict.stages import Mark, Stage
+from hotplate.verdict.tracker import StageTracker
+from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
+
+NO_SERVER = "no server"
+
+
+class Surroundings(TypedDict):
+    """The surroundings of a run.
+
+    :param folder: the run's own folder in the artifacts.
+    :param say: called with progress messages, in sentences.
+    :param on_reached: called with each stage as it is reached, and the server's name.
+    """
+
+    settings: Settings
+    folder: Path
+    events: EventLog
+    say: Callable[[str], None]
+    on_reached: Callable[[Mark, str], None]
+
+
+class BaseTrial:
+    """One template, one stack, and the servers of it.
+
+    :param more: the :class:`Surroundings`, by keyword.
+    :ivar trackers: of the servers, by their ids.
+    """
+
+    unseen: frozenset[Stage] = frozenset()
+    """The stages that may be invisible where the servers run."""
+
+    checked = False
+    """The network of each guest is checked at the end of its boot."""
+
+    def __init__(self, template: Template, **more: Unpack[Surroundings]) -> None:
+        self.template = template
+        self.settings = more["settings"]
+        self.folder = more["folder"]
+        self.events = more["events"]
+        self._say = more["say"]
+        self._on_reached = more["on_reached"]
+        self.trackers: dict[str, StageTracker] = {}
+        self._watch: Watch
+
+    def _watch_from(
+        self,
+        owned: ExitStack,
+        *,
+        at_rest: Callable[[], str],
+        check: Callable[[], object] = str,
+    ) -> None:
+        """Begin to watch the events of the run, until ``owned`` is closed."""
+        self._watch = Watch(
+            self.events,
+            self.settings,
+            on_server=self._track,
+            on_waiting=self._say,
+            at_work=lambda: at_work(self.trackers.values()),
+            at_rest=at_rest,
+            check=check,
+        )
+        owned.callback(self._watch.close)
+        owned.callback(self._stop_tracking)
+
+    def _track(self, server_id: str) -> None:
+        """Follow a server from now on."""
+        if server_id not in self.trackers:
+            self.trackers[server_id] = StageTracker(
+                self.events,
+                server_id,
+                on_reached=lambda mark: self._on_reached(mark, self._shown_name(server_id)),
+                checked=self.checked,
+                unseen=self.unseen,
+            )
+
+    def _shown_name(self, server_id: str) -> str:
+        """Return the name of a server, where there are several; else ""."""
+        tracker = self.trackers.get(server_id)
+        return tracker.name if tracker is not None and len(self.trackers) > 1 else ""
+
+    def _stop_tracking(self) -> None:
+        for tracker in self.trackers.values():
+            tracker.close()
+
+    def _followed(self) -> list[StageTracker]:
+        if not self.trackers:
+            # No server was started: only the stack's own events can be followed.
+            self.trackers[NO_SERVER] = StageTracker(self.events, NO_SERVER, unseen=self.unseen)
+        return [*self.trackers.values()]
+
+    def _nothing_is_due(self) -> bool:
+        return all(each.done() for each in self.trackers.values())
+
+    def _result(self, stack: Stack, end: StackEnd) -> StackResult:
+        return StackResult(
+            status=end.status,
+            reason=end.reason,
+            wanted=self.template.expect_status,
+            outputs=stack.outputs,
+            hook_outputs=hook_outputs(stack, self.trackers, Folder(self.folder)),
+            unsent=stack.unsent_outputs(self.trackers),
+            given_up=self._watch.given_up,
+        )
+
+    def _unmet(
+        self, result: StackResult, servers: Mapping[str, tuple[str, Callable[[], Sequence[str]]]]
+    ) -> list[str]:
+        """Return the unmet expectations of the template's author, in sentences.
+
+        :param servers: by id, the name of each, and a function that returns those of its guest.
+        """
+        problems: list[str] = []
+        if self.template.expect is not None:
+            problems += self.template.expect(result.outputs)
+        if self.template.expect_guest is None:
+            return problems
+        for identity, (name, unmet_by_guest) in servers.items():
+            tracker = self.trackers.get(identity)
+            # A server that misses a stage fails by that, and may accept no connection.
+            if tracker is None or tracker.missing() is None:
+                where = f'server "{name}": ' if len(servers) > 1 else ""
+                problems += [f"{where}{each}" for each in unmet_by_guest()]
+        return problems
+
+    def _unmet_by_guest(self, name: str, connect: Callable[[], Guest]) -> list[str]:
+        """Return the unmet expectations of a guest in sentences, once its boot has ended.
+
+        :param connect: returns a connection to it.
+        :raises HotplateError: and DeadlineExceeded, when the guest cannot be asked.
+        """
+        from hotplate.guest.testinfra_backend import testinfra_host
+
+        assert self.template.expect_guest is not None
+        late = wait_for_boot(connect, seconds=self.settings.patience)
+        unmet = self.template.expect_guest(testinfra_host(connect, name=name))
+        return [*filter(None, [late]), *unmet]
+
+    def _verdict(self, subject: Subject, result: StackResult, problems: list[str]) -> Verdict:
+        return judge(
+            subject,
+            self.events,
+            self._followed(),
+            result,
+            problems=problems,
+            strict=self.settings.strict,
+            now=time.monotonic(),
+            artifacts=str(self.folder),
+        )
+
+
+def at_work(trackers: Iterable[StageTracker]) -> str:
+    """Return the work in progress in the guests that is waited for, in words."""
+    words = []
+    for tracker in trackers:
+        track = tracker.stuck()
+        where = f' in "{tracker.name}"' if tracker.name else ""
+        if isinstance(track, WaitSignal) and tracker.boots.runs_user_data:
+            words.append(f"the user data{where}")
+        elif track is not None and track.missing() is Stage.HOOK_FINISHED:
+            words.append(f'the hook of "{track.label}"{where}')
+    return " and ".join(words)
+
+
+def hook_outputs(
+    stack: Stack, trackers: Mapping[str, StageTracker], folder: Folder
+) -> dict[str, HookOutput]:
+    """Write the outputs of failed deployments into files, and return them by config id.
+
+    :param trackers: of the stack's servers, by their ids.
+    :param folder: of the run.
+    """
+    outputs = stack.failed_outputs(trackers)
+    if not outputs:
+        return {}
+    secrets = stack.secrets(trackers)
+    written = {key: HookOutput.of(each).without(secrets, redacted) for key, each in outputs.items()}
+    for tracker in trackers.values():
+        for track in tracker.deployments:
+            if track.id in written:
+                deployment_output.write(
+                    folder,
+                    written[track.id],
+                    server=tracker.name if len(trackers) > 1 else "",
+                    label=track.label,
+                    group=track.group,
+                )
+    return written
