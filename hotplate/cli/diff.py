@@ -9,10 +9,9 @@ from typing import Any
 
 from hotplate.cli.arguments import load_settings
 from hotplate.errors import HostError, Outcome
-from hotplate.inspection.compare import compared
+from hotplate.inspection.compare import compared, snapshot
 from hotplate.inspection.inspection import inspected
 from hotplate.inspection.show_comparison import as_document, as_text
-from hotplate.inspection.snapshot import snapshot
 
 ABOUT = """\
 Say what is different in two images: system, agent, hooks with their tools,

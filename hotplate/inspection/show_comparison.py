@@ -6,9 +6,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from hotplate.inspection.compare import Comparison, Difference, How, OwnersFiles
+from hotplate.inspection.compare import (
+    NO_PACKAGE,
+    Comparison,
+    Difference,
+    How,
+    OwnersFiles,
+    Snapshot,
+)
 from hotplate.inspection.show import FORMAT, cleaned, megabytes
-from hotplate.inspection.snapshot import NO_PACKAGE, Snapshot
 from hotplate.text import clean_line
 
 SIGNS = {How.ADDED: "+", How.REMOVED: "-", How.CHANGED: "~"}

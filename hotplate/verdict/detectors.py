@@ -16,11 +16,10 @@ from hotplate.events.console_patterns import ConsoleFinding
 from hotplate.events.event import Event
 from hotplate.events.kinds import StackResource
 from hotplate.verdict.deployment_track import WaitSignal
-from hotplate.verdict.facts import CFN_INIT_DATA, Facts
+from hotplate.verdict.facts import CFN_INIT_DATA, CUT, Facts
 from hotplate.verdict.health import HOOKS
+from hotplate.verdict.hook_output import LIMIT, last_exception
 from hotplate.verdict.stages import Stage
-from hotplate.verdict.tool_errors import LIMIT, last_exception
-from hotplate.verdict.unit_names import CUT
 
 # This many answers of one kind at the end are not by chance.
 BROKEN_FOR = 3

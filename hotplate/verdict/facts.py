@@ -1,4 +1,8 @@
-"""All facts of one server's run, gathered once from the event log for the rules."""
+"""All facts of one server's run, gathered once from the event log for the rules.
+
+systemd's console cuts a long line in its middle, at an ellipsis, to fit in 80 columns: ``Failed to
+start cloud-config.serv…tings specified in cloud-config.`` is about cloud-config.service.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +24,47 @@ from hotplate.events.kinds import (
     ServerBoot,
     UserDataParts,
 )
+from hotplate.verdict import health
 from hotplate.verdict.boots import Boots
 from hotplate.verdict.deployment_track import DeploymentTrack
 from hotplate.verdict.health import Health
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker, Track
-from hotplate.verdict.unit_names import COMMON, names_in, whole
+
+CUT = re.compile(r"\u2026|\.\.\.")
+"""Matches the cut in a long line of systemd's; three dots where the locale has no ellipsis."""
+
+_NAME = re.compile(
+    r"(?<![\w@\\:.-])[\w@\\:-][\w@\\:.-]*"
+    r"\.(?:service|socket|target|mount|automount|swap|device|timer|path|slice|scope)(?![\w.-]|\u2026)"
+)
+COMMON = (*health.UNITS, "systemd-networkd-wait-online.service")
+"""Units that are considered even if their full names were not seen."""
+
+
+def names_in(text: str) -> list[str]:
+    """Return the full names of units in a line."""
+    return _NAME.findall(text)
+
+
+def whole(shown: str, names: Iterable[str]) -> str:
+    """Return the unit's name that systemd shows as ``NAME - Description``, cut or not.
+
+    >>> whole("cloud-config.serv…tings specified in cloud-config.", ["cloud-config.service"])
+    'cloud-config.service'
+
+    :param shown: the words behind "Failed to start" or "Starting".
+    :param names: the full names seen; when not exactly one fits, ``shown`` is returned as it is.
+    """
+    name, described, _ = shown.partition(" - ")
+    begins, *rest = CUT.split(name, maxsplit=1)
+    if not rest:
+        return name
+    ends = rest[0] if described else ""
+    fitting = {each for each in names if each.startswith(begins) and each.endswith(ends)}
+    return fitting.pop() if len(fitting) == 1 and begins else shown
+
 
 CFN_INIT_DATA = "cfn-init-data"
 

@@ -10,9 +10,8 @@ import time
 from collections.abc import Sequence
 
 from hotplate.events import classify
-from hotplate.verdict.facts import Facts
+from hotplate.verdict.facts import CUT, Facts
 from hotplate.verdict.health import AGENT, UNITS
-from hotplate.verdict.unit_names import CUT
 
 CLOCK_SECONDS = 3600.0
 """A clock that is further off makes signatures and certificates invalid."""

@@ -11,8 +11,8 @@ from hotplate.verdict import health
 from hotplate.verdict.facts import Facts
 from hotplate.verdict.guest_network import has_address
 from hotplate.verdict.health import AGENT, Health
+from hotplate.verdict.hook_output import last_exception
 from hotplate.verdict.stages import Stage
-from hotplate.verdict.tool_errors import last_exception
 
 _CLOUD_INIT = (
     "cloud-init-local.service",

@@ -1,12 +1,16 @@
-"""The output of a failed deployment, and the part of it with the error."""
+"""The output of a failed deployment, and the part of it with the error.
+
+The place of the error depends on the tool; the formats are taken from real output of the tools,
+which is in ``tests/verdict/written``.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-
-from hotplate.verdict.tool_errors import error_in
+from typing import Any
 
 _LEFT_OUT = re.compile(
     r"\[\.\.\. +(?P<much>\d+ (?:of \d+ )?\w+) are left out here(?:; (?P<where>[^\]]*?))? \.\.\.\]"
@@ -96,3 +100,151 @@ def _pattern(secret: str) -> re.Pattern[str]:
         return re.compile(quoted)
     begins = r"(?:(?<![A-Za-z])|(?<=^-[A-Za-z])|(?<=[^A-Za-z0-9]-[A-Za-z]))"
     return re.compile(rf"{begins}(?:{quoted})+(?![A-Za-z])", re.MULTILINE)
+
+
+LIMIT = 400
+"""The most characters of a quotation."""
+
+
+@dataclass(frozen=True)
+class ToolError:
+    """The format of one tool's errors.
+
+    :param tool: its name.
+    :param pattern: matches the line, or lines, with the error.
+    :param quote: makes the quotation from a match; "" for one without an error.
+    """
+
+    tool: str
+    pattern: re.Pattern[str]
+    quote: Callable[[re.Match[str]], str] = lambda match: match[0]
+
+    def find(self, text: str) -> str:
+        """Return the first error that the tool reported, "" when there is none."""
+        return next(filter(None, (self.quote(each) for each in self.pattern.finditer(text))), "")
+
+
+def _ansible(match: re.Match[str]) -> str:
+    try:
+        result: Any = json.loads(match["result"])
+    except ValueError:
+        result = match["result"]
+    if isinstance(result, dict):
+        message = result.get("stderr") or result.get("module_stderr") or result.get("msg")
+        result = _last_line(str(message or "")) or match["result"]
+    task = f"TASK [{match['task']}]: " if match["task"] else ""
+    return f"{task}{result}"
+
+
+def _salt(match: re.Match[str]) -> str:
+    return f"{match['state']}: {' '.join(match['comment'].split())}"
+
+
+_PYTHON = ToolError(
+    "python",
+    re.compile(
+        r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(?P<error>\S.*)$",
+        re.MULTILINE,
+    ),
+    lambda match: match["error"],
+)
+TOOL_ERRORS = (
+    ToolError(
+        "ansible",
+        re.compile(
+            r"(?:^TASK \[(?P<task>[^\]\n]*)\] \*+\n(?:(?!^TASK |^fatal: |^failed: ).*\n)*?)?"
+            r"^(?:fatal|failed): \[[^\]\n]*\].*?=> (?P<result>\{.*)$",
+            re.MULTILINE,
+        ),
+        _ansible,
+    ),
+    ToolError("ansible", re.compile(r"^ERROR! .*$", re.MULTILINE)),
+    ToolError(
+        "salt",
+        re.compile(
+            r"^ *ID: (?P<state>.*)\n(?: *(?:Function|Name): .*\n)* *Result: False\n"
+            r" *Comment: (?P<comment>.*(?:\n {14}.*)*)",
+            re.MULTILINE,
+        ),
+        _salt,
+    ),
+    ToolError(
+        "salt",
+        re.compile(r"^\[ERROR +\] stderr: (?P<error>\S.*)$", re.MULTILINE),
+        lambda match: match["error"],
+    ),
+    # The line before it only announces an exception, whose text follows the traceback.
+    ToolError(
+        "salt",
+        re.compile(
+            r"^\[CRITICAL *\] (?P<error>Rendering SLS \S.*(?:\n(?![-{\[]|\s*$).+)*)", re.MULTILINE
+        ),
+        lambda match: match["error"],
+    ),
+    ToolError(
+        "salt",
+        re.compile(
+            r"^\[(?:ERROR|CRITICAL) *\] (?!Rendering exception occurred)(?P<error>\S.*)$",
+            re.MULTILINE,
+        ),
+        lambda match: match["error"],
+    ),
+    # Facter reports files of the host that it may not read in the same form, and goes on.
+    ToolError("puppet", re.compile(r"^Error: (?!Facter: ).*$", re.MULTILINE)),
+    ToolError("compose", re.compile(r"^ERROR: (?!Encountered errors).*$", re.MULTILINE)),
+    ToolError("docker", re.compile(r"^(?:docker: )?Error response from daemon: .*$", re.MULTILINE)),
+    ToolError(
+        "chef",
+        re.compile(
+            r"^(?:\[[^\]\n]*\] )?FATAL: (?!Stacktrace dumped|Please provide|-+$"
+            r"|Chef::Exceptions::ChildConvergeError).*\S.*$",
+            re.MULTILINE,
+        ),
+    ),
+    _PYTHON,
+)
+
+
+def last_exception(text: str) -> str:
+    """Return the line with the exception in the last traceback, "" when there is none."""
+    matches = list(_PYTHON.pattern.finditer(text))
+    return _PYTHON.quote(matches[-1]) if matches else ""
+
+
+def error_in(*texts: str) -> str:
+    """Return the line with the error of a failed tool, "" when there is no output.
+
+    Output of no known tool is taken for a shell script's: its last line, without those of
+    ``set -x``, and the first line with an error, where the script went on after that.
+
+    :param texts: its stderr and stdout; the first with an error is quoted.
+    """
+    errors = (each.find(text) for text in texts for each in TOOL_ERRORS)
+    last = (_of_script(text) for text in texts)
+    quoted = " ".join(next(filter(None, (*errors, *last)), "").split())
+    return quoted if len(quoted) <= LIMIT else f"{quoted[: LIMIT // 2]} ... {quoted[-LIMIT // 2 :]}"
+
+
+_SCRIPT_ERROR = re.compile(
+    r": (?:command )?not found$|: No such file or directory$|: Permission denied$"
+    r"|^(?:E|[Ee]rror|ERROR|[Ff]atal|FATAL): |: (?:error|fatal): |: cannot "
+)
+"""Matches an error of a shell, of apt, or in the form common among other programs."""
+
+
+def _of_script(text: str) -> str:
+    last = _last_line(text)
+    first = next((line for line in _output(text) if _SCRIPT_ERROR.search(line)), last)
+    return last if first == last else f"{first} ... {last}"
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
+    # A command that fails silently is the last that was traced.
+    return (_output(text) or lines or [""])[-1]
+
+
+def _output(text: str) -> list[str]:
+    """Return the lines that contain a word, without those of ``set -x``."""
+    lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
+    return [line for line in lines if not re.match(r"\++ ", line)]

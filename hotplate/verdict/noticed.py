@@ -18,10 +18,10 @@ from hotplate.events.expected import ExpectedDeployment
 from hotplate.events.kinds import GuestFlood, GuestJournal, GuestProbe
 from hotplate.text import clean
 from hotplate.verdict.boots import Boots
+from hotplate.verdict.facts import COMMON, names_in, whole
 from hotplate.verdict.guest_boot import clock_is_off
 from hotplate.verdict.guest_files import PHASE_SYNTAX
 from hotplate.verdict.probes import CLOCK
-from hotplate.verdict.unit_names import COMMON, names_in, whole
 
 NOTABLE_LINES = 100
 NOTABLE_WIDTH = 300

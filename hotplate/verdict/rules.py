@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from hotplate.events import console_patterns
 from hotplate.verdict import detectors, guest_boot
-from hotplate.verdict.causes import CAUSES
-from hotplate.verdict.rule import Rule
+from hotplate.verdict.causes import CAUSES, Rule
 from hotplate.verdict.stages import ORDER, Stage
 
 _BEFORE_METADATA = (Stage.NETWORK_UP, Stage.METADATA_SERVED)

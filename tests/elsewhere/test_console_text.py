@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotplate.elsewhere.console_text import LINES, ConsoleText
+from hotplate.elsewhere.following import LINES, ConsoleText
 
 STARTED = "heat-config: started id=1"
 

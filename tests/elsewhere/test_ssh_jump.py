@@ -16,7 +16,7 @@ from played_cases import wait_until
 from ssh_hosts import Host, lab, log_in, make_key, write
 from ssh_server import ssh_server
 
-from hotplate.elsewhere.way_program import COMPLAINT_BYTES, WayProgram
+from hotplate.elsewhere.ways import COMPLAINT_BYTES, WayProgram
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 

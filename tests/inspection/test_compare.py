@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hotplate.inspection.compare import Comparison, Difference, How, compared
+from hotplate.inspection.compare import NO_PACKAGE, Comparison, Difference, How, compared, snapshot
 from hotplate.inspection.inspection import inspected
-from hotplate.inspection.snapshot import NO_PACKAGE, snapshot
 
 WANTS = "etc/systemd/system/multi-user.target.wants"
 

@@ -14,8 +14,7 @@ import pytest
 
 from hotplate.errors import HostError, ImageError, UsageError
 from hotplate.image.inspect import ImageFile
-from hotplate.inspection.disk import BLOCK, open_disk
-from hotplate.inspection.nbd import NbdClient
+from hotplate.inspection.disk import BLOCK, NbdClient, open_disk
 from hotplate.inspection.partitions import partitions
 
 CONTENT = random.Random(3).randbytes(5 << 20)

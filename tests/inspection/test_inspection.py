@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hotplate.errors import ImageError
+from hotplate.inspection.compare import snapshot
 from hotplate.inspection.inspection import Manifest, inspected
-from hotplate.inspection.snapshot import snapshot
 
 SBIN = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
 

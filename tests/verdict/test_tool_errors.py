@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotplate.verdict.hook_output import HookOutput
-from hotplate.verdict.tool_errors import LIMIT, error_in
+from hotplate.verdict.hook_output import LIMIT, HookOutput, error_in
 
 WRITTEN = Path(__file__).parent / "written"
 DENIED = "crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted: OCI permission denied"

@@ -1,10 +1,10 @@
-"""hotplate.verdict.unit_names: names that systemd's console cuts are restored."""
+"""hotplate.verdict.facts: names that systemd's console cuts are restored."""
 
 from __future__ import annotations
 
 import pytest
 
-from hotplate.verdict.unit_names import COMMON, names_in, whole
+from hotplate.verdict.facts import COMMON, names_in, whole
 
 
 @pytest.mark.parametrize(
