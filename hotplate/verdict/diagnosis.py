@@ -105,7 +105,7 @@ def _explain(facts: Facts, *, in_cloud: bool) -> Diagnosis:
     """Return the diagnosis of the first rule that matches, else a generic one."""
     stage = facts.missing or Stage.SIGNAL_ACCEPTED
     for rule in rules.RULES:
-        if facts.missing in rule.missing and (seen := rule.sees(facts)):
+        if rule.is_asked(facts.missing) and (seen := rule.sees(facts)):
             advice = rule.in_cloud if in_cloud and rule.in_cloud else rule.advice
             if rule.unsent and not facts.has_output:
                 advice = rule.unsent
