@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from hotplate.events import classify, console_patterns
 from hotplate.events.event import Event
@@ -153,7 +154,7 @@ class Facts:
     @property
     def health(self) -> Health:
         """The guest's own answer, or the state of its disk where it could not be asked."""
-        return Health.read(self.probes.get("health") or self.probes.get("disk") or "")
+        return _health(self.probes.get("health") or self.probes.get("disk") or "")
 
     @property
     def got_user_data(self) -> bool:
@@ -207,6 +208,12 @@ class Facts:
                 if re.search(pattern, line):
                     return line.strip()
         return ""
+
+
+@lru_cache(maxsize=4)
+def _health(text: str) -> Health:
+    """Parse an answer once: each of some sixty rules asks for it."""
+    return Health.read(text)
 
 
 def gather(
