@@ -451,15 +451,6 @@ def test_guest_that_resets_repeatedly_is_a_boot_loop(story):
     assert story.diagnosis().fault == "boot-loop"
 
 
-def test_panic_without_root_is_reported_as_missing_root(story):
-    story.power()
-    story.console(
-        'VFS: Cannot open root device "vda1" or unknown-block(0,0): error -6',
-        "Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)",
-    )
-    assert story.diagnosis().fault == "root-not-found"
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -478,28 +469,6 @@ def test_unsupported_cpu_is_named_before_panic(story, line):
     verdict = story.result("CREATE_IN_PROGRESS")
     assert (verdict.diagnosis.fault, verdict.outcome) == ("bad-cpu", Outcome.HOST)
     assert line in verdict.diagnosis.seen
-
-
-def test_initrd_shell_is_reported_as_missing_root(story):
-    """From Alpine 3.20 without its drivers for the disk."""
-    story.power()
-    story.console(
-        KERNEL_LINE,
-        "mount: mounting /dev/vda on /sysroot failed: No such file or directory",
-        "Launching initramfs emergency recovery shell.",
-        "[    3.2] clocksource: Switched to clocksource tsc",
-    )
-    diagnosis = story.diagnosis()
-    assert (diagnosis.fault, diagnosis.stage) == ("root-not-found", Stage.BOOTED)
-    assert "mounting /dev/vda on /sysroot failed" in diagnosis.seen
-    assert "modules=" in diagnosis.advice
-
-
-def test_silent_console_is_reported(story):
-    story.power()
-    diagnosis = story.diagnosis()
-    assert diagnosis.fault == "no-bootable-kernel"
-    assert "nothing at all" in diagnosis.seen
 
 
 def test_missing_delivery_names_the_deployment(story):
@@ -535,15 +504,51 @@ MENU = (
 """As GRUB 2.06 of Debian 12 writes it; its output behind it has no end."""
 
 
-def test_waiting_menu_is_named(story):
+STOPPED = {
+    "silence": ((), "no-bootable-kernel", "nothing at all", ""),
+    "panic without root": (
+        (
+            'VFS: Cannot open root device "vda1" or unknown-block(0,0): error -6',
+            "Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)",
+        ),
+        *("root-not-found", "Cannot open root device", ""),
+    ),
+    # From Alpine 3.20 without its drivers for the disk.
+    "initrd": (
+        (
+            KERNEL_LINE,
+            "mount: mounting /dev/vda on /sysroot failed: No such file or directory",
+            "Launching initramfs emergency recovery shell.",
+            "[    3.2] clocksource: Switched to clocksource tsc",
+        ),
+        *("root-not-found", "mounting /dev/vda on /sysroot failed", "modules="),
+    ),
+    "menu": (
+        (*MENU, "      before booting or `c' for a command-line.    *Debian GNU/Linux   ", "."),
+        *("boot-menu", "waits for a key", "GRUB_TIMEOUT"),
+    ),
+    "no memory for GRUB": (
+        (
+            "  Booting `Debian GNU/Linux'",
+            "Loading initial ramdisk ...",
+            "error: out of memory.",
+            "error: you need to load the kernel first.",
+            "Press any key to continue...",
+        ),
+        *("too-little-memory", "out of memory", "--memory"),
+    ),
+}
+
+
+@pytest.mark.parametrize("where", STOPPED)
+def test_stop_before_the_boot_is_named(story, where):
+    lines, fault, seen, advice = STOPPED[where]
     story.power()
-    story.console(
-        *MENU, "      before booting or `c' for a command-line.    *Debian GNU/Linux   ", "."
-    )
+    story.console(*lines)
     diagnosis = story.diagnosis()
-    assert (diagnosis.fault, diagnosis.stage) == ("boot-menu", Stage.BOOTED)
-    assert "waits for a key" in diagnosis.seen
-    assert "GRUB_TIMEOUT" in diagnosis.advice
+    assert (diagnosis.fault, diagnosis.stage) == (fault, Stage.BOOTED)
+    assert seen in diagnosis.seen
+    assert advice in diagnosis.advice
 
 
 @pytest.mark.parametrize(
@@ -558,20 +563,6 @@ def test_menu_that_booted_or_counts_down_is_not_blamed(story, later):
     story.power()
     story.console(*MENU, later)
     assert story.diagnosis().fault != "boot-menu"
-
-
-def test_grub_out_of_memory_is_the_guests_fault(story):
-    story.power()
-    story.console(
-        "  Booting `Debian GNU/Linux'",
-        "Loading initial ramdisk ...",
-        "error: out of memory.",
-        "error: you need to load the kernel first.",
-        "Press any key to continue...",
-    )
-    diagnosis = story.diagnosis()
-    assert (diagnosis.fault, diagnosis.stage) == ("too-little-memory", Stage.BOOTED)
-    assert "--memory" in diagnosis.advice
 
 
 def test_console_device_is_never_the_cause(story):
