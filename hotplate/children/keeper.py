@@ -138,6 +138,7 @@ class Keeper:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
+                    # Neither the environment's settings for Python nor site-packages.
                     "-I",
                     "-S",
                     *self._program,

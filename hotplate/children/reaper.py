@@ -63,11 +63,9 @@ def checked(status: int, what: str) -> None:
 
 
 def receive(control: socket.socket) -> tuple[bytes, list[int]]:
-    """Receive one message and its descriptors, which are closed on exec.
-
-    ``socket.recv_fds`` of Python before 3.12 ignores its flags, so that they would be inherited.
-    """
+    """Receive one message and its descriptors, which are closed on exec."""
     size = struct.calcsize("i")
+    # socket.recv_fds of Python before 3.12 ignores its flags, so that they would be inherited.
     message, ancillary, _, _ = control.recvmsg(
         MESSAGE_BYTES, socket.CMSG_LEN(MAX_DESCRIPTORS * size), socket.MSG_CMSG_CLOEXEC
     )
@@ -80,13 +78,12 @@ def receive(control: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def unshare_as_ourselves() -> None:
-    """Enter a user and a network namespace in which only our user exists.
-
-    The ids stay the same: QEMU, once executed, has no capability left.
-    """
+    """Enter a user and a network namespace in which only our user exists."""
     uid, gid = os.geteuid(), os.getegid()
     checked(libc.unshare(CLONE_NEWUSER | CLONE_NEWNET), "unshare of user and network")
+    # Linux 3.19 and later demand this before an ordinary user may write gid_map.
     Path("/proc/self/setgroups").write_text("deny")
+    # The ids stay the same: QEMU, once executed, has no capability left.
     Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
     Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
 
@@ -318,6 +315,7 @@ class Reaper:
 
         :param processes: how many processes its user may then have in all; 0 for no limit.
         """
+        # A core dump would have the guest's memory.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if confine and self.user >= 0:
             become_user(self.user)
@@ -347,6 +345,7 @@ class Reaper:
                 os._exit(127)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            # Python ignores it too; QEMU must not die when we close a channel.
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
             null = os.open(os.devnull, os.O_RDWR)
             # Move them first out of the way of their final numbers: a child may have few in all.

@@ -248,7 +248,7 @@ class Shell:
         with self._lock:
             self._send(line.replace("{token}", token).encode() + b"\n", deadline)
             while True:
-                words = self._channel.line(deadline, longest=MAX_LINE).split()
+                words = self._channel.line(deadline, limit=MAX_LINE).split()
                 if words == [HELLO.encode()]:
                     raise GuestGoneError("the guest's shell was restarted, as after a reboot")
                 if words[:2] == [REPLY.encode(), token.encode()]:
@@ -259,9 +259,9 @@ class Shell:
             raise GuestReplyError(
                 f"the guest's shell answered with {len(words)} numbers; expected 3"
             )
-        status = wire.number(words[0], what="as the exit status", most=255)
-        out = wire.number(words[1], what="bytes of output", most=OUTPUT_BYTES)
-        err = wire.number(words[2], what="bytes of error output", most=OUTPUT_BYTES - out)
+        status = wire.number(words[0], what="as the exit status", limit=255)
+        out = wire.number(words[1], what="bytes of output", limit=OUTPUT_BYTES)
+        err = wire.number(words[2], what="bytes of error output", limit=OUTPUT_BYTES - out)
         return status, self._channel.exactly(out, deadline), self._channel.exactly(err, deadline)
 
     def _send(self, data: bytes, deadline: Deadline) -> None:

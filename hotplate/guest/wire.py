@@ -42,21 +42,21 @@ class Channel:
             except OSError as error:
                 raise MachineLostError(self._off) from error
 
-    def line(self, deadline: Deadline, *, longest: int) -> bytes:
+    def line(self, deadline: Deadline, *, limit: int) -> bytes:
         """Return the next line without its end; a longer line is truncated.
 
         The rest of an abandoned answer may precede the next one, so that a long line is no error;
         its rest is dropped.
 
-        :param longest: bytes.
+        :param limit: bytes.
         """
         head = b""
         while (end := self._buffer.find(b"\n")) < 0:
-            if len(self._buffer) > longest:
-                head = head or bytes(self._buffer[:longest])
+            if len(self._buffer) > limit:
+                head = head or bytes(self._buffer[:limit])
                 self._buffer.clear()
             self._receive(deadline)
-        line = bytes(self._buffer[: min(end, longest)])
+        line = bytes(self._buffer[: min(end, limit)])
         del self._buffer[: end + 1]
         return head or line
 
@@ -94,17 +94,17 @@ class Channel:
                 return
 
 
-def number(word: bytes, *, what: str, most: int) -> int:
+def number(word: bytes, *, what: str, limit: int) -> int:
     """Return a number sent by a guest.
 
     :param what: the counted thing, as in "bytes of output".
-    :raises GuestReplyError: for anything but up to ten digits, or more than ``most``.
+    :raises GuestReplyError: for anything but up to ten digits, or more than ``limit``.
     """
     if not word.isdigit() or len(word) > 10:
         raise GuestReplyError(f'the guest answered with "{_shown(word)}" {what}; expected a number')
     value = int(word)
-    if value > most:
-        raise GuestReplyError(f"the guest answered with {value} {what}; at most {most} are taken")
+    if value > limit:
+        raise GuestReplyError(f"the guest answered with {value} {what}; at most {limit} are taken")
     return value
 
 

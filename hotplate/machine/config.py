@@ -225,8 +225,11 @@ def command_line(
     virt = config.arch != "x86_64"
     arguments = [
         "-name",
+        # Threads have names, such as "CPU 0/TCG", in ps and top.
         f"{_quoted(config.name)},debug-threads=on",
+        # Only the devices named here: no default VGA, floppy or network card.
         "-nodefaults",
+        # The host's own /etc/qemu must not change the machine.
         "-no-user-config",
         "-display",
         "none",
@@ -257,6 +260,7 @@ def command_line(
         size = f"size={config.memory_mib}M"
         arguments += ["-object", f"memory-backend-file,id=ram,{size},{memory}"]
     if not virt:
+        # The ISA device, which "virt" lacks, turns a kernel's panic into GUEST_PANICKED.
         arguments += ["-device", "pvpanic"]
     if config.display:
         arguments += ["-device", "virtio-gpu-pci" if virt else "VGA"]
@@ -268,6 +272,7 @@ def command_line(
             arguments += ["-mon", f"chardev={name},mode=control"]
     arguments += ["-device", "virtio-serial-pci,id=serial0"]
     arguments += ["-device", f"virtserialport,bus=serial0.0,chardev=shell,name={SHELL_PORT}"]
+    # Without it a guest may wait for random numbers when it makes its ssh host keys.
     arguments += [
         "-object",
         "rng-random,id=rng0,filename=/dev/urandom",
@@ -317,10 +322,10 @@ def _drive(
 
     :param file: its name, quoted for an option list.
     :param behind: see :func:`hotplate.machine.files.backing_options`.
-
-    The cache mode is ``unsafe``: the disk is temporary, and a guest's flush still writes QEMU's
-    data to the host's page cache, so killing QEMU loses the same data as a power cut.
     """
+    # cache=unsafe: the disk is temporary, and a guest's flush still writes QEMU's data to the
+    # host's page cache, so killing QEMU loses the same data as a power cut.
+    # discard=unmap: the overlay gives back what the guest trims.
     options = f"if=none,id={name},file={file},format={kind},cache=unsafe,discard=unmap"
     options += backing_options(behind)
     if not boot:

@@ -74,13 +74,16 @@ def command(
     return [
         program,
         "--keep-in-foreground",
+        # Not the host's /etc/dnsmasq.conf.
         "--conf-file=/dev/null",
+        # It would become a user that does not exist in the namespace.
         "--user=root",
         "--pid-file=",
         "--log-facility=-",
         "--quiet-dhcp",
         "--no-hosts",
         "--no-resolv",
+        # It would wait for an answer of somebody else before it hands out an address.
         "--no-ping",
         f"--interface={interfaces}",
         "--except-interface=lo",
@@ -93,6 +96,8 @@ def command(
     ]
 
 
+# A client that asks for a lease that dnsmasq does not know is answered at once, not ignored; and no
+# lease outlives the segment.
 _WITH_DHCP = ("--dhcp-authoritative", "--leasefile-ro")
 
 

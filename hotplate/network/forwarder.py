@@ -13,7 +13,7 @@ import sys
 
 from hotplate.children import reaper
 from hotplate.network import links
-from hotplate.network.frames import LONGEST
+from hotplate.network.frames import MAX_FRAME
 from hotplate.network.privileges import enter_namespaces
 from hotplate.network.switch import BURST
 
@@ -70,7 +70,7 @@ class Forwarder(reaper.Reaper):
 def _carry(source: socket.socket, sink: socket.socket) -> None:
     for _ in range(BURST):
         try:
-            frame = source.recv(LONGEST + 1, socket.MSG_DONTWAIT)
+            frame = source.recv(MAX_FRAME + 1, socket.MSG_DONTWAIT)
         except OSError:
             return
         try:

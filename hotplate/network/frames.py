@@ -14,7 +14,7 @@ import struct
 from collections.abc import Container
 from ipaddress import IPv4Address, IPv4Network
 
-LONGEST = 1514
+MAX_FRAME = 1514
 """Bytes of a frame with a packet of 1500 bytes, without a checksum."""
 IPV4 = b"\x08\x00"
 ARP = b"\x08\x06"
@@ -86,7 +86,7 @@ def refusal(
     :param addresses: the port's IPv4 addresses, four bytes each.
     :param routed: the addresses from which a router's port may forward packets.
     """
-    if not 14 <= len(frame) <= LONGEST:
+    if not 14 <= len(frame) <= MAX_FRAME:
         return "size"
     if frame[6:12] != mac:
         return "mac"

@@ -106,6 +106,8 @@ def add(
     """
     host = f"{HOST}{number}"
     commands = [serve(number, at) for at in dict.fromkeys(at for _, at in owns)]
+    # Several ports are on one subnet: each address has a route and a neighbour entry of its own,
+    # which no answer to an ARP request can change.
     for address, at in owns:
         commands += [
             f"route add {address}/32 dev {host} src {at.partition('/')[0]}",
@@ -133,6 +135,7 @@ def _add_pair(program: str, number: int, settings: str, commands: Iterable[str])
     host, switch = f"{HOST}{number}", f"{SWITCH}{number}"
     pair = [
         f"link add name {host} {settings} type veth peer name {switch}",
+        # The switch carries frames; its own end must not answer for an address of the host's.
         f"link set dev {switch} arp off up",
         f"link set dev {host} up",
     ]

@@ -146,6 +146,6 @@ class Switch:
 def _receive(source: socket.socket | None) -> bytes:
     """Return a frame, truncated when it is too long; b"" when there is none."""
     try:
-        return source.recv(frames.LONGEST + 1, socket.MSG_DONTWAIT) if source is not None else b""
+        return source.recv(frames.MAX_FRAME + 1, socket.MSG_DONTWAIT) if source is not None else b""
     except OSError:
         return b""

@@ -65,7 +65,7 @@ class Segments:
             try:
                 ports = [owned.enter_context(self.attached(spec, port)) for port in spec.ports]
             except _RefusedError as refused:
-                link = owned.enter_context(self._by_itself(spec, str(refused)))
+                link = owned.enter_context(self._isolated(spec, str(refused)))
             else:
                 link = owned.enter_context(Cables(ports, reason=_reason(spec, ports)))
             yield link
@@ -161,7 +161,7 @@ class Segments:
         )
 
     @contextlib.contextmanager
-    def _by_itself(self, spec: ServerSpec, why: str) -> Iterator[Wiring]:
+    def _isolated(self, spec: ServerSpec, why: str) -> Iterator[Wiring]:
         """Wire a server on a host without networks between servers.
 
         :param why: the reason that there are none.

@@ -145,11 +145,11 @@ def test_random_bytes_are_read_as_bounded_lines_and_numbers(data: bytes):
         channel = wire.Channel(ours, off="off")
         try:
             while True:
-                line = channel.line(Deadline(5, "a line"), longest=64)
+                line = channel.line(Deadline(5, "a line"), limit=64)
                 assert len(line) <= 64
                 for word in line.split():
                     with contextlib.suppress(GuestReplyError):
-                        assert 0 <= wire.number(word, what="bytes", most=99) <= 99
+                        assert 0 <= wire.number(word, what="bytes", limit=99) <= 99
         except MachineLostError as error:
             assert str(error) == "off"
 
