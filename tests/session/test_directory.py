@@ -46,28 +46,18 @@ def while_it_runs(control: Control, client: Callable[[], Any]) -> Any:
     return result[0]
 
 
-def test_directory_has_only_one_owner(directory):
-    with pytest.raises(UsageError, match="already runs"), directory.claim():
-        pass
-    assert directory.is_claimed()
-
-
-def test_directory_is_free_after_its_owner_ends(tmp_path):
-    directory = SessionDirectory(tmp_path / "session")
-    with directory.claim():
-        pass
-    assert not directory.is_claimed()
-    with directory.claim():
-        pass
-
-
-def test_directory_removed_by_its_owner_can_be_claimed_anew(tmp_path):
-    """The end of one session removes the directory that another is about to own."""
-    directory = SessionDirectory(tmp_path / "session")
-    with directory.claim():
-        directory.write("session.json", "{}")
-        directory.remove()
-        with directory.claim(), pytest.raises(UsageError, match="already runs"), directory.claim():
+def test_directory_has_one_owner_until_that_ends_or_removes_it(tmp_path):
+    other = SessionDirectory(tmp_path / "other")
+    with other.claim():
+        with pytest.raises(UsageError, match="already runs"), other.claim():
+            pass
+        assert other.is_claimed()
+    assert not other.is_claimed()
+    with other.claim():
+        # The end of one session removes the directory that another is about to own.
+        other.write("session.json", "{}")
+        other.remove()
+        with other.claim(), pytest.raises(UsageError, match="already runs"), other.claim():
             pass
 
 
