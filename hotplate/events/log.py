@@ -24,13 +24,13 @@ LAST = 3_000
 Subscribers get all of them, also the dropped ones in between.
 """
 
-LONGEST_TEXT = 1024
+MAX_TEXT = 1024
 """The maximum length of a text chosen by a guest (a path, a name) in an event, in characters."""
 
 
 def clipped(text: str) -> str:
     """Return a text chosen by a guest, cut to the length that an event may hold."""
-    return shortened(text, LONGEST_TEXT)
+    return shortened(text, MAX_TEXT)
 
 
 class EventLog:

@@ -39,10 +39,10 @@ LEGEND = (
     ("bad", "went wrong"),
     ("plain", "machine and stack"),
 )
-MOST_SIZES = 40
+MAX_SIZES = 40
 """Packages in the table of sizes, the largest first."""
 
-MOST_ROWS = 2000
+MAX_ROWS = 2000
 COMPARED = ("facts", "hooks", "packages", "services", "users")
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -116,8 +116,8 @@ def _pages() -> Environment:
         "style": Markup(style),  # noqa: S704 - ours
         "order": ORDER,
         "legend": LEGEND,
-        "most_requests": REQUESTS,
-        "most_lines": CONSOLE_LINES,
+        "max_requests": REQUESTS,
+        "max_lines": CONSOLE_LINES,
     }
     return pages
 
@@ -170,8 +170,8 @@ def images(document: Mapping[str, Any]) -> str:
             title=" and ".join(Path(image["image"]).name for image in document["images"]),
             word="images",
             images=document["images"],
-            sizes=sorted(sizes, key=lambda row: (-max(row[1:]), row[0]))[:MOST_SIZES],
-            most_rows=MOST_ROWS,
+            sizes=sorted(sizes, key=lambda row: (-max(row[1:]), row[0]))[:MAX_SIZES],
+            max_rows=MAX_ROWS,
             parts={part: document[part] for part in COMPARED},
             owners=document["owners"],
         )

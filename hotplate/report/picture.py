@@ -22,22 +22,22 @@ ROW = 22
 BAR = 14
 FLAG_ROW = 15
 # More rows in one lane are illegible.
-MOST_ROWS = 10
+MAX_ROWS = 10
 # Above that, moments that would cover each other are drawn once.
-MOST_MOMENTS = 400
+MAX_MOMENTS = 400
 # The approximate width of a letter of the picture, for the labels that fit into a bar.
 LETTER = 6.4
 BOLD = 7.0
-MOST_TICKS = 12
+MAX_TICKS = 12
 
 MARGIN = 12
 BETWEEN_NETWORKS = 44
 BETWEEN_SERVERS = 190
-LEAST_WIDTH = 1180
+MIN_WIDTH = 1180
 BOX = 30
 BOX_WITH_IMAGE = 46
-MOST_SERVERS = 24
-MOST_NETWORKS = 24
+MAX_SERVERS = 24
+MAX_NETWORKS = 24
 """Servers and networks beyond these limits are counted, not shown."""
 LETTERS = 24
 """The number of letters of a server's name that fit into its box."""
@@ -50,9 +50,9 @@ def _esc(text: str) -> str:
 
 
 def ticks(first: float, last: float) -> list[float]:
-    """Return round times between two, about :data:`MOST_TICKS` of them at most."""
+    """Return round times between two, about :data:`MAX_TICKS` of them at most."""
     length = max(last - first, 0.001)
-    rough = length / MOST_TICKS
+    rough = length / MAX_TICKS
     power = 10 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
     count = math.floor(last / step + 1e-9) - math.ceil(first / step - 1e-9) + 1
@@ -150,7 +150,7 @@ class Picture:
         """Put bars that overlap below each other; moments all share the first row."""
         rows: list[list[Span]] = [[]]
         ends = [-1e9]
-        crowded = sum(span.end is None for span in lane.spans) > MOST_MOMENTS
+        crowded = sum(span.end is None for span in lane.spans) > MAX_MOMENTS
         drawn: set[tuple[Tone, int]] = set()
         for span in sorted(lane.spans, key=lambda each: (each.end is None, each.start)):
             if span.end is None:
@@ -161,12 +161,12 @@ class Picture:
                 continue
             row = next((n for n, end in enumerate(ends) if end <= span.start + 1e-6), None)
             if row is None:
-                if len(rows) < MOST_ROWS:
+                if len(rows) < MAX_ROWS:
                     rows.append([])
                     ends.append(-1e9)
                     row = len(rows) - 1
                 else:
-                    row = min(range(MOST_ROWS), key=lambda number: ends[number])
+                    row = min(range(MAX_ROWS), key=lambda number: ends[number])
             ends[row] = max(ends[row], span.end)
             rows[row].append(span)
         return rows
@@ -249,12 +249,12 @@ class Drawing:
 
 def draw_networks(topology: Topology) -> Drawing | None:
     """Return the positions of the picture; None where no server is on a network."""
-    networks = [*topology.networks.values()][:MOST_NETWORKS]
+    networks = [*topology.networks.values()][:MAX_NETWORKS]
     if not networks:
         return None
-    servers = topology.servers[:MOST_SERVERS]
+    servers = topology.servers[:MAX_SERVERS]
     base = MARGIN + BETWEEN_NETWORKS * len(networks) + 12
-    width = max(LEAST_WIDTH, 2 * MARGIN + BETWEEN_SERVERS * len(servers))
+    width = max(MIN_WIDTH, 2 * MARGIN + BETWEEN_SERVERS * len(servers))
     box = BOX_WITH_IMAGE if topology.images else BOX
     drawing = Drawing(width, base + box + MARGIN, base, box, more=_left_out(topology))
     for number, network in enumerate(networks):
@@ -267,8 +267,8 @@ def draw_networks(topology: Topology) -> Drawing | None:
 
 def _left_out(topology: Topology) -> str:
     counts = (
-        (len(topology.servers) - MOST_SERVERS, "servers"),
-        (len(topology.networks) - MOST_NETWORKS, "networks"),
+        (len(topology.servers) - MAX_SERVERS, "servers"),
+        (len(topology.networks) - MAX_NETWORKS, "networks"),
     )
     return " and ".join(f"{count} {what}" for count, what in counts if count > 0)
 

@@ -36,7 +36,7 @@ HTTP_SERVER_ERROR = 500
 BEGIN_SECONDS = 60.0
 
 SERVER_TYPE = "OS::Nova::Server"
-MOST_NESTED = 10
+MAX_NESTED = 10
 
 SIGNAL_PASSWORD_INPUT = "deploy_password"  # noqa: S105 - the name of an input
 """The input by which Heat gives a guest the password that it signals with."""
@@ -299,7 +299,7 @@ class Stack:
         >>> [resource for resource, _ in made.servers()]
         ['server']
         """
-        resources = self._heat.resources.list(self.name, nested_depth=MOST_NESTED)
+        resources = self._heat.resources.list(self.name, nested_depth=MAX_NESTED)
         return [
             (each.resource_name, each.physical_resource_id)
             for each in resources

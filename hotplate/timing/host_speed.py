@@ -8,7 +8,7 @@ import time
 REFERENCE_SECONDS = 0.04
 """Duration of :func:`_work` on a host where an image boots in about 50 s under TCG."""
 
-MOST = 4.0
+MAX_FACTOR = 4.0
 """Upper bound of the factor, so that a deadline passes even on a very slow host."""
 
 KEPT_SECONDS = 5.0
@@ -31,7 +31,7 @@ def factor() -> float:
             _work()
             value = (time.monotonic() - began) / REFERENCE_SECONDS
             _measured = time.monotonic(), value
-        return min(max(value, 1.0), MOST)
+        return min(max(value, 1.0), MAX_FACTOR)
 
 
 def _work() -> None:

@@ -216,7 +216,7 @@ def test_hook_is_a_bar_from_start_to_end():
 @pytest.mark.parametrize(("first", "last"), [(0, 1), (-1.4, 46), (0, 0.003), (0, 7200), (5, 5)])
 def test_ticks_are_round_few_and_inside(first, last):
     ticks = picture.ticks(first, last)
-    assert 1 <= len(ticks) <= picture.MOST_TICKS + 2
+    assert 1 <= len(ticks) <= picture.MAX_TICKS + 2
     assert all(first - 1e-6 <= tick <= last + 1e-6 for tick in ticks)
 
 
