@@ -49,20 +49,9 @@ class ContractFile:
         """Return a copy with additional or replaced configs."""
         return replace(self, configs={**self.configs, **given})
 
-    def to_json(self) -> dict[str, object]:
-        """Return it as JSON, for :meth:`from_json` on another host."""
-        return {
-            "configs": dict(self.configs),
-            "tool": self.tool,
-            "may_change": list(map(str, self.may_change)),
-            "options": dict(self.options),
-            "not_tried": dict(self.not_tried),
-            "exceptions": dict(self.exceptions),
-        }
-
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ContractFile:
-        """Return the object that :meth:`to_json` wrote."""
+        """Return the object that another host has sent as JSON."""
         return cls(**{**document, "may_change": tuple(map(Path, document["may_change"]))})
 
     def with_tool(self, tool: str) -> ContractFile:

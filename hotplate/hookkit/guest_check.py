@@ -2,7 +2,7 @@
 
 Runs as root with the guest's own Python, from the archive of
 :func:`hotplate.hookkit.image_check.bundle`. The first argument is a file with a request of
-:class:`hotplate.hookkit.image_check.ImageCheck`; one object is printed, for
+:func:`hotplate.hookkit.image_check.request`; one object is printed, for
 :func:`hotplate.hookkit.image_check.read_results`. The hook is run by the image's own runner code,
 with the agent's environment.
 """

@@ -10,15 +10,13 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hotplate.errors import HotplateError, Outcome, SubjectError, error_of
 from hotplate.hookkit.check import read_lines
 from hotplate.hookkit.contract import LineResult
-from hotplate.hookkit.contract_configs import ContractFile
+from hotplate.hookkit.trials import CheckTask
 from hotplate.paths import hooks_dir
 
 _GROUND = ("__init__", "errors", "paths", "text")
@@ -53,37 +51,15 @@ reboot.
 """
 
 
-@dataclass(frozen=True)
-class ImageCheck:
-    """The request to check a hook inside an image.
+def request(task: CheckTask, hook: str) -> bytes:
+    """Return a request in the format of the program in the guest.
 
+    :param task: its configs, limits and lines; its roots are directories of the image.
     :param hook: the name of a group, or the path of a file in the image.
-    :param group: of its deployments.
-    :param given: its configs.
-    :param timeout: seconds that one run may take.
-    :param roots: the directories of the image below which to look for changed files.
-    :param lines: the names of the lines to try besides ``answer``; empty for all.
     """
-
-    hook: str
-    group: str
-    given: ContractFile
-    timeout: float
-    roots: Sequence[Path]
-    lines: Sequence[str] = ()
-
-    def request(self) -> bytes:
-        """Return it in the format of the program in the guest."""
-        return json.dumps(
-            {
-                "hook": self.hook,
-                "group": self.group,
-                "given": self.given.to_json(),
-                "timeout": self.timeout,
-                "roots": list(map(str, self.roots)),
-                "lines": list(self.lines),
-            }
-        ).encode()
+    document = {name: getattr(task, name) for name in ("group", "timeout", "roots", "lines")}
+    given = {**vars(task.given), "path": None}
+    return json.dumps({"hook": hook, "given": given, **document}, default=str).encode()
 
 
 def bundle() -> bytes:

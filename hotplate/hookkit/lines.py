@@ -19,10 +19,10 @@ from hotplate.hookkit.run import END_GRACE, HOOK_LIMIT, RunningHook
 from hotplate.hookkit.traces import changes, files_with, held_open, stay_behind
 from hotplate.hookkit.trials import (
     ContractFault,
+    HookTrial,
     HookTrials,
     NotTried,
     ToolMissingError,
-    Trial,
 )
 from hotplate.text import clean_line
 
@@ -270,7 +270,7 @@ def interruption(trials: HookTrials) -> Iterator[ContractFault]:
     yield from _left(trials, trial, killed=took >= END_GRACE)
 
 
-def _left(trials: HookTrials, trial: Trial, *, killed: bool) -> Iterator[ContractFault]:
+def _left(trials: HookTrials, trial: HookTrial, *, killed: bool) -> Iterator[ContractFault]:
     """Yield the processes, and the files with an input, that an ended hook left."""
     if killed:
         yield ContractFault(
@@ -300,7 +300,7 @@ def _never_began(seconds: float) -> ContractFault:
     )
 
 
-def _places_of(trial: Trial) -> Iterator[str]:
+def _places_of(trial: HookTrial) -> Iterator[str]:
     """Yield the places in which the secret input of a run was printed."""
     if trial.secret in trial.done.log:
         yield "its log (its stderr)"

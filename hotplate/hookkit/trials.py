@@ -101,7 +101,7 @@ class CheckTask:
 
 
 @dataclass
-class Trial:
+class HookTrial:
     """One run: its task and its report.
 
     :param word: is new in each run.
@@ -200,11 +200,11 @@ class HookTrials:
 
     task: CheckTask
     scratch: Path
-    done: list[Trial] = field(default_factory=list)
+    done: list[HookTrial] = field(default_factory=list)
     disclosed: dict[str, ContractFault] = field(default_factory=dict)
     changed: list[FileChange] = field(default_factory=list)
 
-    def prepare(self, role: str, *, inputs: Mapping[str, object] | None = None) -> Trial:
+    def prepare(self, role: str, *, inputs: Mapping[str, object] | None = None) -> HookTrial:
         """Return a prepared run.
 
         :raises NotTried: without a config for it.
@@ -229,7 +229,7 @@ class HookTrials:
             key=str(uuid.uuid4()),
             library=self.task.library,
         )
-        return Trial(role, task, word, has(config, "word"), secret)
+        return HookTrial(role, task, word, has(config, "word"), secret)
 
     @property
     def fifo(self) -> Path:
@@ -239,7 +239,7 @@ class HookTrials:
             os.mkfifo(path, 0o600)
         return path
 
-    def run(self, trial: Trial) -> Trial:
+    def run(self, trial: HookTrial) -> HookTrial:
         """Run the hook to its end, and look for inputs that it left."""
         with RunningHook(trial.task, self.scratch) as running:
             trial.report = running.report()
@@ -252,7 +252,7 @@ class HookTrials:
         base = Path("/var/lib/heat-config") / f"heat-config-{self.task.group}"
         return self.scratch / "hook", self.scratch / "home", self.scratch / "made", base
 
-    def look_for_inputs(self, trial: Trial, changed: Sequence[FileChange] = ()) -> None:
+    def look_for_inputs(self, trial: HookTrial, changed: Sequence[FileChange] = ()) -> None:
         """Note world-readable files and command lines that contain the run's input."""
         tops = {each: each for each in self.own_places() if each != self.scratch / "made"}
         tops |= {Path(each.path): Path("/") for each in changed if not each.path.endswith("/")}
@@ -269,7 +269,7 @@ class HookTrials:
             )
             self.disclosed.setdefault(fault.reason, fault)
 
-    def _disclose(self, what: str, trial: Trial) -> None:
+    def _disclose(self, what: str, trial: HookTrial) -> None:
         reason = f"{what}, and every user can read it, with the config {trial.role}"
         self.disclosed.setdefault(reason, ContractFault(reason.replace(trial.task.key, "<id>")))
 
@@ -285,7 +285,7 @@ class HookTrials:
         own = (self.scratch, self.task.library, *self.own_places(), *self.task.given.may_change)
         return look(self.task.roots, without=own)
 
-    def run_and_look(self, trial: Trial) -> list[FileChange]:
+    def run_and_look(self, trial: HookTrial) -> list[FileChange]:
         """Run a trial, and return the changes on this host meanwhile."""
         before = self.look()
         self.run(trial)

@@ -38,13 +38,10 @@ def check_in_image(
     task.require_config()
     checksums = settings.cache / "checksums"
     image = Image.open(path, allow_backing=settings.allow_backing, checksums=checksums)
-    asked = image_check.ImageCheck(
-        hook, task.group, task.given, task.timeout, task.roots, task.lines
-    )
     place = image_check.PLACE
     with _guest_of(image, settings) as shell:
         shell.copy_in(image_check.bundle(), f"{place}.tar.gz", mode=0o600)
-        shell.copy_in(asked.request(), f"{place}.json", mode=0o600)
+        shell.copy_in(image_check.request(task, hook), f"{place}.json", mode=0o600)
         _say(f'checking the hook of "{task.group}" in the guest; a few minutes when it is emulated')
         done = shell.run(image_check.COMMAND.format(place=place), timeout=CHECK_SECONDS)
     found, results = image_check.read_results(done.rc, done.stdout, done.stderr)

@@ -14,6 +14,7 @@ from hotplate.errors import HotplateError, Outcome
 from hotplate.hookkit import image_check
 from hotplate.hookkit.contract import LINES, LineState
 from hotplate.hookkit.contract_configs import ContractFile
+from hotplate.hookkit.trials import CheckTask
 
 HOOK = """#!/bin/sh
 cat >/dev/null
@@ -37,16 +38,17 @@ def check(tmp_path):
         hook.write_text(text)
         hook.chmod(0o755)
         place = str(tmp_path / "place")
-        asked = image_check.ImageCheck(
-            name or str(hook),
+        task = CheckTask(
+            hook,
             "a-hook",
             ContractFile({"ok": "x", "fails": "y"}, tool=tool),
+            {},
             timeout=60,
             roots=[tmp_path / "nothing"],
             lines=lines,
         )
         Path(f"{place}.tar.gz").write_bytes(image_check.bundle())
-        Path(f"{place}.json").write_bytes(asked.request())
+        Path(f"{place}.json").write_bytes(image_check.request(task, name or str(hook)))
         done = subprocess.run(
             ["/bin/sh", "-c", image_check.COMMAND.format(place=place)],
             env={"PATH": path},
