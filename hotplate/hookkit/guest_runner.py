@@ -2,7 +2,7 @@
 
 A program, run in a process of its own with ``HEAT_CONFIG_LIB`` naming the directory that holds
 ``heat_config``.  It reads on stdin an object with ``hook`` (a path), ``deployment``, ``timeout``
-(seconds, 0 for ever), ``grace`` (seconds from SIGTERM to SIGKILL when this program is ended
+(seconds, 0 for ever), ``grace`` (seconds from SIGTERM to SIGKILL, also when this program is ended
 itself), ``state`` and ``logs`` (directories), and prints one object, see
 :class:`hotplate.hookkit.run.HookReport`.  How a hook is called, and how its answer is read, is
 ``heat_config.execution`` and ``heat_config.result``, as in an image.
@@ -58,6 +58,7 @@ class HookRun:
             "HEAT_CONFIG_CONSOLE": os.devnull,
         }
         settings = Settings(environ, umask=AGENT_UMASK)
+        settings.kill_after = self._grace
         self._store = Store(settings.state)
         self._store.open()
         self._record = Record.new(self._item.key, self._item.element)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from hotplate.cli import main
-from hotplate.hookkit import lines
+from hotplate.hookkit import lines, run
 from hotplate.hookkit.contract import EXCEPTIONS, LINE_NAMES
 from hotplate.hookkit.contract_configs import ROLES, filled_in
 from hotplate.hookkit.contract_file import contract_file
@@ -172,7 +172,13 @@ def test_each_line_has_a_bad_hook():
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_hook_fails_its_own_line(make, check, case):
+def test_bad_hook_fails_its_own_line(make, check, case, monkeypatch):
+    if case == "time-limit kill":
+        for module in (run, lines):
+            monkeypatch.setattr(module, "END_GRACE", 2.0)
+    if case == "interruption":
+        # What it leaves runs for ten minutes.
+        monkeypatch.setattr(lines, "DYING", 0.5)
     old, new, words = BAD[case]
     assert old in GOOD
     text = GOOD.replace(old, new)
@@ -184,12 +190,12 @@ def test_bad_hook_fails_its_own_line(make, check, case):
         text = text.replace(HANDLER, "")
     line, *others = case.split()
     tried = [line, *(each for each in others if each in LINE_NAMES)]
-    status, lines = check(make(text), *(f"--line={each}" for each in tried))
+    status, results = check(make(text), *(f"--line={each}" for each in tried))
     assert status == 1
-    assert [name for name, each in lines.items() if each["state"] == "failed"] == [line]
-    reasons = [each["reason"] for each in lines[line]["faults"]]
+    assert [name for name, each in results.items() if each["state"] == "failed"] == [line]
+    reasons = [each["reason"] for each in results[line]["faults"]]
     assert any(words in each for each in reasons), reasons
-    assert all(each["mend"] for each in lines[line]["faults"])
+    assert all(each["mend"] for each in results[line]["faults"])
 
 
 def test_hook_without_an_answer_is_not_tried_further(make, check):
@@ -270,17 +276,18 @@ def test_tool_errors_on_stdout_are_excused_with_a_reason(make, check, tmp_path, 
     assert "except: that is how it is\n" in capsys.readouterr().out
 
 
-def test_exception_excuses_only_its_own_fault(make, check):
+def test_exception_excuses_only_its_own_fault(make, check, monkeypatch):
     """A program that outlives the hook is excused; an input that the hook left is not."""
+    monkeypatch.setattr(lines, "DYING", 0.5)
     text = GOOD.replace(RUN, RUN + ", start_new_session=True").replace(HANDLER, "")
     hook = make(text)
     except_for(hook, own_session="it is made so")
-    status, lines = check(hook, "--line=interruption", "--line=failure")
-    reasons = [each["reason"] for each in lines["interruption"]["faults"]]
+    status, results = check(hook, "--line=interruption", "--line=failure")
+    reasons = [each["reason"] for each in results["interruption"]["faults"]]
     assert (status, len(reasons)) == (1, 1)
     assert reasons[0].endswith("still holds an input")
-    assert list(lines["interruption"]["excepted"]) == ["own-session"]
-    assert lines["failure"]["excepted"] == {}
+    assert list(results["interruption"]["excepted"]) == ["own-session"]
+    assert results["failure"]["excepted"] == {}
 
 
 def test_each_exception_belongs_to_a_line():
