@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hotplate.cases.table import TemplateChoice
 from hotplate.errors import HostError, ImageError, UsageError
-
-if TYPE_CHECKING:
-    from hotplate.inspection.contents import Contents
-
+from hotplate.inspection.contents import Contents
+from hotplate.inspection.inspection import inspected
+from hotplate.stacks import builtin
 
 NO_AGENT = (
     "the image has no agent, so nothing is deployed: it has to boot and to ask for its metadata; "
@@ -33,9 +31,6 @@ def builtin_cases(
     :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
     :raises UsageError: for a group that an image does not have, or that has no built-in case.
     """
-    # Imported here: --help does without them.
-    from hotplate.inspection.inspection import inspected
-
     choices = {}
     for image in images:
         why = ""
@@ -58,8 +53,6 @@ def _unread_choice(groups: Sequence[str], why: str) -> TemplateChoice:
 
 
 def _choice(image: Path, groups: Sequence[str], contents: Contents) -> TemplateChoice:
-    from hotplate.stacks import builtin
-
     there = list(contents.groups)
     for each in groups:
         if each not in there:
@@ -91,8 +84,6 @@ def check_cases(groups: Sequence[str], image: str, there: Sequence[str] | None =
     :param there: all groups of the image; by default the wanted ones.
     :raises UsageError: names one.
     """
-    from hotplate.stacks import builtin
-
     _check_there(groups)
     able = builtin.testable(groups if there is None else there)
     if unable := [each for each in groups if each not in able]:
@@ -104,8 +95,6 @@ def check_cases(groups: Sequence[str], image: str, there: Sequence[str] | None =
 
 
 def _check_there(groups: Sequence[str]) -> None:
-    from hotplate.stacks import builtin
-
     for each in groups:
         if each not in builtin.GROUPS:
             raise UsageError(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,23 +16,25 @@ from hotplate.cases import os_cloud
 from hotplate.cases.request import OsCloudRequest, Request
 from hotplate.cases.table import Case
 from hotplate.errors import HostError, HotplateError, Outcome, is_unforeseen
+from hotplate.events.event import Event
+from hotplate.events.log import EventLog
+from hotplate.image import named
+from hotplate.image.inspect import Image
+from hotplate.inspection.findings import ImageFault, Level
+from hotplate.inspection.inspection import inspected
 from hotplate.interrupts import Interrupts
+from hotplate.report.artifacts import DATABASES, Artifacts, Folder, is_full
+from hotplate.report.history import History
+from hotplate.report.html import RunReport, report
+from hotplate.report.terminal import Progress, summary
+from hotplate.stacks.template import Template
+from hotplate.testbed.qemu_compute import DISK, DRIVE
 from hotplate.text import clean
+from hotplate.verdict.stages import ORDER, Mark, Stage
+from hotplate.verdict.verdict import Subject, Verdict, of_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hotplate.events.event import Event
-    from hotplate.events.log import EventLog
-    from hotplate.image.inspect import Image
-    from hotplate.inspection.findings import ImageFault
-    from hotplate.report.artifacts import Artifacts
-    from hotplate.report.html import RunReport
-    from hotplate.report.terminal import Progress
-    from hotplate.stacks.template import Template
     from hotplate.trial.trial import Trial
-    from hotplate.verdict.stages import Mark, Stage
-    from hotplate.verdict.verdict import Subject, Verdict
 
 LOST_ONCE = "the machine was lost, which says nothing about the image; trying once more"
 
@@ -107,11 +108,6 @@ class CaseRun:
 
     def run(self) -> RunReport:
         """Run it; the verdict and the artifacts always exist."""
-        from hotplate.events.log import EventLog
-        from hotplate.report.artifacts import Artifacts
-        from hotplate.report.html import RunReport
-        from hotplate.verdict.verdict import of_error
-
         began = time.monotonic()
         subject = self.case.subject
         try:
@@ -127,8 +123,6 @@ class CaseRun:
 
     def write_report(self, done: RunReport) -> None:
         """Write the report, last of all; print what could not be written."""
-        from hotplate.report.html import report
-
         if self._artifacts is None:
             return
         self._artifacts.write("report.html", report(done.verdict, done.events))
@@ -137,8 +131,6 @@ class CaseRun:
 
     def _attempts(self, artifacts: Artifacts, subject: Subject) -> RunReport:
         """Test an image, and repeat that when its machine was lost, as often as requested."""
-        from hotplate.events.log import EventLog
-
         done = self._attempt(artifacts.folder, subject)
         while done.verdict.outcome is Outcome.LOST and len(self._losses) < self.request.retry_lost:
             why = clean(done.verdict.reasons[-1])
@@ -152,11 +144,6 @@ class CaseRun:
 
     def _attempt(self, folder: Path, subject: Subject) -> RunReport:
         """Test an image once; an exception becomes a verdict too."""
-        from hotplate.events.log import EventLog
-        from hotplate.report.artifacts import is_full
-        from hotplate.report.html import RunReport
-        from hotplate.verdict.verdict import of_error
-
         events = EventLog()
         ended: BaseException | None = None
         try:
@@ -184,8 +171,6 @@ class CaseRun:
         return RunReport(named, tuple(events))
 
     def _image(self) -> Image:
-        from hotplate.image.inspect import Image
-
         return Image.open(
             self.case.image,
             allow_backing=self.settings.allow_backing,
@@ -194,9 +179,6 @@ class CaseRun:
 
     def _faults(self) -> list[ImageFault]:
         """Return the image's faults that are visible without a boot."""
-        from hotplate.inspection.findings import Level
-        from hotplate.inspection.inspection import inspected
-
         # Bootability is checked elsewhere, and an unreadable image is no fault.
         with (
             contextlib.suppress(HotplateError),
@@ -211,7 +193,6 @@ class CaseRun:
 
     def _try_elsewhere(self, cloud: OsCloudRequest, folder: Path, events: EventLog) -> Verdict:
         """Run it in a cloud of ``clouds.yaml``."""
-        from hotplate.report.history import History
         from hotplate.trial.cloud_trial import CloudTrial
 
         options = os_cloud.choice(
@@ -244,8 +225,6 @@ class CaseRun:
     def _try(self, folder: Path, events: EventLog) -> Verdict:
         if self.request.os_cloud:
             return self._try_elsewhere(self.request.os_cloud, folder, events)
-        from hotplate.image import named
-        from hotplate.report.history import History
         from hotplate.trial.trial import Trial
 
         template = self.template
@@ -287,9 +266,6 @@ class CaseRun:
 
     def leave(self, artifacts: Artifacts, done: RunReport) -> None:
         """Write the results; the verdict first."""
-        from hotplate.report.artifacts import DATABASES
-        from hotplate.testbed.qemu_compute import DISK, DRIVE
-
         artifacts.finish(done.verdict, done.events)
         artifacts.copy(self.case.template.file, "template.yaml")
         if "template" in vars(self):
@@ -306,9 +282,6 @@ class CaseRun:
 
     def _on_terminal(self, expected: Mapping[Stage, float], events: EventLog) -> Progress:
         """Return the line on the terminal that follows one machine."""
-        from hotplate.report.terminal import Progress
-        from hotplate.verdict.stages import ORDER
-
         progress = Progress(sys.stdout, stages=ORDER, expected=expected, quiet=self.request.quiet)
 
         def powered(event: Event) -> None:
@@ -319,19 +292,8 @@ class CaseRun:
         return progress
 
 
-def import_what_writes() -> None:
-    """Import the modules that write a verdict before signals are handled.
-
-    An extension in C (PyYAML's) whose import was interrupted cannot be imported again.
-    """
-    for name in ("report.html", "report.terminal", "stacks.template", "testbed.qemu_compute"):
-        importlib.import_module(f"hotplate.{name}")
-
-
 def _keep_traceback(error: BaseException, folder: Path) -> None:
     """Print an exception's traceback, and keep it with the run."""
-    from hotplate.report.artifacts import Folder
-
     text = "".join(traceback.format_exception(error))
     print(text, file=sys.stderr, end="")
     Folder(folder).write("traceback.txt", text)
@@ -339,7 +301,6 @@ def _keep_traceback(error: BaseException, folder: Path) -> None:
 
 def _pause(trial: Trial, verdict: Verdict) -> None:
     """Keep the guests up for the user."""
-    from hotplate.report.terminal import summary
     from hotplate.session import access
 
     def say(text: str) -> None:

@@ -6,15 +6,15 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hotplate.cases.table import Case
 from hotplate.errors import UsageError
+from hotplate.image import image_set, image_url
+from hotplate.image.image_store import ImageStore
+from hotplate.image.inspect import find
+from hotplate.image.plan import BuildRequest
+from hotplate.image.release_images import ReleaseImages
 from hotplate.interrupts import Interrupts
-
-if TYPE_CHECKING:
-    from hotplate.image.plan import BuildRequest
-    from hotplate.image.release_images import ReleaseImages
 
 ImageWord = Path | str
 """A path; text is a URL."""
@@ -58,8 +58,6 @@ class NamedFiles:
         :raises UsageError: for a missing file, and a URL that names no image.
         :raises HostError: for one that cannot be fetched.
         """
-        from hotplate.image.inspect import find
-
         return [self._of_url(each) if isinstance(each, str) else find(each) for each in words]
 
     def built(self, requests: Iterable[BuildRequest], images: ReleaseImages) -> list[Path]:
@@ -92,10 +90,6 @@ class NamedFiles:
                 )
 
     def _of_url(self, url: str) -> Path:
-        # Imported here: most commands have no such image.
-        from hotplate.image import image_set, image_url
-        from hotplate.image.image_store import ImageStore
-
         image = image_set.of_url(url)
         if self._remote:
             path = Path(image.key) / image.name

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hotplate.cases.table import Case
-
-if TYPE_CHECKING:
-    from hotplate.verdict.verdict import Verdict
+from hotplate.report.artifacts import Folder
+from hotplate.verdict.verdict import Verdict
 
 NAME = "cases.json"
 IDENTITY = ("case", "image", "template")
@@ -47,9 +45,6 @@ class LastCases:
 
     def write(self) -> None:
         """Write the recorded results."""
-        # Imported here: the writing modules are slow to load for --help.
-        from hotplate.report.artifacts import Folder
-
         Folder(self._folder).write_json(NAME, {"format": FORMAT, "cases": self._kept + self._now})
 
 

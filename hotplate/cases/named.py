@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hotplate.cases import releases as release_words
+from hotplate.cases import run_file
 from hotplate.cases.builtin import builtin_cases
 from hotplate.cases.images import ImageWord, NamedFiles
 from hotplate.cases.request import Request
 from hotplate.cases.table import Case, TemplateChoice, table
 from hotplate.errors import Interrupted, UsageError
+from hotplate.image.plan import BuildRequest
 from hotplate.interrupts import Interrupts
-
-if TYPE_CHECKING:
-    from hotplate.image.plan import BuildRequest
 
 
 def named(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> list[Case]:
@@ -28,9 +26,6 @@ def named(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> li
     :param interrupts: end the inspection of the images.
     :raises UsageError: for a missing file, and for conflicting options.
     """
-    # Imported here: the YAML reader is not needed for --help.
-    from hotplate.cases import run_file
-
     file = run_file.read(request.run_file) if request.run_file else run_file.RunFile()
     # Both name the images to test: either replaces both.
     named_here = request.images or request.releases or request.os_image

@@ -16,21 +16,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from hotplate.cases.case_run import CaseRun, import_what_writes
+from hotplate.cases.case_run import CaseRun
 from hotplate.cases.request import Request
 from hotplate.cases.table import Case
 from hotplate.children.keeper import FIRST_CHILD_FD, Child, Keeper
 from hotplate.errors import HotplateError, Interrupted, MachineLostError
+from hotplate.events.event import Event
+from hotplate.events.log import EventLog
 from hotplate.interrupts import Interrupts
 from hotplate.output import guarded
-
-if TYPE_CHECKING:
-    from hotplate.events.event import Event
-    from hotplate.events.log import EventLog
-    from hotplate.verdict.stages import Mark, Stage
-    from hotplate.verdict.verdict import Verdict
+from hotplate.verdict.stages import Mark, Stage
+from hotplate.verdict.verdict import Verdict
 
 _BEGIN = (
     "import os, sys; from multiprocessing.connection import Connection; "
@@ -39,9 +37,15 @@ _BEGIN = (
 )
 """Receives the command's environment, which may be too long for a request to the keeper."""
 
-_RUN = (
-    "import sys; sys.path.append(sys.argv[1]); from hotplate.cases import process; process.main()"
-)
+_RUN = """
+import sys
+sys.path.append(sys.argv[1])
+from hotplate.interrupts import Interrupts
+with Interrupts() as interrupts:
+    # An extension in C (PyYAML's) whose import was interrupted cannot be imported again.
+    from hotplate.cases import process
+    process.main(interrupts)
+"""
 
 COMMAND = (
     *(sys.executable, "-I", "-S", "-c", _BEGIN),
@@ -179,12 +183,11 @@ def send(channel: Connection, message: object) -> None:
         channel.send(message)
 
 
-def main() -> None:
+def main(interrupts: Interrupts) -> None:
     """Run the case that is received."""
     os.set_inheritable(FIRST_CHILD_FD, False)
     channel: Connection = Connection(FIRST_CHILD_FD)
-    with channel, guarded(), Interrupts() as interrupts:
-        import_what_writes()
+    with channel, guarded():
         request, case, losses = channel.recv()
         case_run = _case_run(channel, request, case, interrupts, losses)
         done = case_run.run()

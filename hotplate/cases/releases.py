@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hotplate.cases.builtin import check_cases
 from hotplate.cases.request import Request
 from hotplate.errors import UsageError
+from hotplate.image.build import Build
+from hotplate.image.build_display import build_shown
 from hotplate.image.build_request import BuildOptions, build_request
-from hotplate.image.plan import MACHINES, Layout, Starts
+from hotplate.image.plan import MACHINES, BuildRequest, Layout, Starts
+from hotplate.image.release_images import ReleaseImages
 from hotplate.settings import Arch, FirmwareChoice
 from hotplate.text import clean
-
-if TYPE_CHECKING:
-    from hotplate.image.plan import BuildRequest
-    from hotplate.image.release_images import ReleaseImages
 
 OPTIONS: Mapping[str, str] = {
     "layout": "--partition",
@@ -111,10 +109,6 @@ def images(*, quiet: bool) -> ReleaseImages:
 
     :param quiet: do not show the progress of a build.
     """
-    # Imported here: most commands build nothing.
-    from hotplate.image.build import Build
-    from hotplate.image.build_display import build_shown
-    from hotplate.image.release_images import ReleaseImages
 
     def build(request: BuildRequest) -> None:
         say(f"building an image of {request.release} ({', '.join(request.groups)})")

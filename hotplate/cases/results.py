@@ -5,19 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import Self, TextIO
 
 from hotplate.cases.last import LastCases
 from hotplate.cases.request import Request
 from hotplate.cases.side_by_side import CaseEnd
 from hotplate.cases.table import Case
 from hotplate.errors import HostError, Outcome
+from hotplate.report.artifacts import Folder, json_line
+from hotplate.report.board import Board
+from hotplate.report.files import ResultFiles
+from hotplate.report.html import RunReport, matrix
+from hotplate.report.terminal import summary
 from hotplate.text import clean
-
-if TYPE_CHECKING:
-    from hotplate.report.board import Board
-    from hotplate.report.html import RunReport
-    from hotplate.verdict.verdict import Verdict
+from hotplate.verdict.verdict import Verdict
 
 MATRIX = "matrix.html"
 """The report of all cases of one command, beside the folders of the runs."""
@@ -43,8 +44,6 @@ class Results:
         board: Board | None,
         lines: TextIO | None,
     ) -> None:
-        from hotplate.report.files import ResultFiles
-
         self._request = request
         self._cases = cases
         self.several = several
@@ -93,9 +92,6 @@ class Results:
 
     def record(self, case: Case, verdict: Verdict, folder: Path | None) -> None:
         """Record a verdict, and write the verdicts so far."""
-        from hotplate.report.artifacts import json_line
-        from hotplate.report.html import RunReport
-
         page = f"{folder.name}/report.html" if folder else ""
         self._done[case.name] = RunReport(verdict, (), page=page)
         if self._lines is not None:
@@ -120,8 +116,6 @@ class Results:
 
     def _summary(self, end: CaseEnd) -> list[str]:
         """Return the lines about a finished case; the last one is the most informative."""
-        from hotplate.report.terminal import summary
-
         verdict = end.verdict
         if verdict.outcome is Outcome.USAGE:
             return []
@@ -136,9 +130,6 @@ class Results:
 
     def write_matrix(self) -> None:
         """Write the report of all cases, and print how many passed."""
-        from hotplate.report.artifacts import Folder
-        from hotplate.report.html import matrix
-
         folder = Folder(self._request.settings.artifacts.absolute())
         path = folder.write(MATRIX, matrix(self.runs))
         passed = sum(each.verdict.passed for each in self.runs)

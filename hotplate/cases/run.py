@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from hotplate.cases.case_run import CaseRun, import_what_writes
+from hotplate.cases.case_run import CaseRun
 from hotplate.cases.cluster import scheduler
 from hotplate.cases.images import NamedFiles
 from hotplate.cases.last import LastCases
@@ -22,29 +22,24 @@ from hotplate.cases.side_by_side import CaseEnd, SideBySide, how_many
 from hotplate.cases.table import Case
 from hotplate.errors import Outcome, UsageError
 from hotplate.interrupts import Interrupts
+from hotplate.report.artifacts import remove_old_runs
+from hotplate.report.board import Board
 from hotplate.text import clean
+from hotplate.verdict.verdict import Verdict
 
 if TYPE_CHECKING:
     from hotplate.cases.cluster.runner import OnCluster
-    from hotplate.report.board import Board
-    from hotplate.verdict.verdict import Verdict
 
 
-def run_test(request: Request, *, lines: TextIO | None = None) -> int:
+def run_test(request: Request, interrupts: Interrupts, *, lines: TextIO | None = None) -> int:
     """Run a command's cases; each gets a folder and a verdict, however its run ends.
 
+    :param interrupts: end the test of an image, but not the writing of its results.
     :param lines: gets each verdict as a line of JSON; None for no output.
     :return: the verdict's exit status, or the highest of several.
     :raises UsageError: when the request contradicts itself.
     """
-    # Imported here: the writing modules are slow to load for --help.
-    from hotplate.report.board import Board
-
-    with (
-        Interrupts() as interrupts,
-        NamedFiles(request.settings.cache, interrupts, remote=bool(request.on)) as images,
-    ):
-        import_what_writes()
+    with NamedFiles(request.settings.cache, interrupts, remote=bool(request.on)) as images:
         all_cases = named(request, images, interrupts)
         several = len(all_cases) > 1
         last = LastCases(request.settings.artifacts.absolute())
@@ -125,8 +120,6 @@ def _plan(request: Request, cases: int) -> _Plan:
 
 def _remove_old_runs(request: Request) -> None:
     """Remove old runs, once a command: none of its own cases goes, however many there are."""
-    from hotplate.report.artifacts import remove_old_runs
-
     settings = request.settings
     if settings.keep_runs:
         for problem in remove_old_runs(settings.artifacts, settings.keep_runs):

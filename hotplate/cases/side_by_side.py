@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hotplate.cases import process
 from hotplate.cases.case_run import LOST_ONCE, after_losses
@@ -19,15 +18,15 @@ from hotplate.cases.request import Request
 from hotplate.cases.table import Case
 from hotplate.children.keeper import Child, Keeper
 from hotplate.errors import HostError, Interrupted, MachineLostError
+from hotplate.events.log import EventLog
 from hotplate.interrupts import Interrupts
 from hotplate.machine import admission
+from hotplate.report.artifacts import DATABASES, Folder
+from hotplate.report.board import Board
 from hotplate.settings import Settings
 from hotplate.text import clean
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
-
-if TYPE_CHECKING:
-    from hotplate.report.board import Board
-    from hotplate.verdict.verdict import Verdict
+from hotplate.verdict.verdict import Verdict, of_error, one_line
 
 CASE_MIB = 200
 """The memory of Heat and its neighbours in the process of a case: 155 MiB as measured, and a
@@ -201,8 +200,6 @@ class SideBySide:
 
     def _again(self, running: _Running, why: str) -> bool:
         """Retry a case whose process was lost, if that is allowed."""
-        from hotplate.verdict.verdict import one_line
-
         if len(running.losses) >= self._request.retry_lost or not self.more:
             return False
         name = running.case.name
@@ -220,10 +217,6 @@ class SideBySide:
         losses: Sequence[str],
     ) -> CaseEnd:
         """Write a verdict for a process that left none."""
-        from hotplate.events.log import EventLog
-        from hotplate.report.artifacts import DATABASES, Folder
-        from hotplate.verdict.verdict import of_error
-
         now = time.monotonic()
         where = str(folder or "")
         verdict = of_error(error, case.subject, EventLog(), now=now, artifacts=where)

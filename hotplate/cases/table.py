@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from hotplate.settings import Settings
-    from hotplate.stacks.expect import Expected
-    from hotplate.stacks.template import Template
-    from hotplate.verdict.verdict import Subject
+from hotplate.settings import Settings
+from hotplate.stacks import builtin, expect, template
+from hotplate.stacks.expect import Expected
+from hotplate.stacks.template import Template
+from hotplate.verdict.verdict import Subject
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,6 @@ class TemplateChoice:
     @property
     def source(self) -> str:
         """Return the file it is read from, for people."""
-        from hotplate.stacks import builtin
-
         if self.path == builtin.PLAIN:
             return builtin.PLAIN_SOURCE
         return str(self.path) if self.path else builtin.source(self.groups)
@@ -54,15 +51,11 @@ class TemplateChoice:
     @property
     def file(self) -> Path:
         """Return the file it is read from; for several built-in cases, the file of all."""
-        from hotplate.stacks import builtin, template
-
         return self.path or (template.BUILTIN if self.is_file else builtin.FILE)
 
     @property
     def is_file(self) -> bool:
         """Return whether a whole file is deployed."""
-        from hotplate.stacks import builtin
-
         return self.path is not None or builtin.is_script(self.groups)
 
     def load(self) -> Template:
@@ -70,8 +63,6 @@ class TemplateChoice:
 
         :raises UsageError: and TemplateError, see :func:`hotplate.stacks.expect.load`.
         """
-        from hotplate.stacks import builtin, expect
-
         if self.path is None:
             return builtin.of(self.groups, there=self.there)
         if self.path == builtin.PLAIN:
@@ -98,8 +89,6 @@ class Case:
     @property
     def subject(self) -> Subject:
         """Return the initial subject of its verdict."""
-        from hotplate.verdict.verdict import Subject
-
         return Subject(
             image=self.url or str(self.image), template=self.template.source, case=self.name
         )
@@ -136,14 +125,14 @@ def table(
     ]
     several = len(templates) > 1
     cases = []
-    for (image, first), (template, second), chosen in product(
+    for (image, first), (choice, second), chosen in product(
         zip(images, called[0], strict=True),
         zip(templates, called[1], strict=True),
         combinations(settings),
     ):
         words = [first, *([second] if several else [])]
         words += [value for name, value in chosen.items() if len(settings[name]) > 1]
-        cases.append(Case(" ".join(words), image, template, chosen))
+        cases.append(Case(" ".join(words), image, choice, chosen))
     return cases
 
 

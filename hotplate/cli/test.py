@@ -6,11 +6,8 @@ import argparse
 import contextlib
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hotplate.cases import os_cloud
-from hotplate.cases.images import image_word
-from hotplate.cases.request import OsCloudRequest, Request
-from hotplate.cases.run import run_test
 from hotplate.cli import build
 from hotplate.cli.arguments import (
     MACHINE,
@@ -26,7 +23,11 @@ from hotplate.cli.arguments import (
     words_of,
 )
 from hotplate.errors import UsageError
+from hotplate.interrupts import Interrupts
 from hotplate.shard import Shard
+
+if TYPE_CHECKING:
+    from hotplate.cases.request import OsCloudRequest, Request
 
 STREAM = "-"
 """Means the standard output, when given for a file."""
@@ -48,7 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate test``."""
     parser.add_argument(
         "images",
-        type=image_word,
         nargs="*",
         metavar="IMAGE",
         help="a qcow2 or raw image, or a URL of one; of several, and of several templates, "
@@ -195,20 +195,25 @@ def _add_os_cloud_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return the verdict's exit status, or the highest of several."""
-    from hotplate.report.files import ResultFiles
-
     _check_os_cloud(args)
     if args.clean:
+        from hotplate.cases import os_cloud
+
         os_cloud.clean(args.os_cloud, load_settings(args).cache)
         return 0
-    # Remove the files of an earlier command first, whatever errors follow.
-    ResultFiles(args.junit, _json_file(args), several=False).begin()
-    request = request_from(args)
-    if str(args.json) != STREAM:
-        return run_test(request)
-    lines = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        return run_test(request, lines=lines)
+    # From here on, a signal ends no import: PyYAML's extension could not be imported again.
+    with Interrupts() as interrupts:
+        from hotplate.cases.run import run_test
+        from hotplate.report.files import ResultFiles
+
+        # Remove the files of an earlier command first, whatever errors follow.
+        ResultFiles(args.junit, _json_file(args), several=False).begin()
+        request = request_from(args)
+        if str(args.json) != STREAM:
+            return run_test(request, interrupts)
+        lines = sys.stdout
+        with contextlib.redirect_stdout(sys.stderr):
+            return run_test(request, interrupts, lines=lines)
 
 
 def _json_file(args: argparse.Namespace) -> Path | None:
@@ -222,6 +227,9 @@ def request_from(args: argparse.Namespace) -> Request:
 
     :raises UsageError: when a file does not exist, no image is named, or a value is impossible.
     """
+    # Imported here, as all that runs cases: --help and completion do without it.
+    from hotplate.cases.images import image_word
+    from hotplate.cases.request import Request
     from hotplate.image import named as named_images
     from hotplate.image.inspect import find
 
@@ -230,16 +238,16 @@ def request_from(args: argparse.Namespace) -> Request:
         raise UsageError(
             "no image is named", hint="hotplate test IMAGE, --release RELEASE, or -f RUN_FILE"
         )
-    for image in args.images:
+    images = tuple(map(image_word, args.images))
+    for image in images:
         if isinstance(image, Path):
             find(image)
     others = named_images.parse(args.named_images)
-    # Imported here: the YAML reader is not needed for --help.
     from hotplate.stacks.template import parse_parameters
 
     return Request(
         settings=load_settings(args),
-        images=tuple(args.images),
+        images=images,
         releases=tuple(args.releases),
         run_file=args.file,
         templates=tuple(args.templates),
@@ -301,6 +309,8 @@ def _check_os_cloud(args: argparse.Namespace) -> None:
 
 
 def _os_cloud_of(args: argparse.Namespace) -> OsCloudRequest | None:
+    from hotplate.cases.request import OsCloudRequest
+
     if not args.os_cloud:
         return None
     return OsCloudRequest(
