@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import played_cases
 import pytest
+from hotplate_command import hotplate
 from played_cases import Played, requested, wait_until
 from played_cluster import cluster
 
@@ -71,15 +70,9 @@ class PlayedBuilds(Played):
 
     def cache(self, *words: str) -> str:
         """Return the output of ``hotplate cache``."""
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "hotplate", "cache", *words],
-            env={"PATH": "/usr/bin:/bin", "HOTPLATE_CACHE": str(self.folder / "cache")},
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HOTPLATE_CACHE", str(self.folder / "cache"))
+            return hotplate("cache", *words).stdout
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 import tiny_disk
+from hotplate_command import hotplate
 from played_cases import cases_of, requested
 
 from hotplate.cases.last import LastCases
@@ -103,9 +102,8 @@ def test_each_case_is_in_one_shard(folder, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.tool("qemu-img")
 def test_each_case_has_its_own_folder_and_verdict(folder):
-    command = [sys.executable, "-m", "hotplate", "test", "web.raw", "--datasource", "ec2,nocloud"]
     files = ["-t", "refused.yaml", "-t", "broken.yaml", "--json", "v.json", "--junit", "j.xml"]
-    done = subprocess.run([*command, *files], capture_output=True, text=True, timeout=300)
+    done = hotplate("test", "web.raw", "--datasource", "ec2,nocloud", *files)
     assert done.returncode == 1, done.stderr
     names = [
         f"web.raw {file}.yaml {each}"
