@@ -87,7 +87,6 @@ ENTRY_POINTS = {
     "hookkit/guest_runner.py",
     "hookkit/guest_check.py",
     *("cases/os_cloud.py", "cases/releases.py", "cases/side_by_side.py"),
-    "cases/cluster/case_on_worker.py",
     "testbed/host_probes.py",
 }
 """Files outside hotplate/cli that may read it: a case, and a probe, runs in its own process."""
