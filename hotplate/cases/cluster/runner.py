@@ -148,8 +148,10 @@ class OnCluster(SideBySide):
     async def _connect_and_serve(self) -> None:
         try:
             while self._unfinished:
-                seconds = AGAIN_SECONDS if self._sent else None
-                connecting = asyncio.ensure_future(scheduler.connect(self._address, seconds))
+                seconds = AGAIN_SECONDS if self._sent else 0.0
+                connecting = asyncio.ensure_future(
+                    scheduler.connect(self._address, seconds=seconds)
+                )
                 while not connecting.done():
                     if self._interrupts.came:
                         # The caller gives cases without a verdict one.

@@ -11,6 +11,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from hotplate.errors import HostError, UsageError
+from hotplate.timing.deadline import Deadline
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -74,30 +75,34 @@ def hush() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-async def connect(address: str, seconds: float | None = None) -> Client:
+async def connect(address: str, *, seconds: float) -> Client:
     """Return a client of a scheduler, to be closed by :func:`leave`.
 
-    :param seconds: how long to try; by default Dask's ``distributed.comm.timeouts.connect``.
+    :param seconds: how long to try again when the first attempt fails.
     :raises HostError: when no scheduler answers.
     """
     from distributed import Client
 
-    words = {} if seconds is None else {"timeout": seconds}
-    try:
-        client: Client = await Client(
-            address,
-            asynchronous=True,
-            set_as_default=False,
-            name="hotplate",
-            # No pickles are asked for; hotplate.cases.cluster.transfer refuses those that come.
-            deserializers=("msgpack", "error"),
-            **words,
-        )
-    except OSError as error:
-        raise HostError(
-            f'no Dask scheduler answers at "{address}": {" ".join(str(error).split())}',
-            hint="dask scheduler --port 8786",
-        ) from None
+    deadline = Deadline(seconds, "the scheduler")
+    while True:
+        try:
+            client: Client = await Client(
+                address,
+                asynchronous=True,
+                set_as_default=False,
+                name="hotplate",
+                # No pickles are asked for; hotplate.cases.cluster.transfer refuses those that come.
+                deserializers=("msgpack", "error"),
+            )
+            break
+        except OSError as error:
+            # Dask waits for a port, and fails at once when a connection is closed.
+            if deadline.passed:
+                raise HostError(
+                    f'no Dask scheduler answers at "{address}": {" ".join(str(error).split())}',
+                    hint="dask scheduler --port 8786",
+                ) from None
+        await asyncio.sleep(1)
     # A client subscribes to these by default, and prints workers' messages on the terminal.
     for topic in ("print", "warn"):
         client.unsubscribe_topic(topic)

@@ -65,7 +65,8 @@ def configured(folder: Path) -> Path:
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
         [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"),
+            *("-pkeyopt", "ec_paramgen_curve:prime256v1"),
             *("-subj", "/CN=hotplate tests", "-keyout", key, "-out", cert),
         ],
         check=True,
