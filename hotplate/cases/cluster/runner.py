@@ -129,6 +129,7 @@ class OnCluster(SideBySide):
         self._asides: set[asyncio.Future[Any]] = set()
         self._slots = 1
         self._had_worker = False
+        self._able: list[resources.Resources] = []
         self._look = self._unable = Deadline(0, "a look at the workers")
 
     @property
@@ -219,6 +220,8 @@ class OnCluster(SideBySide):
                 task.run_case, payload, key=each.key, resources=dict(each.needs), pure=False
             )
             each.result = asyncio.ensure_future(self._await_result(each.key, future))
+            if resources.missing(each.needs, self._able):
+                self._look.end()
 
     async def _await_result(self, key: str, future: Future[bytes]) -> None:
         try:
@@ -272,13 +275,13 @@ class OnCluster(SideBySide):
             if each.worker and each.worker not in workers and not arrived:
                 self._withdraw(each)
                 self._try_again(each, f'the worker "{each.worker}" has gone')
-        there = [dict(each["resources"]) for each in workers.values()]
+        self._able = [dict(each["resources"]) for each in workers.values()]
         stuck = {
             each: why
             for each in self._out.values()
-            if not each.worker and (why := resources.missing(each.needs, there))
+            if not each.worker and (why := resources.missing(each.needs, self._able))
         }
-        if stuck and not there:
+        if stuck and not workers:
             lacks = "has no worker any more" if self._had_worker else "has no worker yet"
             self._board.say([f'"{self._address}" {lacks}: hotplate worker {self._address}'])
             self._look = Deadline(PATIENCE_SECONDS / 2, "a look at the workers")
