@@ -53,13 +53,14 @@ class Results:
         self._files = ResultFiles(request.junit, request.json, several=several)
         self._done: dict[str, RunReport] = {}
         self._problems: list[int] = []
-        self._written = 0
+        # Verdicts that the files do not have yet.
+        self._unwritten = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._written < len(self._done) or not self._cases:
+        if self._unwritten or not self._cases:
             self._write_files()
 
     @property
@@ -94,18 +95,19 @@ class Results:
         """Record a verdict, and write the verdicts so far."""
         page = f"{folder.name}/report.html" if folder else ""
         self._done[case.name] = RunReport(verdict, (), page=page)
+        self._unwritten += 1
         if self._lines is not None:
             self._lines.write(json_line(verdict.to_json()))
             self._lines.flush()
         if self.several:
             self._last.remember(case, verdict)
         # All files are written again, so of many cases only after each tenth more.
-        if len(self._done) > 1.1 * self._written:
+        if 10 * self._unwritten >= len(self._done):
             self._write_files()
 
     def _write_files(self) -> None:
         """Write the files, usually after each case: the host may fail during the next one."""
-        self._written = len(self._done)
+        self._unwritten = 0
         try:
             if self.several and self._done:
                 self._last.write()

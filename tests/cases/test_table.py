@@ -12,8 +12,10 @@ from hotplate_command import hotplate
 from played_cases import cases_of, requested
 
 from hotplate.cases.last import LastCases
+from hotplate.cases.results import Results
 from hotplate.cases.run import chosen
-from hotplate.errors import UsageError
+from hotplate.errors import Outcome, UsageError
+from hotplate.verdict.verdict import Subject, Verdict
 
 REFUSED = """
 heat_template_version: 2018-08-31
@@ -97,6 +99,29 @@ def test_each_case_is_in_one_shard(folder, monkeypatch):
     assert sorted(each.name for part in parts for each in part) == sorted(
         each.name for each in table
     )
+
+
+def test_results_so_far_are_written_after_each_case(folder):
+    """Of many cases all but a tenth, as each writing has all of them."""
+    words = ["web.raw", "db.raw", "-t", "refused.yaml", "-t", "broken.yaml"]
+    words += ["--datasource", "openstack,ec2,nocloud", "--firmware", "bios,uefi"]
+    cases = cases_of(*words)
+    results = Results(
+        requested(*words, "--json", "v.json"),
+        cases,
+        last=LastCases(folder),
+        several=True,
+        board=None,
+        lines=None,
+    )
+    missing = []
+    for number, case in enumerate(cases, start=1):
+        verdict = Verdict(Subject(case.name), Outcome.PASSED, "CREATE_COMPLETE", (), ())
+        results.record(case, verdict, None)
+        missing.append(number - len(json.loads((folder / "v.json").read_text())))
+    assert len(missing) == 24
+    assert missing[:10] == [0] * 10
+    assert 0 < max(missing) <= 2
 
 
 @pytest.mark.slow
