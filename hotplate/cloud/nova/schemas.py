@@ -121,9 +121,10 @@ CONSOLE = _wrapped(
     _object({"length": {"type": ["integer", "string", "null"], "pattern": "^-?[0-9]{1,9}$"}}),
 )
 PASSWORD = _wrapped("changePassword", _object({"adminPass": _TEXT}, ("adminPass",)))
-_GROUP_NAME = _object({"name": {**_TEXT, "minLength": 1}}, ("name",))
-ADD_GROUP = _wrapped("addSecurityGroup", _GROUP_NAME)
-REMOVE_GROUP = _wrapped("removeSecurityGroup", _GROUP_NAME)
+GROUP_CHANGES = {
+    action: _body(action, {"name": {**_TEXT, "minLength": 1}}, "name")
+    for action in ("addSecurityGroup", "removeSecurityGroup")
+}
 LOCK = _wrapped(
     "lock", {"anyOf": [{"type": "null"}, _object({"locked_reason": {**_TEXT, "minLength": 1}})]}
 )

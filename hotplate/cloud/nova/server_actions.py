@@ -107,8 +107,8 @@ class ActionsApi:
             "revertResize": (("VERIFY_RESIZE",), self._revert_resize),
             "changePassword": (("ACTIVE",), self._change_password),
             "os-getConsoleOutput": ((), self._console),
-            "addSecurityGroup": ((), self._add_group),
-            "removeSecurityGroup": ((), self._remove_group),
+            "addSecurityGroup": ((), self._change_groups),
+            "removeSecurityGroup": ((), self._change_groups),
             "lock": ((), self._lock),
             "unlock": ((), self._unlock),
             "forceDelete": ((), self._delete),
@@ -180,10 +180,7 @@ class ActionsApi:
             raise
         except Exception as error:
             raise HttpError(500, sentence_of(error)) from error
-        notes = kept(asked)
-        if "description" in asked:
-            notes["description"] = asked["description"] or ""
-        if notes:
+        if notes := kept(asked):
             self._servers.note(server_id, **notes)
         shown = view(self._servers, server_id, call.caller)
         shown["adminPass"] = asked.get("adminPass") or secrets.token_urlsafe(9)
@@ -229,16 +226,13 @@ class ActionsApi:
         call.asked("changePassword", schemas.PASSWORD)
         return Answer(202)
 
-    def _add_group(self, call: _Call) -> Answer:
-        name = call.asked("addSecurityGroup", schemas.ADD_GROUP)["name"]
+    def _change_groups(self, call: _Call) -> Answer:
+        (action,) = call.body
+        name = call.asked(action, schemas.GROUP_CHANGES[action])["name"]
         server_id = call.server.spec.id
-        self._servers.ports_of(server_id).add_group(server_id, name)
-        return Answer(202)
-
-    def _remove_group(self, call: _Call) -> Answer:
-        name = call.asked("removeSecurityGroup", schemas.REMOVE_GROUP)["name"]
-        server_id = call.server.spec.id
-        self._servers.ports_of(server_id).remove_group(server_id, name)
+        ports = self._servers.ports_of(server_id)
+        change = ports.add_group if action == "addSecurityGroup" else ports.remove_group
+        change(server_id, name)
         return Answer(202)
 
     def _lock(self, call: _Call) -> Answer:

@@ -36,8 +36,8 @@ class ChangesApi:
         routes.add("PUT", "/servers/{id}", self._update)
         routes.add("DELETE", "/servers/{id}", self._delete)
         routes.add("GET", "/servers/{id}/metadata", self._metadata)
-        routes.add("POST", "/servers/{id}/metadata", self._add_metadata)
-        routes.add("PUT", "/servers/{id}/metadata", self._replace_metadata)
+        routes.add("POST", "/servers/{id}/metadata", self._change_metadata)
+        routes.add("PUT", "/servers/{id}/metadata", self._change_metadata)
         routes.add("GET", "/servers/{id}/metadata/{key}", self._item)
         routes.add("PUT", "/servers/{id}/metadata/{key}", self._set_item)
         routes.add("DELETE", "/servers/{id}/metadata/{key}", self._delete_item)
@@ -64,10 +64,7 @@ class ChangesApi:
         asked = schemas.read(request, schemas.UPDATE)["server"]
         if "name" in asked:
             self._servers.change(server.spec.id, lambda spec: replace(spec, name=asked["name"]))
-        changes = kept(asked)
-        if "description" in asked:
-            changes["description"] = asked["description"] or ""
-        if changes:
+        if changes := kept(asked):
             self._servers.note(server.spec.id, **changes)
         return Answer(body={"server": view(self._servers, server.spec.id, caller)})
 
@@ -82,15 +79,11 @@ class ChangesApi:
     def _metadata(self, request: Request, _caller: Caller) -> Answer:
         return Answer(body={"metadata": self._server(request).spec.metadata})
 
-    def _add_metadata(self, request: Request, _caller: Caller) -> Answer:
-        server = self._server(request)
+    def _change_metadata(self, request: Request, _caller: Caller) -> Answer:
+        """Add metadata by POST, or replace all by PUT."""
+        server, added = self._server(request), request.method == "POST"
         asked = schemas.read(request, schemas.METADATA)["metadata"]
-        return self._keep(server, lambda present: {**present, **asked})
-
-    def _replace_metadata(self, request: Request, _caller: Caller) -> Answer:
-        server = self._server(request)
-        asked = schemas.read(request, schemas.METADATA)["metadata"]
-        return self._keep(server, lambda _: asked)
+        return self._keep(server, lambda present: {**present, **asked} if added else asked)
 
     def _keep(
         self, server: ServerRecord, changed: Callable[[dict[str, str]], dict[str, str]]

@@ -94,7 +94,6 @@ class CreateApi:
         if group and not self._groups.get(group):
             raise HttpError(400, f"Instance group {group} could not be found.")
         return Notes(
-            description=asked.get("description") or "",
             tags=list(dict.fromkeys(asked.get("tags") or [])),
             user=caller.grant.user.id,
             group=group,
@@ -126,6 +125,7 @@ def kept(asked: dict[str, Any]) -> dict[str, Any]:
     :return: fields of :class:`~hotplate.cloud.nova.server_records.Notes`.
     """
     fields = {
+        "description": "description",
         "hostname": "host_name",
         "accessIPv4": "access_ipv4",
         "accessIPv6": "access_ipv6",
