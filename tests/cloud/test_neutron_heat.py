@@ -22,124 +22,67 @@ def neutron(cloud: Any) -> Any:
     return neutron_client.Client(session=owner_session(cloud))
 
 
-def template(**more: Any) -> dict[str, Any]:
+def neutron_of(kind: str, *, after: str = "", **properties: Any) -> dict[str, Any]:
+    depends = {"depends_on": after} if after else {}
+    return {"type": f"OS::Neutron::{kind}", "properties": properties, **depends}
+
+
+def ref(name: str) -> dict[str, str]:
+    return {"get_resource": name}
+
+
+def template() -> dict[str, Any]:
+    """Return a template with a resource of each type."""
+    ssh = {"protocol": "tcp", "port_range_min": 22, "port_range_max": 22}
+    route = {"destination": "192.168.9.0/24", "nexthop": "10.3.0.9"}
     resources = {
-        "net": {"type": "OS::Neutron::Net", "properties": {"name": "inner", "tags": ["blue"]}},
-        "subnet": {
-            "type": "OS::Neutron::Subnet",
-            "properties": {
-                "network": {"get_resource": "net"},
-                "cidr": "10.3.0.0/24",
-                "allocation_pools": [{"start": "10.3.0.20", "end": "10.3.0.30"}],
-                "dns_nameservers": ["10.3.0.3"],
-            },
-        },
-        "group": {
-            "type": "OS::Neutron::SecurityGroup",
-            "properties": {
-                "rules": [{"protocol": "tcp", "port_range_min": 22, "port_range_max": 22}]
-            },
-        },
-        "rule": {
-            "type": "OS::Neutron::SecurityGroupRule",
-            "properties": {
-                "security_group": {"get_resource": "group"},
-                "protocol": "icmp",
-                "remote_ip_prefix": "10.3.0.0/24",
-            },
-        },
-        "port": {
-            "type": "OS::Neutron::Port",
-            "properties": {
-                "network": {"get_resource": "net"},
-                "fixed_ips": [{"subnet": {"get_resource": "subnet"}, "ip_address": "10.3.0.9"}],
-                "security_groups": [{"get_resource": "group"}],
-                "allowed_address_pairs": [{"ip_address": "10.3.0.99"}],
-            },
-        },
-        "any": {
-            "type": "OS::Neutron::Port",
-            "depends_on": "subnet",
-            "properties": {"network": {"get_resource": "net"}},
-        },
-        "router": {
-            "type": "OS::Neutron::Router",
-            "properties": {"external_gateway_info": {"network": "public"}},
-        },
-        "leg": {
-            "type": "OS::Neutron::RouterInterface",
-            "properties": {
-                "router": {"get_resource": "router"},
-                "subnet": {"get_resource": "subnet"},
-            },
-        },
-        "floating": {
-            "type": "OS::Neutron::FloatingIP",
-            "depends_on": "leg",
-            "properties": {"floating_network": "public"},
-        },
-        "association": {
-            "type": "OS::Neutron::FloatingIPAssociation",
-            "properties": {
-                "floatingip_id": {"get_resource": "floating"},
-                "port_id": {"get_resource": "port"},
-            },
-        },
-        "extra": {
-            "type": "OS::Neutron::ExtraRouteSet",
-            "depends_on": "leg",
-            "properties": {
-                "router": {"get_resource": "router"},
-                "routes": [{"destination": "192.168.9.0/24", "nexthop": "10.3.0.9"}],
-            },
-        },
-        "pool": {
-            "type": "OS::Neutron::SubnetPool",
-            "properties": {"prefixes": ["10.40.0.0/16"], "default_prefixlen": 26},
-        },
-        "other": {"type": "OS::Neutron::Net"},
-        "cut": {
-            "type": "OS::Neutron::Subnet",
-            "properties": {
-                "network": {"get_resource": "other"},
-                "subnetpool": {"get_resource": "pool"},
-            },
-        },
-        "six": {
-            "type": "OS::Neutron::Subnet",
-            "properties": {
-                "network": {"get_resource": "other"},
-                "ip_version": 6,
-                "cidr": "fd00:40::/64",
-            },
-        },
-        "single": {
-            "type": "OS::Neutron::ExtraRoute",
-            "depends_on": "extra",
-            "properties": {
-                "router_id": {"get_resource": "router"},
-                "destination": "192.168.8.0/24",
-                "nexthop": "10.3.0.9",
-            },
-        },
-        "provider": {
-            "type": "OS::Neutron::ProviderNet",
-            "properties": {
-                "network_type": "vlan",
-                "physical_network": "wire",
-                "segmentation_id": 7,
-            },
-        },
-        "quota": {
-            "type": "OS::Neutron::Quota",
-            "properties": {"project": "hotplate", "network": 150},
-        },
-        "second": {"type": "OS::Neutron::Router"},
-        "way": {
-            "type": "OS::Neutron::RouterGateway",
-            "properties": {"router_id": {"get_resource": "second"}, "network": "public"},
-        },
-        **more,
+        "net": neutron_of("Net", name="inner", tags=["blue"]),
+        "subnet": neutron_of(
+            "Subnet",
+            network=ref("net"),
+            cidr="10.3.0.0/24",
+            allocation_pools=[{"start": "10.3.0.20", "end": "10.3.0.30"}],
+            dns_nameservers=["10.3.0.3"],
+        ),
+        "group": neutron_of("SecurityGroup", rules=[ssh]),
+        "rule": neutron_of(
+            "SecurityGroupRule",
+            security_group=ref("group"),
+            protocol="icmp",
+            remote_ip_prefix="10.3.0.0/24",
+        ),
+        "port": neutron_of(
+            "Port",
+            network=ref("net"),
+            fixed_ips=[{"subnet": ref("subnet"), "ip_address": "10.3.0.9"}],
+            security_groups=[ref("group")],
+            allowed_address_pairs=[{"ip_address": "10.3.0.99"}],
+        ),
+        "any": neutron_of("Port", after="subnet", network=ref("net")),
+        "router": neutron_of("Router", external_gateway_info={"network": "public"}),
+        "leg": neutron_of("RouterInterface", router=ref("router"), subnet=ref("subnet")),
+        "floating": neutron_of("FloatingIP", after="leg", floating_network="public"),
+        "association": neutron_of(
+            "FloatingIPAssociation", floatingip_id=ref("floating"), port_id=ref("port")
+        ),
+        "extra": neutron_of("ExtraRouteSet", after="leg", router=ref("router"), routes=[route]),
+        "pool": neutron_of("SubnetPool", prefixes=["10.40.0.0/16"], default_prefixlen=26),
+        "other": neutron_of("Net"),
+        "cut": neutron_of("Subnet", network=ref("other"), subnetpool=ref("pool")),
+        "six": neutron_of("Subnet", network=ref("other"), ip_version=6, cidr="fd00:40::/64"),
+        "single": neutron_of(
+            "ExtraRoute",
+            after="extra",
+            router_id=ref("router"),
+            destination="192.168.8.0/24",
+            nexthop="10.3.0.9",
+        ),
+        "provider": neutron_of(
+            "ProviderNet", network_type="vlan", physical_network="wire", segmentation_id=7
+        ),
+        "quota": neutron_of("Quota", project="hotplate", network=150),
+        "second": neutron_of("Router"),
+        "way": neutron_of("RouterGateway", router_id=ref("second"), network="public"),
     }
     outputs = {
         "asked": {"value": {"get_attr": ["port", "fixed_ips", 0, "ip_address"]}},
@@ -190,15 +133,12 @@ def test_each_type_is_real_and_tested_or_a_documented_stand_in(
 
 def test_stand_in_type_completes_and_is_reported(cloud: Any, stacks: Any) -> None:
     resources = {
-        "trunk": {"type": "OS::Neutron::Trunk", "properties": {"port": {"get_resource": "port"}}},
-        "port": {"type": "OS::Neutron::Port", "properties": {"network": "hotplate"}},
+        "trunk": neutron_of("Trunk", port=ref("port")),
+        "port": neutron_of("Port", network="hotplate"),
         # Heat hides it because it is old.
-        "balancer": {
-            "type": "OS::Neutron::LBaaS::LoadBalancer",
-            "properties": {"vip_subnet": DEFAULT_SUBNET},
-        },
+        "balancer": neutron_of("LBaaS::LoadBalancer", vip_subnet=DEFAULT_SUBNET),
     }
-    stack_id = stacks.create({"heat_template_version": "2018-08-31", "resources": resources})
+    stack_id = stacks.create(stack_of(**resources))
     stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
     assert {(each.kind, each.name) for each in cloud.stand_ins(stack_id)} == {
         ("OS::Neutron::Trunk", "trunk"),
@@ -251,8 +191,7 @@ def test_each_type_is_created_changed_and_deleted(cloud: Any, stacks: Any, neutr
 
 def test_neutronclient_logs_no_deprecation(stacks: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Heat creates a client for each request, so the line would be on the terminal each time."""
-    resources = {"net": {"type": "OS::Neutron::Net"}}
-    stack_id = stacks.create({"heat_template_version": "2018-08-31", "resources": resources})
+    stack_id = stacks.create(stack_of(net=neutron_of("Net")))
     stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
     assert "heat.engine.resource" in {each.name for each in caplog.records}
     assert [each for each in caplog.records if each.name.startswith("neutronclient")] == []
@@ -319,15 +258,12 @@ def test_aws_instance_on_a_subnet_completes(stacks: Any, subnet: str) -> None:
         "type": "AWS::EC2::Instance",
         "properties": {"ImageId": "i", "InstanceType": "m1.small", "SubnetId": subnet},
     }
-    stack_id = stacks.create(
-        {"heat_template_version": "2018-08-31", "resources": {"instance": instance}}
-    )
+    stack_id = stacks.create(stack_of(instance=instance))
     stacks.wait(stack_id, "CREATE_COMPLETE")
 
 
 def with_port(**properties: Any) -> dict[str, Any]:
-    port = {"type": "OS::Neutron::Port", "properties": {"network": "hotplate", **properties}}
-    return {"heat_template_version": "2018-08-31", "resources": {"port": port}}
+    return stack_of(port=neutron_of("Port", **{"network": "hotplate", **properties}))
 
 
 def stack_of(**resources: Any) -> dict[str, Any]:
@@ -340,8 +276,7 @@ def server(**network: str) -> dict[str, Any]:
 
 
 def port(network: str, **fixed: str) -> dict[str, Any]:
-    properties = {"network": network, **({"fixed_ips": [fixed]} if fixed else {})}
-    return {"type": "OS::Neutron::Port", "properties": properties}
+    return neutron_of("Port", network=network, **({"fixed_ips": [fixed]} if fixed else {}))
 
 
 def test_assumed_resources_are_created_once_and_reported(
@@ -367,11 +302,8 @@ def test_own_resource_of_a_template_precedes_a_made_up_one(
 ) -> None:
     stacks.wait(stacks.create(stack_of(port=port("twice"))), "CREATE_COMPLETE")
     template = stack_of(
-        net={"type": "OS::Neutron::Net", "properties": {"name": "twice"}},
-        subnet={
-            "type": "OS::Neutron::Subnet",
-            "properties": {"network": {"get_resource": "net"}, "cidr": "10.77.0.0/24"},
-        },
+        net=neutron_of("Net", name="twice"),
+        subnet=neutron_of("Subnet", network=ref("net"), cidr="10.77.0.0/24"),
         port={**port("twice"), "depends_on": "subnet"},
     )
     template["outputs"] = {"ip": {"value": {"get_attr": ["port", "fixed_ips", 0, "ip_address"]}}}
@@ -404,11 +336,8 @@ def test_made_up_network_has_the_requested_subnet_and_address(
 
 
 def test_subnet_comes_from_an_assumed_pool(stacks: Any, neutron: Any) -> None:
-    subnet = {
-        "type": "OS::Neutron::Subnet",
-        "properties": {"network": {"get_resource": "net"}, "subnetpool": "shared-pool"},
-    }
-    made = stacks.create(stack_of(net={"type": "OS::Neutron::Net"}, subnet=subnet))
+    subnet = neutron_of("Subnet", network=ref("net"), subnetpool="shared-pool")
+    made = stacks.create(stack_of(net=neutron_of("Net"), subnet=subnet))
     stacks.wait(made, "CREATE_COMPLETE")
     (pool,) = neutron.list_subnetpools(name="shared-pool")["subnetpools"]
     (subnet,) = neutron.list_subnets(subnetpool_id=pool["id"])["subnets"]
