@@ -24,6 +24,15 @@ def hot(resources: dict[str, Any], **sections: Any) -> dict[str, Any]:
     return {"heat_template_version": "2018-08-31", "resources": resources, **sections}
 
 
+def by_name(kind: str, *, after: str = "", **properties: Any) -> dict[str, Any]:
+    depends = {"depends_on": after} if after else {}
+    return {"type": kind, "properties": properties, **depends}
+
+
+def ref(name: str) -> dict[str, str]:
+    return {"get_resource": name}
+
+
 def write(path: Path, template: dict[str, Any]) -> Path:
     path.write_text(yaml.safe_dump(template))
     return path
@@ -31,38 +40,24 @@ def write(path: Path, template: dict[str, Any]) -> Path:
 
 def test_missing_services_have_stand_ins(cloud: Any, stacks: Any) -> None:
     resources = {
-        "net": {"type": "OS::Neutron::Net"},
-        "subnet": {
-            "type": "OS::Neutron::Subnet",
-            "properties": {"network": {"get_resource": "net"}, "cidr": "10.1.0.0/24"},
-        },
-        "port": {
-            "type": "OS::Neutron::Port",
-            "properties": {"network": {"get_resource": "net"}, "security_groups": ["default"]},
-            "depends_on": "subnet",
-        },
-        "flavor": {"type": "OS::Nova::Flavor", "properties": {"ram": 512, "vcpus": 1, "disk": 1}},
-        "volume": {"type": "OS::Cinder::Volume", "properties": {"size": 1}},
-        "attachment": {
-            "type": "OS::Cinder::VolumeAttachment",
-            "properties": {
-                "instance_uuid": {"get_resource": "server"},
-                "volume_id": {"get_resource": "volume"},
-            },
-        },
-        "key": {
-            "type": "OS::Nova::KeyPair",
-            "properties": {"name": "made-key", "save_private_key": True},
-        },
-        "server": {
-            "type": "OS::Nova::Server",
-            "properties": {
-                "image": "CentOS",
-                "flavor": {"get_resource": "flavor"},
-                "key_name": {"get_resource": "key"},
-                "networks": [{"port": {"get_resource": "port"}}],
-            },
-        },
+        "net": by_name("OS::Neutron::Net"),
+        "subnet": by_name("OS::Neutron::Subnet", network=ref("net"), cidr="10.1.0.0/24"),
+        "port": by_name(
+            "OS::Neutron::Port", after="subnet", network=ref("net"), security_groups=["default"]
+        ),
+        "flavor": by_name("OS::Nova::Flavor", ram=512, vcpus=1, disk=1),
+        "volume": by_name("OS::Cinder::Volume", size=1),
+        "attachment": by_name(
+            "OS::Cinder::VolumeAttachment", instance_uuid=ref("server"), volume_id=ref("volume")
+        ),
+        "key": by_name("OS::Nova::KeyPair", name="made-key", save_private_key=True),
+        "server": by_name(
+            "OS::Nova::Server",
+            image="CentOS",
+            flavor=ref("flavor"),
+            key_name=ref("key"),
+            networks=[{"port": ref("port")}],
+        ),
     }
     outputs = {
         "fixed": {"value": {"get_attr": ["port", "fixed_ips", 0, "ip_address"]}},
@@ -86,36 +81,32 @@ def test_missing_services_have_stand_ins(cloud: Any, stacks: Any) -> None:
     assert not kinds & {"OS::Nova::Server", "OS::Nova::KeyPair", "key pair"}
 
 
-def by_name(kind: str, **properties: Any) -> dict[str, Any]:
-    return {"type": kind, "properties": properties}
-
-
 def test_stand_ins_may_name_each_other(cloud: Any, stacks: Any) -> None:
     """Heat asks a service about names in a resource, and here there is none to ask."""
     resources = {
         "lb": by_name("OS::Octavia::LoadBalancer", vip_subnet="hotplate"),
         "listener": by_name(
             "OS::Octavia::Listener",
-            loadbalancer={"get_resource": "lb"},
+            loadbalancer=ref("lb"),
             protocol="HTTP",
             protocol_port=80,
         ),
         "pool": by_name(
             "OS::Octavia::Pool",
-            listener={"get_resource": "listener"},
+            listener=ref("listener"),
             lb_algorithm="ROUND_ROBIN",
             protocol="HTTP",
         ),
         "member": by_name(
             "OS::Octavia::PoolMember",
-            pool={"get_resource": "pool"},
+            pool=ref("pool"),
             address="10.0.0.9",
             subnet="hotplate",
             protocol_port=80,
         ),
         "monitor": by_name(
             "OS::Octavia::HealthMonitor",
-            pool={"get_resource": "pool"},
+            pool=ref("pool"),
             type="TCP",
             delay=5,
             max_retries=3,
@@ -123,13 +114,13 @@ def test_stand_ins_may_name_each_other(cloud: Any, stacks: Any) -> None:
         ),
         "policy": by_name(
             "OS::Octavia::L7Policy",
-            listener={"get_resource": "listener"},
+            listener=ref("listener"),
             action="REDIRECT_TO_POOL",
-            redirect_pool={"get_resource": "pool"},
+            redirect_pool=ref("pool"),
         ),
         "rule": by_name(
             "OS::Octavia::L7Rule",
-            l7policy={"get_resource": "policy"},
+            l7policy=ref("policy"),
             type="PATH",
             compare_type="STARTS_WITH",
             value="/",
@@ -242,32 +233,18 @@ def test_unknown_resource_type_is_a_clear_error(stacks: Any) -> None:
 @pytest.mark.parametrize("status", ["SUCCESS", "FAILURE"])
 def test_wait_condition(cloud: Any, compute: Any, stacks: Any, kind: str, status: str) -> None:
     aws = kind.startswith("AWS")
-    handle = {"get_resource": "handle"} if aws else {"get_attr": ["handle", "endpoint"]}
+    handle = ref("handle") if aws else {"get_attr": ["handle", "endpoint"]}
     timeout, count, name = ("Timeout", "Count", "Handle") if aws else ("timeout", "count", "handle")
+    token = "-" if aws else {"get_attr": ["handle", "token"]}
+    words = {"template": "URL\nTOKEN", "params": {"URL": handle, "TOKEN": token}}
+    wait = {name: ref("handle"), timeout: 60, count: 2}
     template = hot(
         {
-            "handle": {"type": f"{kind}::WaitConditionHandle"},
-            "wait": {
-                "type": f"{kind}::WaitCondition",
-                "properties": {name: {"get_resource": "handle"}, timeout: 60, count: 2},
-            },
-            "server": {
-                "type": "OS::Nova::Server",
-                "properties": {
-                    "image": "i",
-                    "flavor": "f",
-                    "user_data_format": "RAW",
-                    "user_data": {
-                        "str_replace": {
-                            "template": "URL\nTOKEN",
-                            "params": {
-                                "URL": handle,
-                                "TOKEN": "-" if aws else {"get_attr": ["handle", "token"]},
-                            },
-                        }
-                    },
-                },
-            },
+            "handle": by_name(f"{kind}::WaitConditionHandle"),
+            "wait": by_name(f"{kind}::WaitCondition", **wait),
+            "server": by_name(
+                "OS::Nova::Server", **SERVER["properties"], user_data={"str_replace": words}
+            ),
         },
         outputs={"data": {"value": {"get_attr": ["wait", "Data" if aws else "data"]}}},
     )
@@ -418,8 +395,8 @@ def test_deployment_group_and_dependent_inputs(cloud: Any, compute: Any, stacks:
             "group": {
                 "type": "OS::Heat::StructuredDeploymentGroup",
                 "properties": {
-                    "config": {"get_resource": "config"},
-                    "servers": {"0": {"get_resource": "one"}},
+                    "config": ref("config"),
+                    "servers": {"0": ref("one")},
                     "input_values": {"word": "first"},
                     "signal_transport": "NO_SIGNAL",
                 },
@@ -451,7 +428,7 @@ def named_server(**properties: object) -> dict[str, Any]:
     return {"type": "OS::Nova::Server", "properties": {**always, **properties}}
 
 
-OWN_PORT = {"networks": [{"port": {"get_resource": "port"}}]}
+OWN_PORT = {"networks": [{"port": ref("port")}]}
 NAMES_OF_ANOTHER_CLOUD: dict[str, dict[str, Any]] = {
     "flavor": {"server": named_server()},
     "key pair": {"server": named_server(key_name="mykey")},
@@ -481,7 +458,7 @@ NAMES_OF_ANOTHER_CLOUD: dict[str, dict[str, Any]] = {
         "address": by_name(
             "OS::Neutron::FloatingIP",
             floating_network="ext-net",
-            port_id={"get_resource": "port"},
+            port_id=ref("port"),
         ),
     },
     "router": {
