@@ -120,24 +120,6 @@ def temp_key(swift: swift_client.Connection) -> str:
     return key
 
 
-def test_swift_client(swift: swift_client.Connection) -> None:
-    swift.put_container("box")
-    swift.put_object("box", "thing", b"content", content_type="text/plain")
-    headers, body = swift.get_object("box", "thing")
-    assert body == b"content"
-    assert headers["last-modified"].endswith("GMT")
-    time.strptime(headers["last-modified"], "%a, %d %b %Y %H:%M:%S %Z")
-    assert [entry["name"] for entry in swift.get_container("box")[1]] == ["thing"]
-    with pytest.raises(swift_client.ClientException) as conflict:
-        swift.delete_container("box")
-    assert conflict.value.http_status == 409
-    swift.delete_object("box", "thing")
-    swift.delete_container("box")
-    with pytest.raises(swift_client.ClientException) as gone:
-        swift.head_container("box")
-    assert gone.value.http_status == 404
-
-
 @pytest.mark.parametrize("digest", ["sha1", "sha256", "sha512"])
 def test_temp_url(cloud: Any, swift: swift_client.Connection, temp_key: str, digest: str) -> None:
     swift.put_container("temp")

@@ -108,6 +108,14 @@ def test_empty_listing_is_204_as_text_and_200_as_json(cloud: Any, box: str) -> N
     assert (answer.status_code, answer.json()) == (200, [])
 
 
+def test_container_is_deleted_when_it_is_empty(cloud: Any) -> None:
+    assert ask(cloud, "PUT", "/doomed").status_code == 201
+    ask(cloud, "PUT", "/doomed/o", data=b"1")
+    methods = (("DELETE", "", 409), ("DELETE", "/o", 204), ("DELETE", "", 204), ("HEAD", "", 404))
+    for method, path, status in methods:
+        assert ask(cloud, method, f"/doomed{path}").status_code == status
+
+
 def test_listings_are_paged_and_filtered(
     cloud: Any, swift: swift_client.Connection, box: str
 ) -> None:
