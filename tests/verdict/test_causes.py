@@ -501,44 +501,7 @@ def test_agent_beside_emergency_shell_does_not_hide_cause(story):
     assert story.diagnosis("CREATE_COMPLETE") is None
 
 
-def test_waiting_unit_on_console_is_named(story):
-    story.boot()
-    story.console(
-        "[   ***] Job site-setup.service/start running (2min 3s / no limit)",
-        "[  *** ] A start job is running for site-setup.service (2min 4s / no limit)",
-    )
-    diagnosis = story.diagnosis()
-    assert diagnosis.fault == "boot-waits"
-    assert "site-setup.service" in diagnosis.seen
-
-
-@pytest.mark.parametrize(
-    "later",
-    [
-        "[  OK  ] Finished site-setup.service - Set up the site.",
-        "[  OK  ] Reached target multi-user.target - Multi-User System.",
-        "debian login: ",
-    ],
-)
-def test_ended_unit_or_boot_is_not_blamed(story, later):
-    story.boot()
-    story.console("[   ***] Job site-setup.service/start running (2min 3s / no limit)", later)
-    assert story.diagnosis().fault != "boot-waits"
-
-
-def test_waiting_unit_is_blamed_when_other_lines_follow(story):
-    """While other units start, systemd shows their lines, and that of the job only at times."""
-    story.boot()
-    story.console(
-        "[   ***] (3 of 7) Job site-setup.service/start running (50s / no limit)",
-        "[ ***  ] (4 of 7) Job dev-ttyS0.device/start running (51s / 1min 30s)",
-        "[  OK  ] Started systemd-networkd.service - Network Configuration.",
-        "[  OK  ] Finished systemd-networkd-wait-onl\u2026 Wait for Network to be Configured.",
-    )
-    diagnosis = story.diagnosis()
-    assert (diagnosis.fault, "site-setup.service" in diagnosis.seen) == ("boot-waits", True)
-
-
+WAITS = "[   ***] Job site-setup.service/start running (2min 3s / no limit)"
 BOOTING = (
     "         Starting site-setup.service...",
     "         Starting systemd-networkd.service - Network Configuration...",
@@ -546,39 +509,65 @@ BOOTING = (
     "         Starting systemd-networkd-wait-onl\u2026ait for Network to be Configured...",
     "[  OK  ] Finished systemd-networkd-wait-onl\u2026 Wait for Network to be Configured.",
 )
+DEVICE = (
+    BOOTING[0],
+    "[*     ] (1 of 7) Job dev-ttyS0.device/start running (16s / 1min 30s)",
+    "[   ***] (2 of 7) Job systemd-udev-trigger.s\u2026ice/start running (17s / no limit)",
+    "[  OK  ] Finished systemd-udev-trigger.service - Coldplug All udev Devices.",
+)
+WAITING = {
+    "job": (
+        WAITS,
+        "[  *** ] A start job is running for site-setup.service (2min 4s / no limit)",
+    ),
+    # While other units start, systemd shows their lines, and that of the job only at times.
+    "other lines follow": (
+        "[   ***] (3 of 7) Job site-setup.service/start running (50s / no limit)",
+        "[ ***  ] (4 of 7) Job dev-ttyS0.device/start running (51s / 1min 30s)",
+        *BOOTING[2:3],
+        *BOOTING[4:],
+    ),
+    # Recorded from a trixie guest, on whose console systemd never showed a waiting job.
+    "no job": BOOTING,
+    # Recorded from a trixie guest on a busy host: that console had no other job last.
+    "device found": (*DEVICE, "[  OK  ] Found device dev-ttyS0.device - /dev/ttyS0.", *BOOTING[1:]),
+    "device late": (
+        *DEVICE,
+        "[ TIME ] Timed out waiting for device dev-ttyS0.device - /dev/ttyS0.",
+        *BOOTING[1:],
+    ),
+    "device failed": (
+        *DEVICE,
+        "[DEPEND] Dependency failed for dev-ttyS0.device - /dev/ttyS0.",
+        *BOOTING[1:],
+    ),
+}
 
 
-def test_unit_being_started_is_named_as_last_resort(story):
-    """Recorded from a trixie guest, on whose console systemd never showed a waiting job."""
+@pytest.mark.parametrize("where", WAITING)
+def test_waiting_unit_on_console_is_named(story, where):
     story.boot()
-    story.console(*BOOTING)
+    story.console(*WAITING[where])
     diagnosis = story.diagnosis()
     assert (diagnosis.fault, "site-setup.service" in diagnosis.seen) == ("boot-waits", True)
 
 
 @pytest.mark.parametrize(
-    "ended",
+    "lines",
     [
-        "[  OK  ] Found device dev-ttyS0.device - /dev/ttyS0.",
-        "[ TIME ] Timed out waiting for device dev-ttyS0.device - /dev/ttyS0.",
-        "[DEPEND] Dependency failed for dev-ttyS0.device - /dev/ttyS0.",
+        (WAITS, "[  OK  ] Finished site-setup.service - Set up the site."),
+        (WAITS, "[  OK  ] Reached target multi-user.target - Multi-User System."),
+        (WAITS, "debian login: "),
+        (*BOOTING, "[FAILED] Failed to start site-setup.service."),
+        (*BOOTING, "debian login: "),
+        # A long name is cut short in its middle.
+        BOOTING[3:4],
     ],
 )
-def test_ended_device_job_is_not_blamed(story, ended):
-    """The first was recorded from a trixie guest on a busy host: that console had no other job
-    last.
-    """
+def test_ended_unit_or_boot_is_not_blamed(story, lines):
     story.boot()
-    story.console(
-        BOOTING[0],
-        "[*     ] (1 of 7) Job dev-ttyS0.device/start running (16s / 1min 30s)",
-        "[   ***] (2 of 7) Job systemd-udev-trigger.s\u2026ice/start running (17s / no limit)",
-        "[  OK  ] Finished systemd-udev-trigger.service - Coldplug All udev Devices.",
-        ended,
-        *BOOTING[1:],
-    )
-    diagnosis = story.diagnosis()
-    assert (diagnosis.fault, "site-setup.service" in diagnosis.seen) == ("boot-waits", True)
+    story.console(*lines)
+    assert story.diagnosis().fault != "boot-waits"
 
 
 @pytest.mark.parametrize(
@@ -615,32 +604,6 @@ def test_job_with_same_beginning_is_distinguished(story, job, other):
     assert job in story.diagnosis().seen
 
 
-def test_network_wait_unit_is_not_blamed(story):
-    """A long name is cut short in its middle."""
-    story.boot()
-    story.console(BOOTING[3])
-    assert story.diagnosis().fault != "boot-waits"
-
-
-@pytest.mark.parametrize(
-    "later", ["[FAILED] Failed to start site-setup.service.", "debian login: "]
-)
-def test_failed_or_started_unit_is_not_blamed(story, later):
-    story.boot()
-    story.console(*BOOTING, later)
-    assert story.diagnosis().fault != "boot-waits"
-
-
-def test_cause_is_not_named_for_stage_it_cannot_block(story):
-    """The hook failed; the odd state of the agent's unit is not the reason."""
-    story.finished(status=1)
-    story.signal()
-    story.taken("failed")
-    story.deployment("FAILED", "Deployment exited with non-zero status code: 1")
-    story.probe("health", answer(units=unit(UnitFileState="disabled"), clock="631152000"))
-    assert story.diagnosis("CREATE_FAILED", "it failed").fault == "hook-failed"
-
-
 def failed(story, status, stderr):
     story.finished(status=status)
     story.signal()
@@ -649,26 +612,35 @@ def failed(story, status, stderr):
     story.stderr = stderr
 
 
-@pytest.mark.parametrize(
-    ("stderr", "fault"),
-    [
-        ("/var/lib/heat-config/heat-config-script/5c9f: Permission denied", "no-exec"),
-        ("E: no such package", "hook-failed"),
-    ],
-)
-def test_noexec_mount_is_blamed_only_when_permission_is_denied(story, stderr, fault):
-    failed(story, 126, stderr)
-    mounts = "/dev/vda / ext4 rw 0 0\n/dev/vdb /var ext4 rw,noexec 0 0"
-    story.probe("health", answer(mounts=mounts))
+def test_cause_is_not_named_for_stage_it_cannot_block(story):
+    """The hook failed; the odd state of the agent's unit is not the reason."""
+    failed(story, 1, "")
+    story.probe("health", answer(units=unit(UnitFileState="disabled"), clock="631152000"))
+    assert story.diagnosis("CREATE_FAILED", "it failed").fault == "hook-failed"
+
+
+HOOK = "/usr/libexec/heat-config/hooks/script"
+NOEXEC = {"mounts": "/dev/vda / ext4 rw 0 0\n/dev/vdb /var ext4 rw,noexec 0 0"}
+FAILED = [
+    (126, "/var/lib/heat-config/heat-config-script/5c9f: Permission denied", NOEXEC,
+     "no-exec", '"/var" is mounted noexec'),
+    (126, "E: no such package", NOEXEC, "hook-failed", ""),
+    (1, "cp: error writing 'x': No space left on device",
+     {"space": "/ 196128 177272 3921 0 167133"}, "disk-full", '"/" is full'),
+    (126, "", {"programs": f"carriage-return {HOOK}"},
+     "line-ends", f'the lines of "{HOOK}" end as in Windows'),
+    (126, "", {"programs": f"no-interpreter {HOOK} /usr/bin/python3.8"},
+     "program-missing", f'"/usr/bin/python3.8", which runs "{HOOK}", does not exist'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "stderr", "shown", "fault", "words"), FAILED)
+def test_cause_of_failed_hook_is_named(story, status, stderr, shown, fault, words):
+    failed(story, status, stderr)
+    story.probe("health", answer(**shown))
     diagnosis = story.diagnosis("CREATE_FAILED", "it failed")
     assert (diagnosis.fault, diagnosis.stage) == (fault, Stage.HOOK_FINISHED)
-
-
-def test_hook_failure_on_full_disk_is_named(story):
-    failed(story, 1, "cp: error writing 'x': No space left on device")
-    story.probe("health", answer(space="/ 196128 177272 3921 0 167133"))
-    diagnosis = story.diagnosis("CREATE_FAILED", "it failed")
-    assert (diagnosis.fault, diagnosis.stage) == ("disk-full", Stage.HOOK_FINISHED)
+    assert words in diagnosis.seen
 
 
 def test_fixed_address_is_named_beside_neutrons(story):
@@ -692,30 +664,6 @@ def test_lines_of_oslo_configuration_are_not_quoted(story):
     silent(story)
     story.agent(OSLO, Result="exit-code")
     assert "of mine" not in str(story.diagnosis())
-
-
-def test_hook_with_windows_line_ends_is_named(story):
-    story.finished(status=126)
-    story.signal()
-    story.taken("failed")
-    story.deployment("FAILED", "Deployment exited with non-zero status code: 126")
-    hook = "/usr/libexec/heat-config/hooks/script"
-    story.probe("health", answer(programs=f"carriage-return {hook}"))
-    diagnosis = story.diagnosis("CREATE_FAILED", "it failed")
-    assert (diagnosis.fault, diagnosis.stage) == ("line-ends", Stage.HOOK_FINISHED)
-    assert f'the lines of "{hook}" end as in Windows' in diagnosis.seen
-
-
-def test_hook_with_missing_interpreter_is_named(story):
-    story.finished(status=126)
-    story.signal()
-    story.taken("failed")
-    story.deployment("FAILED", "Deployment exited with non-zero status code: 126")
-    hook = "/usr/libexec/heat-config/hooks/script"
-    story.probe("health", answer(programs=f"no-interpreter {hook} /usr/bin/python3.8"))
-    diagnosis = story.diagnosis("CREATE_FAILED", "it failed")
-    assert diagnosis.fault == "program-missing"
-    assert f'"/usr/bin/python3.8", which runs "{hook}", does not exist' in diagnosis.seen
 
 
 SECTIONS = [*GOOD, "drop-ins", "environment", "firewall", "unwritable", "running", "packages",
