@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hotplate.elsewhere.marks import Run
+from hotplate.elsewhere.leftovers import Run
 from hotplate.elsewhere.os_cloud import TOO_LARGE, OsCloud, one_line, status_of
 from hotplate.elsewhere.refusals import refusal
 from hotplate.errors import HostError, ImageError, UsageError

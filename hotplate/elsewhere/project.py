@@ -11,7 +11,7 @@ from typing import Self
 import paramiko
 
 from hotplate.elsewhere import images, leftovers
-from hotplate.elsewhere.marks import Run
+from hotplate.elsewhere.leftovers import Run
 from hotplate.elsewhere.os_cloud import OsCloud, one_line
 from hotplate.errors import HotplateError
 from hotplate.guest.base import new_key

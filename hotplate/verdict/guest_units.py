@@ -14,15 +14,7 @@ from hotplate.verdict.health import AGENT, Health
 from hotplate.verdict.hook_output import last_exception
 from hotplate.verdict.stages import Stage
 
-_CLOUD_INIT = (
-    "cloud-init-local.service",
-    "cloud-init.service",
-    "cloud-init-network.service",
-    "cloud-config.service",
-    "cloud-final.service",
-)
-
-
+_CLOUD_INIT = tuple(unit for unit in health.UNITS if unit.startswith("cloud-"))
 _EXHAUSTED = (
     r"Too many open files|\[Errno (?:11|12|24)\]|Cannot allocate memory|MemoryError|"
     r"Resource temporarily unavailable|can't start new thread|"

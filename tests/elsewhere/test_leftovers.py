@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotplate.elsewhere.marks import Run
+from hotplate.elsewhere.leftovers import Run
 
 
 def test_run_is_found_by_its_own_name_only():
