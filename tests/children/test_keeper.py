@@ -102,10 +102,14 @@ def test_children_end_separately_and_all_with_the_keeper(tmp_path: Path) -> None
         first, second, third = (
             spawn(keeper, tmp_path, script) for script in ("sleep 1000", "exit 3", "sleep 1000")
         )
+        # An interrupt at the terminal does not reach them.
+        assert os.getpgid(first.pid) != os.getpgrp()
         assert second.wait(Deadline(10, "the second child")) == 3
         assert first.kill() == -signal.SIGKILL
         assert third.status is None
     assert third.wait(Deadline(10, "the third child")) == -signal.SIGKILL
+    with pytest.raises(MachineLostError):
+        spawn(keeper, tmp_path, "true")
 
 
 def test_keeper_runs_a_module_of_the_package_as_helper(tmp_path: Path) -> None:
@@ -143,20 +147,6 @@ def test_child_gets_a_clean_environment_and_only_its_descriptors(
 def test_missing_program_raises_an_error_that_names_it(tmp_path: Path) -> None:
     with Keeper() as keeper, pytest.raises(HostError, match=r'"/nowhere/qemu" cannot be started'):
         keeper.spawn(["/nowhere/qemu"], directory=tmp_path, stderr=tmp_path / "log")
-
-
-def test_closed_keeper_refuses(tmp_path: Path) -> None:
-    with Keeper() as keeper:
-        child = spawn(keeper, tmp_path, "sleep 1000")
-    assert child.wait(Deadline(10, "the child")) == -signal.SIGKILL
-    with pytest.raises(MachineLostError):
-        spawn(keeper, tmp_path, "true")
-
-
-def test_terminal_interrupt_does_not_reach_the_child(tmp_path: Path) -> None:
-    with Keeper() as keeper:
-        child = spawn(keeper, tmp_path, "sleep 1000")
-        assert os.getpgid(child.pid) != os.getpgrp()
 
 
 def test_helper_that_starts_after_its_harness_has_gone_is_silent() -> None:
