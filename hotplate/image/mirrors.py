@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from email import message_from_string
 from pathlib import Path
 
-from hotplate.errors import UsageError
+from hotplate.errors import HostError, UsageError
+
+APT_HELPER = Path("/usr/lib/apt/apt-helper")
+"""Fetches with the host's own configuration of apt, such as proxies and methods (package apt)."""
+
+APT_OPTIONS = ("-o", "APT::Sandbox::User=", "-o", "Acquire::Retries=0")
+"""Run it as the caller, so that it may write into the caller's directory, and without retries."""
+
+MIRROR_SECONDS = 30
+"""Limit of a mirror for the release file."""
 
 STANDING_STILL = ("Acquire::Check-Valid-Until", "Acquire::Check-Date")
 """The options of apt that a host with a snapshot of the archive switches off."""
@@ -196,3 +206,41 @@ def of_this_host(release: str) -> Mirrors:
     if not codename:
         return Mirrors()
     return replace(choose(configured(), release, codename), options=apt_options())
+
+
+def check_mirror(mirrors: Mirrors, release: str, *, helper: Path = APT_HELPER) -> None:
+    """Ask a mirror for a release, with the host's own apt.
+
+    :param helper: apt's program; when it is missing, no mirror is asked.
+    :raises UsageError: the mirror does not have the release.
+    :raises HostError: the mirror cannot be reached.
+    """
+    if not mirrors.main or not helper.is_file():
+        return
+    url = f"{mirrors.main}/dists/{release}/InRelease"
+    with tempfile.TemporaryDirectory(prefix="hotplate-") as directory:
+        command = [str(helper), *APT_OPTIONS, "download-file", url, f"{directory}/file"]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=MIRROR_SECONDS, check=False
+            )
+            status, text = done.returncode, done.stdout + done.stderr
+        except subprocess.TimeoutExpired:
+            status, text = 1, f"no answer within {MIRROR_SECONDS} s"
+    if status == 0:
+        return
+    if " 404 " in text:
+        raise UsageError(
+            f'the mirror "{mirrors.main}" has no release "{release}"',
+            hint="name another --release, or a mirror that has it in /etc/apt/sources.list",
+        )
+    raise HostError(
+        f'the mirror "{mirrors.main}" cannot be asked for the release "{release}": '
+        f"{_last_line(text)}",
+        hint="look at /etc/apt, or build with --offline from what is cached",
+    )
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1].removeprefix("E: ") if lines else "it did not say why"

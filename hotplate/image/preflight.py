@@ -20,7 +20,6 @@ from hotplate.host_tools import package_of
 from hotplate.image import mirrors as mirrors_module
 from hotplate.image import plan
 from hotplate.image.base_cache import BaseCache
-from hotplate.image.mirrors import Mirrors
 from hotplate.image.overlay import check_space
 from hotplate.image.plan import BuildRequest
 
@@ -52,15 +51,6 @@ DEVICE_MAPPER_NODES = {
 """Nodes of a block device configuration that need device-mapper, and the programs they call
 (``diskimage_builder/block_device/level1``).
 """
-
-APT_HELPER = Path("/usr/lib/apt/apt-helper")
-"""Fetches with the host's own configuration of apt, such as proxies and methods (package apt)."""
-
-APT_OPTIONS = ("-o", "APT::Sandbox::User=", "-o", "Acquire::Retries=0")
-"""Run it as the caller, so that it may write into the caller's directory, and without retries."""
-
-MIRROR_SECONDS = 30
-"""Limit of a mirror for the release file."""
 
 
 class Preflight:
@@ -212,7 +202,7 @@ class Preflight:
                 hint="build once without --offline",
             )
         else:
-            yield from _of(lambda: check_mirror(self.mirrors, self.release))
+            yield from _of(lambda: mirrors_module.check_mirror(self.mirrors, self.release))
 
 
 def refuse(problems: Sequence[HotplateError], *, what: str = "this build") -> None:
@@ -232,44 +222,6 @@ def refuse(problems: Sequence[HotplateError], *, what: str = "this build") -> No
 
 def _hint_of(problem: HotplateError) -> str:
     return f"\n    hint: {problem.hint}" if problem.hint else ""
-
-
-def check_mirror(mirrors: Mirrors, release: str, *, helper: Path = APT_HELPER) -> None:
-    """Ask a mirror for a release, with the host's own apt.
-
-    :param helper: apt's program; when it is missing, no mirror is asked.
-    :raises UsageError: the mirror does not have the release.
-    :raises HostError: the mirror cannot be reached.
-    """
-    if not mirrors.main or not helper.is_file():
-        return
-    url = f"{mirrors.main}/dists/{release}/InRelease"
-    with tempfile.TemporaryDirectory(prefix="hotplate-") as directory:
-        command = [str(helper), *APT_OPTIONS, "download-file", url, f"{directory}/file"]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=MIRROR_SECONDS, check=False
-            )
-            status, text = done.returncode, done.stdout + done.stderr
-        except subprocess.TimeoutExpired:
-            status, text = 1, f"no answer within {MIRROR_SECONDS} s"
-    if status == 0:
-        return
-    if " 404 " in text:
-        raise UsageError(
-            f'the mirror "{mirrors.main}" has no release "{release}"',
-            hint="name another --release, or a mirror that has it in /etc/apt/sources.list",
-        )
-    raise HostError(
-        f'the mirror "{mirrors.main}" cannot be asked for the release "{release}": '
-        f"{_last_line(text)}",
-        hint="look at /etc/apt, or build with --offline from what is cached",
-    )
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1].removeprefix("E: ") if lines else "it did not say why"
 
 
 def _of(check: Callable[[], object]) -> Iterator[HotplateError]:

@@ -14,9 +14,9 @@ import pytest
 from hotplate import cli
 from hotplate.errors import HostError, UsageError
 from hotplate.image import build, plan, preflight
-from hotplate.image.mirrors import Mirrors
+from hotplate.image.mirrors import APT_HELPER, Mirrors, check_mirror
 from hotplate.image.plan import BuildRequest
-from hotplate.image.preflight import Preflight, check_mirror, refuse
+from hotplate.image.preflight import Preflight, refuse
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def mirror(tmp_path) -> Iterator[str]:
         thread.join()
 
 
-@pytest.mark.skipif(not preflight.APT_HELPER.is_file(), reason="needs apt's apt-helper")
+@pytest.mark.skipif(not APT_HELPER.is_file(), reason="needs apt's apt-helper")
 def test_mirror_is_asked_for_the_release(mirror, tmp_path, monkeypatch):
     # apt uses the proxy of the host, even for the host itself.
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"):
