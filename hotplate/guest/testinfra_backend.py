@@ -15,12 +15,6 @@ from testinfra.host import Host
 
 from hotplate.guest.base import COMMAND_SECONDS, Guest
 
-FIRST = "uname -s"
-"""The first question of testinfra about the system."""
-
-KERNEL_AND_RELEASE = "uname -sm && cat /etc/os-release"
-"""That question and the next one in one command, as each takes an emulated guest long."""
-
 
 class GuestBackend(BaseBackend):  # type: ignore[misc]
     """Runs testinfra's commands over a :class:`~hotplate.guest.base.Guest`.
@@ -42,31 +36,10 @@ class GuestBackend(BaseBackend):  # type: ignore[misc]
         super().__init__(name)
         self._connect = connect
         self._timeout = timeout
-        self._ahead: dict[str, str] = {}
 
     def run(self, command: str, *args: str, **_: object) -> TestinfraResult:
         """Run a command for testinfra."""
         text = self.get_command(command, *args)
-        if text == FIRST:
-            self._ahead = self._system()
-        output = self._ahead.pop(text, None)
-        if output is not None:
-            return self.result(0, text.encode(), output.encode(), b"")
-        # The answer to a later question may have changed by then.
-        self._ahead.clear()
-        return self._run(text)
-
-    def _system(self) -> dict[str, str]:
-        """Return the answers to testinfra's questions about a Linux system; else {}."""
-        answer = self._run(KERNEL_AND_RELEASE)
-        first, _, release = answer.stdout.partition("\n")
-        words = first.split()
-        if answer.rc != 0 or len(words) != 2 or words[0] != "Linux":
-            return {}
-        name, machine = (f"{word}\n" for word in words)
-        return {FIRST: name, "cat /etc/os-release": release, "uname -m": machine}
-
-    def _run(self, text: str) -> TestinfraResult:
         # An interrupted command may have run, so it is not run again.
         result = self._connect().run(text, timeout=self._timeout)
         return self.result(result.rc, text.encode(), result.stdout, result.stderr)
