@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +37,12 @@ def as_document(
         "action": task.action,
         "complete": report.status == 0,
         "answer": dict(report.answer),
-        "findings": [
-            {
-                "kind": each.kind.value,
-                "sentence": each.sentence,
-                "place": each.place,
-                "line": each.line,
-            }
-            for each in listed
-        ],
+        "findings": [asdict(each) for each in listed],
         "exit_status": report.exit_status,
         "seconds": report.seconds,
         "log": report.log,
         "left_running": report.left_running,
-        "changed": [
-            {"kind": each.kind.value, "path": each.path} for each in report.changed[:LISTED]
-        ],
+        "changed": [asdict(each) for each in report.changed[:LISTED]],
         "changed_total": len(report.changed),
         "looked_below": [str(each) for each in task.roots],
         "looked_at_all": report.whole,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def as_document(result: LintResult, base: Path) -> dict[str, Any]:
             }
             for each in result.findings
         ],
-        "not_run": [{"lint": each.lint, "reason": each.reason} for each in result.not_run],
+        "not_run": [asdict(each) for each in result.not_run],
     }
 
 
