@@ -22,6 +22,7 @@ from hotplate import locks
 from hotplate.errors import HostError, Outcome
 from hotplate.events.event import Event
 from hotplate.events.kinds import GUEST_SERVICES
+from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.verdict import Subject, Verdict
 
 LAST = "last"
@@ -194,6 +195,29 @@ class Folder:
             if event.source in GUEST_SERVICES
         ]
         self.write("requests.jsonl", b"".join(lines))
+
+    def write_output(self, output: HookOutput, *, server: str, label: str, group: str) -> None:
+        """Write the whole output of a deployment to a file below ``deployments``.
+
+        The cloud that has it ends with the run, and the last line of a verdict has one line of it.
+
+        :param output: without secrets.
+        :param server: its name; "" where there is only one.
+        :param label: of the deployment.
+        """
+        plain = [
+            re.sub(r"[^A-Za-z0-9._-]+", "-", each).strip("-.")[:100] or "unnamed"
+            for each in (server, label)
+            if each
+        ]
+        of = f" on the server {server}" if server else ""
+        text = (
+            f"deployment {label} ({group}){of}\n"
+            f"deploy_status_code: {output.status_code}\n"
+            f"\n== deploy_stderr ==\n{output.stderr.rstrip()}\n"
+            f"\n== deploy_stdout ==\n{output.stdout.rstrip()}\n"
+        )
+        self.write("/".join(["deployments", *plain]) + ".txt", text)
 
     def finish(
         self, verdict: Verdict, events: Iterable[Event], *, report: str | None = None

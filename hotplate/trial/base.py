@@ -10,7 +10,6 @@ from typing import TypedDict, Unpack
 
 from hotplate.events.log import EventLog
 from hotplate.guest.base import Guest
-from hotplate.report import deployment_output
 from hotplate.report.artifacts import Folder, redacted
 from hotplate.settings import Settings
 from hotplate.stacks.stack import Stack
@@ -199,8 +198,7 @@ def hook_outputs(
     for tracker in trackers.values():
         for track in tracker.deployments:
             if track.id in written:
-                deployment_output.write(
-                    folder,
+                folder.write_output(
                     written[track.id],
                     server=tracker.name if len(trackers) > 1 else "",
                     label=track.label,

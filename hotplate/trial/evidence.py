@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from hotplate.errors import Outcome
 from hotplate.events.event import Event
-from hotplate.report import deployment_output
 from hotplate.report.artifacts import Folder, redacted
 from hotplate.report.html import report
 from hotplate.stacks.deployment import Deployment
@@ -96,4 +95,4 @@ def _leave_output(folder: Folder, deployment: Deployment) -> None:
         secrets = deployment.stack.secrets([deployment.server])
         output = HookOutput.of(deployment.outputs).without(secrets, redacted)
         label = deployment.stack.name
-        deployment_output.write(folder, output, server="", label=label, group=deployment.group)
+        folder.write_output(output, server="", label=label, group=deployment.group)
