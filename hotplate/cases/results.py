@@ -24,7 +24,7 @@ MATRIX = "matrix.html"
 """The report of all cases of one command, beside the folders of the runs."""
 
 
-class Results:
+class ResultSink:
     """Prints each result, and writes the files of all; a context manager while cases run.
 
     :param cases: the cases that run.

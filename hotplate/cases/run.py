@@ -17,7 +17,7 @@ from hotplate.cases.images import NamedFiles
 from hotplate.cases.last import LastCases
 from hotplate.cases.named import named
 from hotplate.cases.request import Request
-from hotplate.cases.results import Results
+from hotplate.cases.results import ResultSink
 from hotplate.cases.side_by_side import CaseEnd, SideBySide, how_many
 from hotplate.cases.table import Case
 from hotplate.errors import Outcome, UsageError
@@ -49,7 +49,7 @@ def run_test(request: Request, interrupts: Interrupts, *, lines: TextIO | None =
         if cases and plan.side_by_side:
             board = Board(sys.stdout, quiet=request.quiet)
         _remove_old_runs(request)
-        with Results(
+        with ResultSink(
             request, cases, last=last, several=several, board=board, lines=lines
         ) as results:
             if board is not None:
@@ -127,7 +127,7 @@ def _remove_old_runs(request: Request) -> None:
 
 
 def _run_in_turn(
-    request: Request, cases: Sequence[Case], results: Results, interrupts: Interrupts
+    request: Request, cases: Sequence[Case], results: ResultSink, interrupts: Interrupts
 ) -> None:
     """Run the cases in this process, and print each result."""
     for case in cases:
@@ -152,7 +152,7 @@ def _run_side_by_side(
     request: Request,
     plan: _Plan,
     cases: Sequence[Case],
-    results: Results,
+    results: ResultSink,
     interrupts: Interrupts,
     board: Board,
 ) -> None:
@@ -200,7 +200,7 @@ def _runner(
     )
 
 
-def _leave_out(request: Request, results: Results, interrupts: Interrupts) -> None:
+def _leave_out(request: Request, results: ResultSink, interrupts: Interrupts) -> None:
     """Name the cases that were not started; after a signal each gets a verdict."""
     missing = results.missing
     for case in missing if interrupts.came else ():

@@ -426,7 +426,7 @@ def _push(args: argparse.Namespace) -> int:
     directory.require()
     deployment = None
     if args.config is not None:
-        deployment = hook_push.Deployment(
+        deployment = hook_push.HookDeployment(
             _read_config(args.config),
             _pairs("--input", args.input),
             _pairs("--option", args.option),

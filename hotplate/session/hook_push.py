@@ -24,7 +24,7 @@ SETTLED = 0.2
 
 
 @dataclass(frozen=True)
-class Deployment:
+class HookDeployment:
     """A config for the pushed hook, which Heat deploys.
 
     :param outputs: the declared ones.
@@ -54,7 +54,7 @@ class Pusher:
         *,
         group: str,
         server: str,
-        deployment: Deployment | None,
+        deployment: HookDeployment | None,
     ) -> None:
         self.path = path
         self._directory = directory
@@ -95,7 +95,7 @@ class Pusher:
         finally:
             os.close(handed[0])
 
-    def _deploy(self, hook: HookFile, deployment: Deployment) -> bool:
+    def _deploy(self, hook: HookFile, deployment: HookDeployment) -> bool:
         wanted = {"group": hook.group, **asdict(deployment)}
         handed = [in_memory(json.dumps(wanted).encode())]
         began = time.monotonic()
@@ -112,7 +112,7 @@ class Pusher:
         return bool(status == "COMPLETE")
 
     def _show(
-        self, deployment: Deployment, status: str, about: Mapping[str, object], seconds: float
+        self, deployment: HookDeployment, status: str, about: Mapping[str, object], seconds: float
     ) -> None:
         outputs = about["outputs"]
         assert isinstance(outputs, dict)

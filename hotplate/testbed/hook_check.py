@@ -44,8 +44,8 @@ def check_in_image(
         shell.copy_in(image_check.request(task, hook), f"{place}.json", mode=0o600)
         _say(f'checking the hook of "{task.group}" in the guest; a few minutes when it is emulated')
         done = shell.run(image_check.COMMAND.format(place=place), timeout=CHECK_SECONDS)
-    found, results = image_check.read_results(done.rc, done.stdout, done.stderr)
-    return task.at(Path(found)), results
+    guest_path, results = image_check.read_results(done.rc, done.stdout, done.stderr)
+    return task.at(Path(guest_path)), results
 
 
 @contextlib.contextmanager
