@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hotplate.cases import releases as release_words
 from hotplate.cases import run_file
-from hotplate.cases.builtin import builtin_cases
+from hotplate.cases.builtin import builtin_cases, check_cases
 from hotplate.cases.images import ImageWord, NamedFiles
 from hotplate.cases.request import Request
 from hotplate.cases.table import Case, TemplateChoice, table
@@ -45,8 +45,9 @@ def named(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> li
         raise UsageError(
             f'what is in the image "{request.os_image}" cannot be looked up', hint="-t TEMPLATE"
         )
-    if releases and not templates:
-        release_words.check_groups(request.groups)
+    if releases and not templates and request.groups:
+        # Before an image is built to test them.
+        check_cases(request.groups, "that is built")
     wanted = release_words.requests(request, releases, settings.get("firmware", ()))
     files = (
         [Path(request.os_image)] if request.os_image else _files(request, images_of, images, wanted)

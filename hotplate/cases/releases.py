@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hotplate.cases.builtin import check_cases
 from hotplate.cases.request import Request
 from hotplate.errors import UsageError
 from hotplate.image.build import Build
@@ -93,15 +92,6 @@ def _starts(firmwares: set[str]) -> Starts | None:
         if word in firmwares:
             return starts
     return None
-
-
-def check_groups(groups: Sequence[str]) -> None:
-    """Refuse groups without a built-in case, before an image is built to test them.
-
-    :raises UsageError: names one.
-    """
-    if groups:
-        check_cases(groups, "that is built")
 
 
 def images(*, quiet: bool) -> ReleaseImages:

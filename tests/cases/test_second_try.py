@@ -30,12 +30,6 @@ def test_passed_second_try_passes_and_reports_the_first():
     assert text.splitlines()[-1] == "PASSED"
 
 
-def test_failed_second_try_fails():
-    final = after_losses(verdict(Outcome.FAILED, "Heat says CREATE_FAILED"), ["QEMU was killed"])
-    assert final.exit_status == 1
-    assert len(final.reasons) == 2
-
-
 def test_each_loss_is_reported():
     final = after_losses(verdict(Outcome.LOST, "it went away"), ["a panic of QEMU", "killed"])
     assert final.exit_status == 4
