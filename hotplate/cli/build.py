@@ -8,14 +8,15 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from hotplate.cli.arguments import add_settings, load_settings, words_of
 from hotplate.errors import ImageError
-from hotplate.image.build import Build, BuildResult
-from hotplate.image.build_display import build_shown
 from hotplate.image.build_request import TYPES, BuildOptions, build_request, this_machine
 from hotplate.image.plan import BuildRequest, Kernel, Layout, Starts
-from hotplate.image.preflight import Preflight
+
+if TYPE_CHECKING:
+    from hotplate.image.build import BuildResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,6 +163,11 @@ def request_from(args: argparse.Namespace) -> BuildRequest:
 
 def run(args: argparse.Namespace) -> int:
     """Build an image, or show the commands; return the exit status."""
+    # Imported here: --help and completion, those of the verb test as well, do without them.
+    from hotplate.image.build import Build
+    from hotplate.image.build_display import build_shown
+    from hotplate.image.preflight import Preflight
+
     request = request_from(args)
     preflight = Preflight(request, os.environ)
     if args.dry_run:
