@@ -14,7 +14,7 @@ from hotplate.errors import Interrupted, Outcome, UsageError
 from hotplate.hookkit.check import check
 from hotplate.hookkit.contract import LINE_NAMES, LINES, ContractLine, LineState
 from hotplate.hookkit.contract_configs import ROLES
-from hotplate.hookkit.contract_file import FILE_LIMIT, SUFFIX, contract_file, read
+from hotplate.hookkit.contract_file import SUFFIX, contract_file, read
 from hotplate.hookkit.findings import findings
 from hotplate.hookkit.new import SHELL, HookLanguage, NewHook, write_new
 from hotplate.hookkit.run import HookTask, run_hook
@@ -356,12 +356,7 @@ def _configs(given: Sequence[str]) -> dict[str, object]:
             raise UsageError(
                 f"--config number {number} is not NAME=FILE; NAME is one of {', '.join(ROLES)}"
             )
-        try:
-            with Path(file).open("rb") as stream:
-                configs[name] = stream.read(FILE_LIMIT).decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
-            raise UsageError(f'the config "{file}" cannot be read: {reason}') from error
+        configs[name] = _read_config(file)
     return configs
 
 
