@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hotplate.cases.collect import collect
 from hotplate.cases.images import NamedFiles
-from hotplate.cases.named import named
 from hotplate.cases.request import Request
 from hotplate.cases.table import Case
 from hotplate.interrupts import Interrupts
@@ -119,7 +119,7 @@ def requested(*words: str) -> Request:
 def cases_of(*words: str) -> list[Case]:
     """Return the cases of a command line of ``hotplate test``."""
     request, interrupts = requested(*words), Interrupts()
-    return named(request, NamedFiles(request.settings.cache, interrupts), interrupts)
+    return collect(request, NamedFiles(request.settings.cache, interrupts), interrupts)
 
 
 def _default_signals() -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from hotplate.cases.case_run import CaseRun
 from hotplate.cases.cluster import scheduler
+from hotplate.cases.collect import collect
 from hotplate.cases.images import NamedFiles
 from hotplate.cases.last import LastCases
-from hotplate.cases.named import named
 from hotplate.cases.request import Request
 from hotplate.cases.results import ResultSink
 from hotplate.cases.side_by_side import CaseEnd, SideBySide, how_many
@@ -40,7 +40,7 @@ def run_test(request: Request, interrupts: Interrupts, *, lines: TextIO | None =
     :raises UsageError: when the request contradicts itself.
     """
     with NamedFiles(request.settings.cache, interrupts, remote=bool(request.on)) as images:
-        all_cases = named(request, images, interrupts)
+        all_cases = collect(request, images, interrupts)
         several = len(all_cases) > 1
         last = LastCases(request.settings.artifacts.absolute())
         cases = chosen(request, all_cases, last)

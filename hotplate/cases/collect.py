@@ -1,4 +1,4 @@
-"""The cases named by the command line of ``hotplate test`` and its run file."""
+"""Collect the cases named by the command line of ``hotplate test`` and its run file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hotplate.image.plan import BuildRequest
 from hotplate.interrupts import Interrupts
 
 
-def named(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> list[Case]:
+def collect(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> list[Case]:
     """Return the cases of a command, with its run file if it has one.
 
     The command line overrides the file.
