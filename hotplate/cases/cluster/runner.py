@@ -186,9 +186,12 @@ class OnCluster(SideBySide):
             if self._look.passed:
                 await self._look_at_workers(client)
             await self._submit(client)
-            with contextlib.suppress(asyncio.TimeoutError):
-                seconds = self._board.interval or TICK_SECONDS
+            seconds = self._board.interval or TICK_SECONDS
+            try:
                 take = await asyncio.wait_for(self._queue.get(), seconds if self._out else 0)
+            except TimeoutError:
+                pass
+            else:
                 take()
             if not self.more:
                 for each in [each for each in self._out.values() if not each.worker]:

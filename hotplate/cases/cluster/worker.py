@@ -68,6 +68,7 @@ def work(
         # transit.
         memory_limit=0,
         plugins=(CasesPlugin(cache, image_bytes),),
+        security=Security(),
         death_timeout=CONNECT_SECONDS,
     )
     asyncio.run(_work(address, make, death_timeout))
@@ -100,7 +101,7 @@ async def _joined(address: str, make: Callable[..., Worker]) -> Worker | None:
         host = await asyncio.to_thread(_own_address, address)
     except OSError:
         return None
-    worker = make(host=host, security=Security())
+    worker = make(host=host)
     try:
         await worker
     except (OSError, ValueError) as error:
