@@ -33,7 +33,7 @@ from hotplate.events.log import clipped
 from hotplate.timing.deadline import Deadline, Pauses
 
 SERVER_TYPES = frozenset({"OS::Nova::Server", "AWS::EC2::Instance"})
-MOST_NESTED = 10
+MAX_NESTED = 10
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class StackTree:
     def label(self, stack_id: str, resource: str) -> str:
         """Return the name of a resource, with the names of those that it is nested in."""
         words = [resource]
-        while stack_id in self._within and len(words) <= MOST_NESTED:
+        while stack_id in self._within and len(words) <= MAX_NESTED:
             stack_id, outer = self._within[stack_id]
             words.insert(0, outer)
         return ".".join(words)
@@ -126,7 +126,7 @@ def stack_of(href: str) -> str:
 
 
 PAUSE_SECONDS = 1.0
-LONGEST_PAUSE = 8.0
+MAX_PAUSE = 8.0
 AWAY_SECONDS = 120.0
 """How long a cloud may fail to answer before it is given up."""
 
@@ -267,7 +267,7 @@ class Following:
     # -- inside ----------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        pauses = Pauses(PAUSE_SECONDS, longest=LONGEST_PAUSE)
+        pauses = Pauses(PAUSE_SECONDS, longest=MAX_PAUSE)
         while not self._ended.wait(pauses.next()):
             before = len(self._events)
             try:
@@ -287,7 +287,7 @@ class Following:
             self._take_events()
             if self._fresh or not self._tree.servers:
                 heat = self._cloud.heat()
-                self._tree.learn(heat.resources.list(self._stack_id, nested_depth=MOST_NESTED))
+                self._tree.learn(heat.resources.list(self._stack_id, nested_depth=MAX_NESTED))
         for resource in self._tree.servers:
             self._look_at(resource)
         # After the servers: their deployments must be known before Heat's events of those. When a
@@ -303,7 +303,7 @@ class Following:
         while True:
             page: Mapping[str, object] = {"marker": self._marker} if self._marker else {}
             listed = self._cloud.heat().events.list(
-                self._stack_id, nested_depth=MOST_NESTED, limit=PAGE, sort_dir="asc", **page
+                self._stack_id, nested_depth=MAX_NESTED, limit=PAGE, sort_dir="asc", **page
             )
             new = [each for each in listed if each.id not in self._seen]
             self._seen.update(each.id for each in new)
