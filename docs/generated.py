@@ -318,11 +318,11 @@ def _documented() -> Iterator[tuple[str, str, dict[str, str]]]:
                 yield name, readme.parent.name, fields
 
 
+#: Variables that hotplate's programs or tests set; the last is not a variable.
 BETWEEN_PROGRAMS = {
     *("HEAT_CONFIG_LIB", "HEAT_CONFIG_CAPTURE", "HEAT_AGENT_ROOT", "HEAT_CFN_INIT_METADATA"),
     *("HEAT_METADATA_ADDRESS", "HEAT_CFN_NOVA_URL", "HEAT_SIGNAL"),
 }
-"""Variables that hotplate's programs or tests set; the last is not a variable."""
 
 
 def _read_in_guests() -> dict[str, set[str]]:

@@ -12,8 +12,8 @@ from html import escape
 from hotplate.verdict.stages import Stage
 
 WIDTH, TOP, STEP = 1024, 112, 46
+#: The x position of the stage names.
 STAGES_AT = 832
-"""The x position of the stage names."""
 
 
 @dataclass(frozen=True)

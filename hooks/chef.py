@@ -24,18 +24,18 @@ OUTPUTS = "/var/lib/heat-config/heat-config-chef/outputs"
 LICENSE = "/etc/heat-config/chef-license"
 OLDEST = (12, 0)
 
+#: Below the working directory: the files of one run, with the inputs in them.
 RUNS = ".runs"
-"""Below the working directory: the files of one run, with the inputs in them."""
 
+#: Below the working directory: the nodes kept between runs, without inputs.
 REMEMBERED = ".nodes"
-"""Below the working directory: the nodes kept between runs, without inputs."""
 
 NODES = "nodes"
+#: Bytes of a saved node; Chef saves about 155 kB on a plain server.
 NODE_LIMIT = 64 << 20
-"""Bytes of a saved node; Chef saves about 155 kB on a plain server."""
 
+#: The message of Chef 19 from a gem, with status 1, without a key and without a network.
 NO_LICENSE_SERVER = "Unable to connect to the licensing server"
-"""The message of Chef 19 from a gem, with status 1, without a key and without a network."""
 
 # cinc-client itself and not a chef-client that is cinc-wrapper: the wrapper stops after an hour.
 # chef-solo without --legacy-mode is chef-client in local mode.

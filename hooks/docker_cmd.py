@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*\Z")
 DIGITS = re.compile(r"\s*[-+]?[0-9]{1,18}\s*\Z", re.ASCII)
+#: An entry of ``environment`` that fits on a line of an environment file.
 LINE = re.compile(r"[^\s#=][^\s=]*=[^\r\n]*\Z")
-"""An entry of ``environment`` that fits on a line of an environment file."""
 
 # Options of "docker run" that take the value unchanged; those of "docker exec" are fewer.
 SCALARS = ("net", "pid", "privileged", "restart", "user")

@@ -20,8 +20,8 @@ OUTPUTS = "/var/lib/heat-config/heat-config-salt/outputs"
 MINION = "/etc/salt/minion"
 PLACES = ["/opt/heat-salt/bin", "/opt/saltstack/salt"]
 OLDEST = (3000,)
+#: Settings that make Salt search for the state elsewhere, or drop root's privileges.
 MISLEADING = ("environment", "saltenv", "user")
-"""Settings that make Salt search for the state elsewhere, or drop root's privileges."""
 
 TRACEBACK = "Traceback (most recent call last):\n"
 

@@ -47,6 +47,7 @@ _STATUS = {
     Outcome.INTERRUPTED: 130,
 }
 
+#: The exit statuses for people; besides these, 128 + N: interrupted by the signal N.
 EXIT_STATUSES = {
     0: "passed",
     1: "the image or the template failed",
@@ -55,8 +56,9 @@ EXIT_STATUSES = {
     4: "the machine was lost, the run was given up, or hotplate is at fault: says nothing about "
     "the image",
 }
-"""The exit statuses for people; besides these, 128 + N: interrupted by the signal N."""
 
+#: The operating system's errors that mean that the host is out of resources, each with a command
+#: that shows more about it.
 _REMEDIES = {
     errno.EMFILE: "ulimit -n 4096",
     errno.ENFILE: "sysctl -w fs.file-max=1000000",
@@ -66,8 +68,6 @@ _REMEDIES = {
     errno.EROFS: "mount | grep -w ro",
     errno.EIO: "dmesg",
 }
-"""The operating system's errors that mean that the host is out of resources, each with a command
-that shows more about it."""
 
 
 class HotplateError(Exception):

@@ -6,6 +6,7 @@ import shutil
 
 from hotplate.errors import HostError
 
+#: The Debian package of each program.
 PACKAGES = {
     "cryptsetup": "cryptsetup-bin",
     "debootstrap": "debootstrap",
@@ -32,7 +33,6 @@ PACKAGES = {
     "unshare": "util-linux",
     "xorriso": "xorriso",
 }
-"""The Debian package of each program."""
 
 
 def package_of(name: str) -> str:

@@ -12,11 +12,11 @@ from hotplate.errors import Interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+#: The start of the file names of Python's import system.
 IMPORT_SYSTEM = "<frozen importlib"
-"""The start of the file names of Python's import system."""
 
+#: The delay until a signal that arrived within the import system is tried again.
 AGAIN_SECONDS = 0.01
-"""The delay until a signal that arrived within the import system is tried again."""
 
 
 class Interrupts:

@@ -15,12 +15,12 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+#: How often a directory that is removed at once is made again, before that is an error.
 TRIES = 100
-"""How often a directory that is removed at once is made again, before that is an error."""
 
 
+#: The errors of a file system without locks; there nothing is locked.
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
-"""The errors of a file system without locks; there nothing is locked."""
 
 
 class InUse(Exception):

@@ -218,8 +218,8 @@ class Settings:
         return replace(self, **values)
 
 
+#: The rows by name.
 TABLE: Mapping[str, Field[Any]] = {each.name: each for each in fields(Settings)}
-"""The rows by name."""
 
 
 def variable_of(name: str) -> str:

@@ -50,11 +50,11 @@ LOG = logging.getLogger(__name__)
 POLL_SECONDS = 0.15
 MEMORY_MIB = 128
 
+#: Name of the folder, in a server's folder, with the files on the guest's disk.
 PLAYED_DISK = "played-disk"
-"""Name of the folder, in a server's folder, with the files on the guest's disk."""
 
+#: A hook's answer: outputs, ``deploy_stdout``, ``deploy_stderr``, ``deploy_status_code``.
 Answer = Mapping[str, Any]
-"""A hook's answer: outputs, ``deploy_stdout``, ``deploy_stderr``, ``deploy_status_code``."""
 
 
 @dataclass(frozen=True)
@@ -251,8 +251,8 @@ class Played:
     verdict: Verdict
     events: EventLog
     folder: Path
+    #: The progress lines.
     seen: list[str]
-    """The progress lines."""
 
 
 class Stage:

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 CHUNK = 32 << 10
 HEAD = 2 << 20
+#: Bytes kept of a file's start, and at least of its end (at most twice as many).
 TAIL = 6 << 20
-"""Bytes kept of a file's start, and at least of its end (at most twice as many)."""
 
 SHORT_HEAD = 16 << 10
+#: The same while the disk is nearly full.
 SHORT_TAIL = 48 << 10
-"""The same while the disk is nearly full."""
 
+#: The disk counts as nearly full when it has fewer free bytes.
 ROOM = 16 << 20
-"""The disk counts as nearly full when it has fewer free bytes."""
 
+#: Seconds to wait for the pump of another process: on a loaded machine it may lag by seconds.
 IDLE_TIME = 10.0
-"""Seconds to wait for the pump of another process: on a loaded machine it may lag by seconds."""
 
 _MARK = b"\n[... %15d bytes are left out here ...]\n"
 _MARK_SIZE = len(_MARK % 0)
@@ -188,8 +188,8 @@ class Stream:
 class Pump:
     """The process that reads *streams* until the last writer has closed them."""
 
+    #: Ids of pumps that still have writers; once ended, they are reaped by the next Pump.
     _left: list[int] = []
-    """Ids of pumps that still have writers; once ended, they are reaped by the next Pump."""
 
     def __init__(self, streams: Sequence[Stream]) -> None:
         self._left[:] = [pid for pid in self._left if not _has_ended(pid)]

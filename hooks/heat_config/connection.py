@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from .deadline import Deadline
     from .proxy import Proxy
 
+#: The supported schemes of proxy and target; TLS within TLS is not supported.
 WAYS = {("http", "http"), ("http", "https"), ("https", "http")}
-"""The supported schemes of proxy and target; TLS within TLS is not supported."""
 
 
 class UnsupportedProxy(Exception):

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from .settings import Settings
     from .state import Record, Store
 
+#: Bytes that are kept of the output of the administrator's own program for signals.
 OUTPUT_LIMIT = 16 << 10
-"""Bytes that are kept of the output of the administrator's own program for signals."""
 
 
 class Delivery:

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
     from .journal import Journal
 
+#: Bytes of the list.
 LIMIT = 64 << 20
-"""Bytes of the list."""
 
+#: Groups that heat-agents had a hook for -> what to use instead.
 DROPPED = {
     "kubelet": 'the group "script" with "podman kube play", or the group "docker-cmd"',
     "atomic": 'the group "docker-cmd" with podman',
 }
-"""Groups that heat-agents had a hook for -> what to use instead."""
 
+#: Groups whose config is metadata for os-apply-config, which has rendered it by now.
 NO_PROGRAM = ("os-apply-config", "Heat::Ungrouped")
-"""Groups whose config is metadata for os-apply-config, which has rendered it by now."""
 
 
 class Deployments:

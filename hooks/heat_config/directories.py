@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 HANDLE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: As in the kernel (path_resolution(7)).
 MOST_LINKS = 40
-"""As in the kernel (path_resolution(7))."""
 
 
 def open_directory(path: str, *, make: bool = False) -> int:

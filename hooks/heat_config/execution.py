@@ -50,12 +50,12 @@ class Execution:
         self._response: int | None = None
         self._stderr: capture.Kept | None = None
         self._path: str | None = None
+        #: True when the hook had no chance to clean up after itself.
         self.was_cut = False
-        """True when the hook had no chance to clean up after itself."""
+        #: The hook's own, 128 + n when signal n ended it; None before its end, and when stopped.
         self.exit_status: int | None = None
-        """The hook's own, 128 + n when signal n ended it; None before its end, and when stopped."""
+        #: True once the hook has, or had, a process.
         self.has_begun = False
-        """True once the hook has, or had, a process."""
 
     def open(self) -> None:
         """Open the files of a new run. If this raises OSError, the hook must not be started."""

@@ -17,8 +17,8 @@ from . import process
 INTERPRETER = "/usr/bin/python3"
 LINE = f"#!{INTERPRETER} -IS\n".encode()
 LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+#: No exit status: a Python that SIGINT interrupts ends by that signal.
 INTERRUPTED = -1
-"""No exit status: a Python that SIGINT interrupts ends by that signal."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     Streams = Optional[tuple[int, int, int]]
 
 
+#: By the path of a script: the file that was compiled, and the result.
 _compiled: dict[str, tuple[tuple[int, ...], CodeType]] = {}
-"""By the path of a script: the file that was compiled, and the result."""
 
 
 def compile_ahead(paths: Iterable[str]) -> None:

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, NoReturn
 
+#: Bytes of a tool's output that go into the answer; the whole stays in the deployment's log.
 CAPTURE_LIMIT = 4 << 20
-"""Bytes of a tool's output that go into the answer; the whole stays in the deployment's log."""
 
+#: Bytes of one output file that go into the answer.
 OUTPUT_LIMIT = 2 << 20
-"""Bytes of one output file that go into the answer."""
 
 STDIN_LIMIT = 64 << 20
 

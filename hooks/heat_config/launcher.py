@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 MAX_RERUNS = 3
 FULL = (errno.ENOSPC, errno.EDQUOT)
+#: After this many passes in a row without room for a hook, the deployments not started fail.
 FAILED_PASSES = 5
-"""After this many passes in a row without room for a hook, the deployments not started fail."""
 
 
 class Launcher:

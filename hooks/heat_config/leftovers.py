@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from .state import Record
 
+#: Files that may hold inputs, in a hook's working directory.
 SECRET = (
     "{directory}/{key}_variables.json",  # ansible
     "{directory}/{key}.metadata",  # cfn-init
@@ -22,15 +23,14 @@ SECRET = (
     "{directory}.run/{key}",  # salt
     "{directory}/.runs/{key}",  # chef
 )
-"""Files that may hold inputs, in a hook's working directory."""
 
+#: The configs themselves.
 CONFIGS = (
     "{directory}/{key}",
     "{directory}/{key}.pp",
     "{directory}/{key}.sls",
     "{directory}/{key}_playbook.yaml",
 )
-"""The configs themselves."""
 
 BASE = "/var/lib/heat-config"
 METADATA = "/var/cache/heat-cfntools"

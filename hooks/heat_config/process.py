@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 NOT_FOUND = 127
 NOT_RUNNABLE = 126
 TIMED_OUT = 124
+#: Errors of a machine short of resources: a later start may succeed.
 SCARCE = (
     errno.EAGAIN,
     errno.ENOMEM,
@@ -32,14 +33,12 @@ SCARCE = (
     errno.EDQUOT,
     errno.EIO,
 )
-"""Errors of a machine short of resources: a later start may succeed."""
 CR_LF = "its lines end with CR LF, where LF alone is expected"
 FIRST_LINE = 4096
+#: Seconds after which a child is checked although no signal came for it.
+#:
+#: The kernel may have delivered the signal to another thread that does not block it.
 LOST_SIGNAL = 5
-"""Seconds after which a child is checked although no signal came for it.
-
-The kernel may have delivered the signal to another thread that does not block it.
-"""
 
 
 def spawn(

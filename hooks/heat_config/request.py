@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .http1 import Answer
     from .proxy import Proxy
 
+#: Bytes of an answer that are read; the rest does not concern a signal.
 ANSWER_LIMIT = 1 << 20
-"""Bytes of an answer that are read; the rest does not concern a signal."""
 
 
 class Trust:

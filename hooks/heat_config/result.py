@@ -17,23 +17,23 @@ STDOUT = "deploy_stdout"
 STDERR = "deploy_stderr"
 STATUS = "deploy_status_code"
 
+#: Bytes of a hook's stdout that are parsed.
 ANSWER_LIMIT = 64 << 20
-"""Bytes of a hook's stdout that are parsed."""
 
+#: Bytes at the end of a text that are searched for an answer.
 STRAY_LIMIT = 1 << 20
-"""Bytes at the end of a text that are searched for an answer."""
 
+#: The largest number that can be a program's status, on any system.
 LARGEST_STATUS = (1 << 63) - 1
-"""The largest number that can be a program's status, on any system."""
 
+#: Bytes of each captured stream that go into a result that the runner makes.
 TEXT_LIMIT = 4 << 20
-"""Bytes of each captured stream that go into a result that the runner makes."""
 
 
+#: The form of files.left_out_mark(), in texts that were cut before they became a result.
 _MARK = re.compile(
     r"\n\[\.\.\. ([0-9]{1,15}) bytes are left out here(?:; ([^\n]{1,400}))? \.\.\.\]\n"
 )
-"""The form of files.left_out_mark(), in texts that were cut before they became a result."""
 
 
 def failure(sentence: str, *, status: int = 1, stdout: str = "", stderr: str = "") -> Answer:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 AGAIN = 1
 BUSY = 75
 
+#: How much longer state is kept when the metadata has no deployments at all.
 EMPTY_FACTOR = 7
-"""How much longer state is kept when the metadata has no deployments at all."""
 
 
 class Pass:

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
     from .refusal import NotAccepted
 
+#: Tries that follow the agent's own spacing; later pauses grow.
 PATIENT = 3
-"""Tries that follow the agent's own spacing; later pauses grow."""
 
+#: Seconds between two tries, at most.
 MAX_PAUSE = 60.0
-"""Seconds between two tries, at most."""
 
+#: The same while the answer is a refusal.
 MAX_REFUSED_PAUSE = 300.0
-"""The same while the answer is a refusal."""
 
 REFUSALS = 20
+#: This many refusals in a row, over this many seconds of uptime, are final: a day is longer than
+#: it takes to correct a clock or to repair Keystone.
 REFUSED_FOR = 86400.0
-"""This many refusals in a row, over this many seconds of uptime, are final: a day is longer than
-it takes to correct a clock or to repair Keystone."""
 
 
 def is_due(note: Any) -> bool:

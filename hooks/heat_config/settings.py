@@ -10,6 +10,12 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "/etc/heat-config.conf"
 
+#: Seconds each.  timeout: how long a hook may run unless its options say otherwise; 0 is for ever.
+#: kill_after: between SIGTERM and SIGKILL of a hook that ran too long. request_timeout: one request
+#: of a signal, from connecting to the last byte of the answer. signal_time: all signals of one pass
+#: together; the rest wait for the next. forget_after: how long a deployment must be missing from
+#: the metadata before its state is removed; seven times that when the metadata has no deployments
+#: at all, which may be an outage. keep_logs: how long the logs of such a deployment stay.
 NUMBERS = {
     "timeout": 14400.0,
     "kill_after": 10.0,
@@ -18,16 +24,6 @@ NUMBERS = {
     "forget_after": 86400.0,
     "keep_logs": 14 * 86400.0,
 }
-"""Seconds each.
-
-timeout: how long a hook may run unless its options say otherwise; 0 is for ever.
-kill_after: between SIGTERM and SIGKILL of a hook that ran too long.
-request_timeout: one request of a signal, from connecting to the last byte of the answer.
-signal_time: all signals of one pass together; the rest wait for the next.
-forget_after: how long a deployment must be missing from the metadata before its state is removed;
-seven times that when the metadata has no deployments at all, which may be an outage.
-keep_logs: how long the logs of such a deployment stay.
-"""
 
 
 class Settings:

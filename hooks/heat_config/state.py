@@ -31,14 +31,14 @@ SIGNALLED = "signalled"
 UNDELIVERABLE = "undeliverable"
 DAMAGED = "damaged"
 
+#: Exists while a signal waits for its next try, so that the agent need not read the records.
 WAITING = ".waiting"
-"""Exists while a signal waits for its next try, so that the agent need not read the records."""
 
+#: Bytes reserved on the disk before a hook starts, so that there is room for its answer.
 RESERVE = 64 << 10
-"""Bytes reserved on the disk before a hook starts, so that there is room for its answer."""
 
+#: Bytes reserved permanently, so that failures can be recorded on a full disk.
 ROOM = 128 << 10
-"""Bytes reserved permanently, so that failures can be recorded on a full disk."""
 
 MANY = 255
 _ROOM = ".room"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from .hook import Deployment
 
+#: The inputs that Heat adds to every deployment; some are credentials.
 HEAT_INPUTS = frozenset(
     (
         "deploy_action",
@@ -33,11 +34,10 @@ HEAT_INPUTS = frozenset(
         "deploy_username",
     )
 )
-"""The inputs that Heat adds to every deployment; some are credentials."""
 
+#: The one UTF-8 locale that every image has. The agent runs in C, where Ansible refuses to start
+#: and Puppet and Salt break on the first character that is not ASCII.
 UTF8 = "C.UTF-8"
-"""The one UTF-8 locale that every image has. The agent runs in C, where Ansible refuses to start
-and Puppet and Salt break on the first character that is not ASCII."""
 
 
 def environment() -> dict[str, str]:

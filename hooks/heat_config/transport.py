@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from .http1 import Answer
     from .settings import Settings
 
+#: Bytes of a signal; Heat's APIs take 1 MiB (max_json_body_size).
 BODY_LIMIT = 950_000
-"""Bytes of a signal; Heat's APIs take 1 MiB (max_json_body_size)."""
 
+#: The same for a queue; Zaqar takes 256 KiB (max_messages_post_size) with the wrapping.
 QUEUE_LIMIT = 240_000
-"""The same for a queue; Zaqar takes 256 KiB (max_messages_post_size) with the wrapping."""
 
+#: Answers of Heat, and of Swift, that no further try changes.
 GONE = (404, 410)
-"""Answers of Heat, and of Swift, that no further try changes."""
 
+#: Answers that may change: a clock is set right, Keystone gets its credentials back.
 REFUSED = (401, 403)
-"""Answers that may change: a clock is set right, Keystone gets its credentials back."""
 
 ATTEMPTS = 3
+#: Seconds after which a cloud may refuse a signed URL (keystone.conf, [credential] auth_ttl).
 AGED = 15 * 60
-"""Seconds after which a cloud may refuse a signed URL (keystone.conf, [credential] auth_ttl)."""
 
+#: The time of a URL's signature, as Heat writes it in heat/engine/resources/signal_responder.py.
 _STAMP = re.compile(
     "[?&]Timestamp=([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2})(?::|%3A)([0-9]{2})(?::|%3A)"
     "([0-9]{2})Z(?:[&#]|$)",
     re.IGNORECASE,
 )
-"""The time of a URL's signature, as Heat writes it in heat/engine/resources/signal_responder.py."""
 
 _URL_KINDS = ("CFN_SIGNAL", "TEMP_URL_SIGNAL")
 

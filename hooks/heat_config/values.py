@@ -14,8 +14,8 @@ PLAIN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}\Z")
 PLAIN_OUTPUT = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,127}\Z")
 
 
+#: Characters of an integer that are converted, as in Python 3.11; before it takes hours.
 MAX_DIGITS = 4300
-"""Characters of an integer that are converted, as in Python 3.11; before it takes hours."""
 
 
 class NestedTooDeeply(ValueError):

@@ -35,8 +35,8 @@ PODMAN_SOCKET = "/run/podman/podman.sock"
 PATIENCE = "3600"
 TOO_OLD = re.compile(r"podman-composer? version:? *(0|1\.0)\.")
 
+#: Keys that distinguish a compose file from the old layout, with the services at the top.
 TOP_LEVEL = ("services", "include")
-"""Keys that distinguish a compose file from the old layout, with the services at the top."""
 
 
 class Project:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     Present = Collection[tuple[Optional[str], Optional[str]]]
 
 
+#: The documents of os-collect-config that come from Heat; ``heat_local`` is the boot's.
 SERVERS = ("cfn.json", "heat.json", "request.json", "zaqar.json")
-"""The documents of os-collect-config that come from Heat; ``heat_local`` is the boot's."""
 
 DOCUMENT = "/var/run/heat-config/heat-config"
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 LOST_ONCE = "the machine was lost, which says nothing about the image; trying once more"
 
 
+#: The label in a verdict's facts and reasons for the findings of ``hotplate inspect``.
 SEEN = "seen before the boot"
-"""The label in a verdict's facts and reasons for the findings of ``hotplate inspect``."""
 
 
 class Follower(Protocol):
@@ -57,8 +57,8 @@ class Follower(Protocol):
         """Show a reached stage, with the server's name when there are several."""
 
 
+#: Makes a follower, given the seconds from power-on to each stage in earlier runs.
 Follow = Callable[["Mapping[Stage, float]", "EventLog"], Follower]
-"""Makes a follower, given the seconds from power-on to each stage in earlier runs."""
 
 
 class CaseRun:

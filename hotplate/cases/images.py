@@ -16,8 +16,8 @@ from hotplate.image.plan import BuildRequest
 from hotplate.image.release_images import ReleaseImages
 from hotplate.interrupts import Interrupts
 
+#: A path; text is a URL.
 ImageWord = Path | str
-"""A path; text is a URL."""
 
 
 def image_word(text: str) -> ImageWord:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from hotplate.trial.cloud_trial import CloudChoice
 
+#: Runs of other hosts that began less than this ago may still be running.
 OTHERS_SECONDS = 6 * 3600.0
-"""Runs of other hosts that began less than this ago may still be running."""
 
 
 def choice(

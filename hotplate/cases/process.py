@@ -30,12 +30,12 @@ from hotplate.output import guarded
 from hotplate.verdict.stages import Mark, Stage
 from hotplate.verdict.verdict import Verdict
 
+#: Receives the command's environment, which may be too long for a request to the keeper.
 _BEGIN = (
     "import os, sys; from multiprocessing.connection import Connection; "
     f"channel = Connection({FIRST_CHILD_FD}); environment = channel.recv(); "
     "os.execve(sys.executable, [sys.executable, *sys.argv[1:]], environment)"
 )
-"""Receives the command's environment, which may be too long for a request to the keeper."""
 
 _RUN = """
 import sys
@@ -47,12 +47,12 @@ with Interrupts() as interrupts:
     process.main(interrupts)
 """
 
+#: The program of a case. It receives the environment on its first descriptor, then the request
+#: of the command, the case and its losses; it sends the messages below.
 COMMAND = (
     *(sys.executable, "-I", "-S", "-c", _BEGIN),
     *("-P", "-c", _RUN, str(Path(__file__).resolve().parents[2])),
 )
-"""The program of a case. It receives the environment on its first descriptor, then the request
-of the command, the case and its losses; it sends the messages below."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,11 @@ class _Relay:
             self._start = event.at
 
 
+#: The most bytes shown of a process's other output, from its end.
 MOST_BYTES = 64 * 1024
-"""The most bytes shown of a process's other output, from its end."""
 
+#: Time for a case to end after a signal, before its process is killed.
 ENDING_SECONDS = 60.0
-"""Time for a case to end after a signal, before its process is killed."""
 
 
 def start(

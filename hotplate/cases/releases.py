@@ -16,6 +16,7 @@ from hotplate.image.release_images import ReleaseImages
 from hotplate.settings import Arch, FirmwareChoice
 from hotplate.text import clean
 
+#: The fields of :class:`BuildOptions`, and their options.
 OPTIONS: Mapping[str, str] = {
     "layout": "--partition",
     "size": "--size",
@@ -28,7 +29,6 @@ OPTIONS: Mapping[str, str] = {
     "snapshot": "--snapshot",
     "offline": "--offline",
 }
-"""The fields of :class:`BuildOptions`, and their options."""
 
 
 def check(options: BuildOptions, releases: Sequence[str]) -> None:

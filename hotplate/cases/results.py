@@ -20,8 +20,8 @@ from hotplate.report.terminal import summary
 from hotplate.text import clean
 from hotplate.verdict.verdict import Verdict
 
+#: The report of all cases of one command, beside the folders of the runs.
 MATRIX = "matrix.html"
-"""The report of all cases of one command, beside the folders of the runs."""
 
 
 class ResultSink:

@@ -28,10 +28,9 @@ from hotplate.text import clean
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 from hotplate.verdict.verdict import Verdict, of_error, one_line
 
+#: The memory of Heat and its neighbours in the process of a case: 155 MiB as measured, and a
+#: reserve.
 CASE_MIB = 200
-"""The memory of Heat and its neighbours in the process of a case: 155 MiB as measured, and a
-reserve.
-"""
 
 
 def how_many(cases: int, settings: Settings) -> tuple[int, str]:

@@ -105,11 +105,11 @@ class Child:
         return ""
 
 
+#: Runs a module of the package in a Python (``-I -S``) that does not find the package itself.
 _RUN_MODULE = (
     "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
     "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 )
-"""Runs a module of the package in a Python (``-I -S``) that does not find the package itself."""
 
 
 class Keeper:

@@ -40,17 +40,15 @@ SIOCSIFFLAGS = 0x8914
 IFF_UP = 0x1
 MESSAGE_BYTES = 1 << 17
 MAX_DESCRIPTORS = 32
+#: The users that systemd reserves for services without a user of their own (``DynamicUser``):
+#: nobody logs in as one, and none owns a file. As root, each machine gets another of them.
 FIRST_USER, LAST_USER = 61184, 65519
-"""The users that systemd reserves for services without a user of their own (``DynamicUser``):
-nobody logs in as one, and none owns a file. As root, each machine gets another of them.
-"""
 NOBODY = 65534
+#: Limit of additional processes and threads of a QEMU that starts one per connection of its
+#: guest.
 MAX_PROCESSES = 512
-"""Limit of additional processes and threads of a QEMU that starts one per connection of its
-guest.
-"""
+#: First number in the child of the descriptors that come with a ``spawn`` request.
 FIRST_CHILD_FD = 10
-"""First number in the child of the descriptors that come with a ``spawn`` request."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 

@@ -49,8 +49,8 @@ VERBS = {
     "doctor": "say what this host can do, and what to install",
 }
 
+#: Stands for all verbs, and cannot be the name of one.
 EVERY = "every verb"
-"""Stands for all verbs, and cannot be the name of one."""
 
 EPILOG = "exit status:\n" + "".join(
     f"  {status}      {meaning}\n" for status, meaning in EXIT_STATUSES.items()

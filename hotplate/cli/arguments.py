@@ -95,11 +95,11 @@ def add_image_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+#: Begins the names of settings in parsed arguments: a verb may have another option ``--keep``.
 SETTING = "setting_"
-"""Begins the names of settings in parsed arguments: a verb may have another option ``--keep``."""
 
+#: The settings of machines that have one value for all cases.
 MACHINE = ("memory", "cpus", "arch", "accelerator", "wiring")
-"""The settings of machines that have one value for all cases."""
 
 
 def add_settings(parser: argparse.ArgumentParser, *names: str) -> None:

@@ -16,8 +16,8 @@ from hotplate.cli.arguments import load_settings
 from hotplate.errors import HostError, Outcome
 from hotplate.machine import admission
 
+#: Days of disuse after which ``clean`` removes a file.
 DAYS = 7
-"""Days of disuse after which ``clean`` removes a file."""
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from hotplate.errors import HotplateError
 
 Completer = Callable[..., Iterable[str]]
 
+#: The metavars in ``--help`` of arguments that are not files.
 NO_FILES = frozenset(
     {"BYTES", "COMMAND", "GIB", "MIB", "N", "NAME", "NAME=VALUE", "SECONDS", "WORDS", "hash:M/N"}
 )
-"""The metavars in ``--help`` of arguments that are not files."""
 
 
 def typed_words(line: str, point: int) -> list[str]:

@@ -28,8 +28,8 @@ from hotplate.session.directory import find
 ACTIONS = ("CREATE", "UPDATE", "DELETE", "SUSPEND", "RESUME")
 LANGUAGES = {"python": HookLanguage.PYTHON, "sh": HookLanguage.SHELL}
 
+#: The size limit of a config in bytes.
 CONFIG_LIMIT = 16 << 20
-"""The size limit of a config in bytes."""
 
 RUN_ABOUT = f"""\
 Run a hook on this host, by the runner that is in images, and show what Heat

@@ -31,8 +31,8 @@ examples:
   hotplate shell web 'cat > /etc/motd' < motd
 """
 
+#: The most bytes that can be sent to a guest in pieces within a reasonable time.
 INPUT_BYTES = 16 << 20
-"""The most bytes that can be sent to a guest in pieces within a reasonable time."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

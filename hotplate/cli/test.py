@@ -29,10 +29,11 @@ from hotplate.shard import Shard
 if TYPE_CHECKING:
     from hotplate.cases.request import OsCloudRequest, Request
 
+#: Means the standard output, when given for a file.
 STREAM = "-"
-"""Means the standard output, when given for a file."""
 
 SETTINGS_OF_THIS_HOST = (*MACHINE, "display", "append", "lift_limits")
+#: Options for this host's machines and cloud, by their names in the arguments.
 OF_THIS_HOST = {
     **{f"{SETTING}{name}": f"--{name.replace('_', '-')}" for name in SETTINGS_OF_THIS_HOST},
     "firmwares": "--firmware",
@@ -42,7 +43,6 @@ OF_THIS_HOST = {
     "request_limit": "--request-limit",
     "pause_on_fail": "--pause-on-fail",
 }
-"""Options for this host's machines and cloud, by their names in the arguments."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

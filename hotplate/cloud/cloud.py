@@ -41,8 +41,8 @@ from hotplate.events.log import EventLog
 if TYPE_CHECKING:
     from hotplate.cloud import services
 
+#: Maximum number of open connections of the host's own clients.
 HOST_CONNECTIONS = 500
-"""Maximum number of open connections of the host's own clients."""
 
 
 @dataclass(frozen=True, order=True)

@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 from hotplate.events.expected import ExpectedDeployment, Transport
 
+#: Returns the name of a resource, given its stack's id and its name, with its parents' names.
 Label = Callable[[str, str], str]
-"""Returns the name of a resource, given its stack's id and its name, with its parents' names."""
 
 
 class Labels:

@@ -147,6 +147,7 @@ class Service:
     wakes_heat: bool = False
 
 
+#: The services that start before Heat's engine, which calls them while it starts.
 BESIDE_HEAT = (
     Service(
         "keystone",
@@ -166,8 +167,8 @@ BESIDE_HEAT = (
         "metadata", lambda parts: metadata_service.app(parts.metadata, parts.servers), on_host=False
     ),
 )
-"""The services that start before Heat's engine, which calls them while it starts."""
 
+#: The services that start after Heat's engine, which answers for them.
 OF_HEAT = (
     Service(
         "heat", lambda parts: heat_api.heat_app(parts.identity, parts.heat_version), wakes_heat=True
@@ -180,4 +181,3 @@ OF_HEAT = (
         wakes_heat=True,
     ),
 )
-"""The services that start after Heat's engine, which answers for them."""

@@ -28,8 +28,8 @@ from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 from hotplate.cloud.swift_objects import MANIFEST, StoredObject, answer, refused
 
+#: An object's account, container and name.
 Place: TypeAlias = tuple[str, str, str]
-"""An object's account, container and name."""
 
 #: Length of the hexadecimal signature -> its hash function.
 _DIGESTS = {40: "sha1", 64: "sha256", 128: "sha512"}
@@ -44,10 +44,10 @@ _NOT_FOUND = "<html><h1>Not Found</h1><p>The resource could not be found.</p></h
 _UNPROCESSABLE = (
     "<html><h1>Unprocessable Entity</h1><p>Unable to process the contained instructions</p></html>"
 )
+#: Headers of a container that are stored beside its metadata.
 _CONTAINER_HEADERS = frozenset({"x-container-read", "x-versions-location"})
-"""Headers of a container that are stored beside its metadata."""
+#: Headers with which the URL of one object would reach others (``tempurl`` of Swift).
 _NOT_BY_TEMP_URL = ("x-object-manifest", "x-copy-from")
-"""Headers with which the URL of one object would reach others (``tempurl`` of Swift)."""
 
 
 class SwiftApi:

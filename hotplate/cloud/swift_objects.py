@@ -20,6 +20,7 @@ from webob.acceptparse import create_accept_header
 META = "x-object-meta-"
 MANIFEST = "x-object-manifest"
 DELETE_AT = "x-delete-at"
+#: Headers stored beside an object's metadata (``allowed_headers`` of the object server).
 KEPT = frozenset(
     {
         "cache-control",
@@ -32,18 +33,18 @@ KEPT = frozenset(
         MANIFEST,
     }
 )
-"""Headers stored beside an object's metadata (``allowed_headers`` of the object server)."""
 
+#: Maximum bytes of a dynamic large object, because a response is built in memory.
 MAX_SEGMENTS = 64 << 20
-"""Maximum bytes of a dynamic large object, because a response is built in memory."""
+#: Maximum number of entries in a listing (``container_listing_limit``).
 MAX_LISTED = 10_000
-"""Maximum number of entries in a listing (``container_listing_limit``)."""
 TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
 
 # "symlink=get" is not among them: swiftclient sends it with each deletion of an object.
 UNSUPPORTED_QUERIES = frozenset(
     {"bulk-delete", "extract-archive", "path", "version-id", "versions"}
 )
+#: Headers of Swift that would have no effect here.
 UNSUPPORTED_HEADERS = frozenset(
     {
         "x-container-sync-key",
@@ -59,9 +60,8 @@ UNSUPPORTED_HEADERS = frozenset(
         "x-versions-enabled",
     }
 )
-"""Headers of Swift that would have no effect here."""
+#: The accepted ACLs: there is one project, so access can only be given to everybody.
 READ_ACLS = frozenset({".r:*", ".rlistings"})
-"""The accepted ACLs: there is one project, so access can only be given to everybody."""
 
 
 def answer(status: int, body: str = "", headers: Mapping[str, str] | None = None) -> Response:

@@ -127,15 +127,15 @@ def stack_of(href: str) -> str:
 
 PAUSE_SECONDS = 1.0
 MAX_PAUSE = 8.0
+#: How long a cloud may fail to answer before it is given up.
 AWAY_SECONDS = 120.0
-"""How long a cloud may fail to answer before it is given up."""
 
+#: The number of Heat's events fetched at once.
 PAGE = 500
-"""The number of Heat's events fetched at once."""
 
 
+#: The most lines read of one server; later lines are ignored.
 LINES = 30_000
-"""The most lines read of one server; later lines are ignored."""
 
 
 class ConsoleText:

@@ -12,11 +12,11 @@ from hotplate.image.inspect import Image
 from hotplate.image.plan import Layout
 from hotplate.timing.deadline import Deadline, retry
 
+#: Time limit of Glance for each part of an upload, and for its import.
 UPLOAD_SECONDS = 600.0
-"""Time limit of Glance for each part of an upload, and for its import."""
 
+#: The property of an uploaded image with its content's hash.
 SHA256 = "hotplate_sha256"
-"""The property of an uploaded image with its content's hash."""
 
 BAD_REQUEST, CONFLICT, UNSUPPORTED = 400, 409, 415
 

@@ -19,8 +19,8 @@ from hotplate.elsewhere.os_cloud import OsCloud, one_line
 from hotplate.errors import HostError, HotplateError
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
+#: The tag of all stacks and images of runs, besides the tag of the run.
 TAG = "hotplate-test"
-"""The tag of all stacks and images of runs, besides the tag of the run."""
 
 _PREFIX = "hotplate-"
 _NAME = re.compile(_PREFIX + r"(\d{8}t\d{6}z-[0-9a-f]{6}-[0-9a-f]{8})(?:-\d+)?")
@@ -106,12 +106,12 @@ def _host() -> str:
 
 
 STACK, KEY_PAIR, IMAGE = "stack", "key pair", "image"
+#: Servers are removed before the image that they boot.
 ORDER = (STACK, KEY_PAIR, IMAGE)
-"""Servers are removed before the image that they boot."""
 
 DELETE_SECONDS = 600.0
+#: The number of attempts to delete a stack.
 TRIES = 3
-"""The number of attempts to delete a stack."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from hotplate.elsewhere.refusals import refusal
 from hotplate.errors import HostError, HotplateError, UsageError
 from hotplate.events.log import EventLog
 
+#: How long to wait for an answer, when ``clouds.yaml`` has no ``api_timeout``.
 ANSWER_SECONDS = 60.0
-"""How long to wait for an answer, when ``clouds.yaml`` has no ``api_timeout``."""
 
 UNAUTHORIZED, FORBIDDEN, TOO_LARGE = 401, 403, 413
 

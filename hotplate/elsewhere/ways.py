@@ -25,15 +25,15 @@ from hotplate.guest.ssh import ROOT, Ssh
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 CONNECT_SECONDS = 10.0
+#: Time limit for a ProxyCommand to hand a connection over.
 HANDED_SECONDS = 60.0
-"""Time limit for a ProxyCommand to hand a connection over."""
 
 SSH_PORT = 22
+#: The environment variables passed to programs of ssh.
 KEPT = ("HOME", "PATH", "USER", "LOGNAME", "SSH_AUTH_SOCK", "LANG", "LC_ALL", "PYTHONPATH")
-"""The environment variables passed to programs of ssh."""
 
+#: The message that cloud-init makes root's ``authorized_keys`` print (``disable_root_opts``).
 _NOT_ROOT = 'Please login as the user "'
-"""The message that cloud-init makes root's ``authorized_keys`` print (``disable_root_opts``)."""
 
 
 @dataclass(frozen=True)
@@ -244,29 +244,28 @@ def _named_instead(way: Ssh) -> str | None:
     return rest.partition('"')[0] if answer.rc and sign else None
 
 
+#: The size of the kept end of a program's messages.
 COMPLAINT_BYTES = 4096
-"""The size of the kept end of a program's messages."""
 
+#: The number of quoted lines.
 QUOTED_LINES = 4
-"""The number of quoted lines."""
 
+#: How long to wait for the rest of the messages, when the program has ended but its children have
+#: not.
 END_SECONDS = 1.0
-"""How long to wait for the rest of the messages, when the program has ended but its children have
-not.
-"""
 
+#: The message of ssh when a jump host accepted it but could not reach the server (OpenSSH's
+#: ``channel_input_open_failure``).
 OF_THE_SERVER = re.compile(r"open failed: connect failed: ")
-"""The message of ssh when a jump host accepted it but could not reach the server (OpenSSH's
-``channel_input_open_failure``)."""
 
+#: The name that ssh gives a jump host behind another one, when it loses the connection.
 OF_A_JUMP = "UNKNOWN port 65535"
-"""The name that ssh gives a jump host behind another one, when it loses the connection."""
 
+#: Messages of a jump host, or this host's ssh, that a retry will not change.
 FOR_GOOD = re.compile(
     r"Permission denied|Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED|"
     r"administratively prohibited|Bad configuration option|Bad owner or permissions"
 )
-"""Messages of a jump host, or this host's ssh, that a retry will not change."""
 
 
 class WayProgram:

@@ -25,8 +25,8 @@ from hotplate.events.kinds import (
 )
 from hotplate.text import clean
 
+#: The resource type of Heat's events about a stack as a whole.
 STACK_TYPE = "OS::Heat::Stack"
-"""The resource type of Heat's events about a stack as a whole."""
 
 DEPLOYMENT_TYPES = frozenset(
     {
@@ -43,6 +43,7 @@ _MARKER = re.compile(
     r" id=(?P<id>\S*) group=(?P<group>\S*) name=(?P<name>\"(?:[^\"\\]|\\.)*\"|\S*)"
     r"(?: status=(?P<status>-?\d+))?(?: reason=(?P<reason>\"(?:[^\"\\]|\\.)*\"|.*))?"
 )
+#: The stage that each marker proves.
 MARKED = {
     "received": "deployment delivered",
     "rejected": "deployment delivered",
@@ -50,7 +51,6 @@ MARKED = {
     "finished": "hook finished",
     "signalled": "signal received",
 }
-"""The stage that each marker proves."""
 
 _TIME_AND_PROCESS = re.compile(
     r"^\[ *\d+\.\d+\] |(?<=\w)\[\d+\](?=:)|(?<=restart counter is at )\d+"

@@ -17,8 +17,8 @@ from functools import cached_property
 
 from hotplate.text import clean
 
+#: The kernel's timestamp before a line; some settings add the task or CPU.
 _KERNEL = r"(?:\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? )?"
-"""The kernel's timestamp before a line; some settings add the task or CPU."""
 _PANIC = r"(?:Kernel panic - not syncing: )?"
 _SYSTEMD = r"(?:systemd\[1\]: |\[ +OK +\] |\[!+\] )?"
 

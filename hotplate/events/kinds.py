@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Self
 from hotplate.events.event import Event
 
 GUEST_SERVICES = frozenset({"metadata", "cfn", "heat", "keystone", "swift", "zaqar"})
+#: Services for Heat and the host's clients, out of reach of guests.
 HOST_SERVICES = frozenset({"glance", "neutron", "nova"})
-"""Services for Heat and the host's clients, out of reach of guests."""
 
 
 @dataclass(frozen=True, slots=True)

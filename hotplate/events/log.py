@@ -19,13 +19,12 @@ from hotplate.events.kinds import EventFacts, InternalFault
 from hotplate.text import shortened
 
 FIRST = 2_000
+#: The number of events of one kind and server that are kept, from the start and from the end.
+#: Subscribers get all of them, also the dropped ones in between.
 LAST = 3_000
-"""The number of events of one kind and server that are kept, from the start and from the end.
-Subscribers get all of them, also the dropped ones in between.
-"""
 
+#: The maximum length of a text chosen by a guest (a path, a name) in an event, in characters.
 MAX_TEXT = 1024
-"""The maximum length of a text chosen by a guest (a path, a name) in an event, in characters."""
 
 
 def clipped(text: str) -> str:

@@ -12,11 +12,11 @@ from hotplate.errors import MachineLostError, SubjectError
 
 COMMAND_SECONDS = 60.0
 
+#: Limit of a command's standard output and error together.
 OUTPUT_BYTES = 16 << 20
-"""Limit of a command's standard output and error together."""
 
+#: The largest file that :meth:`Guest.copy_out` takes.
 FILE_BYTES = 1 << 30
-"""The largest file that :meth:`Guest.copy_out` takes."""
 
 
 @dataclass(frozen=True)

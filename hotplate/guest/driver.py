@@ -17,11 +17,11 @@ from hotplate.guest.base import COMMAND_SECONDS, CommandError, CommandResult, sh
 from hotplate.timing.deadline import GuestDeadline
 from hotplate.timing.deadline import retry as retry_until
 
+#: Default limit of a ``wait_...``, on a host of normal speed.
 WAIT_SECONDS = 120.0
-"""Default limit of a ``wait_...``, on a host of normal speed."""
 
+#: Pause between two tries in a guest, each of which is a command of some 10 ms.
 EVERY_SECONDS = 0.5
-"""Pause between two tries in a guest, each of which is a command of some 10 ms."""
 
 MAX_QUOTE = 400
 

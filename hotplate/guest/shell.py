@@ -43,10 +43,10 @@ REPLY = "hotplate-reply"
 OFF = "the machine is off: nothing answers its shell"
 CHUNK = 48 * 1024
 FILE_CHUNK = 8 << 20
+#: Bytes; the header of a reply has less than a hundred.
 MAX_LINE = 4096
-"""Bytes; the header of a reply has less than a hundred."""
+#: Seconds that the answer may take in addition to the command's own time limit.
 GRACE_SECONDS = 30.0
-"""Seconds that the answer may take in addition to the command's own time limit."""
 
 
 def guest_program(nonce: str) -> str:

@@ -17,8 +17,8 @@ from hotplate.hookkit.run import HookTask, check_task, scratch_directory
 from hotplate.hookkit.traces import stay_behind
 from hotplate.hookkit.trials import CheckTask, ContractFault, HookTrials, NotTried
 
+#: The most characters read back of one reason.
 TEXT_LIMIT = 4000
-"""The most characters read back of one reason."""
 
 
 def check(

@@ -41,8 +41,8 @@ class LineState(StrEnum):
     NOT_TRIED = "not tried"
 
 
+#: The reason of lines not tried because others were selected with ``--line``.
 NOT_ASKED = "not asked for"
-"""The reason of lines not tried because others were selected with ``--line``."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class LineResult:
     excepted: Mapping[str, str] = field(default_factory=dict)
 
 
+#: The contract, in the order of its table.
 LINES = (
     ContractLine(
         "answer",
@@ -154,10 +155,12 @@ LINES = (
         lines.interruption,
     ),
 )
-"""The contract, in the order of its table."""
 
 LINE_NAMES = tuple(line.name for line in LINES)
 
+#: Faults of a tool that its hook cannot prevent: the lines concerned, and a sentence.
+#:
+#: A fault with a reason in the contract file is excused, and the table shows that.
 EXCEPTIONS = {
     "words-on-stdout": (
         ("failure",),
@@ -172,7 +175,3 @@ EXCEPTIONS = {
         "the tool does not end on SIGTERM, and is killed",
     ),
 }
-"""Faults of a tool that its hook cannot prevent: the lines concerned, and a sentence.
-
-A fault with a reason in the contract file is excused, and the table shows that.
-"""

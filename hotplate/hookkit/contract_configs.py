@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+#: The configs of a check, each with its requirement; only ``ok`` is mandatory.
 ROLES = {
     "ok": "does something that succeeds, and prints @word@",
     "inputs": "prints @word@, and writes each input that is declared as an output to that output",
@@ -20,7 +21,6 @@ ROLES = {
     "slow": "writes a line to the FIFO @ready@, then runs for ten minutes",
     "without-tool": "needs the tool; by default ok",
 }
-"""The configs of a check, each with its requirement; only ``ok`` is mandatory."""
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ from hotplate.hookkit.contract import EXCEPTIONS, LINE_NAMES
 from hotplate.hookkit.contract_configs import ROLES, ContractFile
 
 SUFFIX = ".check.yaml"
+#: The size limit in bytes of a contract file, and of one config.
 FILE_LIMIT = 1 << 20
-"""The size limit in bytes of a contract file, and of one config."""
 
+#: The content of a contract file for each group of hotplate's own hooks.
 _BUILT_IN = Path(__file__).with_name("contracts.yaml")
-"""The content of a contract file for each group of hotplate's own hooks."""
 
 _KEYS = {"tool", "may-change", "options", "configs", "not-tried", "exceptions"}
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from hotplate.hookkit.run import HookReport, HookTask
 from hotplate.text import clean_line, shortened
 
+#: The keys of each answer, besides the declared outputs.
 OWN_NAMES = {"deploy_stdout", "deploy_stderr", "deploy_status_code"}
-"""The keys of each answer, besides the declared outputs."""
 
+#: The most characters quoted of a line.
 QUOTED = 200
-"""The most characters quoted of a line."""
 
+#: An input shorter than this is hidden in a quotation only where it is a whole word.
 SHORT = 4
-"""An input shorter than this is hidden in a quotation only where it is a whole word."""
 
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+)')
 _SHELL = re.compile(r"^(?P<file>[^:]+): (?:line )?(?P<line>\d+): ")
@@ -170,6 +170,7 @@ def _last_words(task: HookTask, log: str) -> tuple[str, str, int]:
     return lines[-1], str(task.hook) if own else "", own
 
 
+#: The faults of a line of stdout, by ``report.problem``.
 _STDOUT = {
     "not-object": (
         FindingKind.NOT_JSON,
@@ -185,7 +186,6 @@ _STDOUT = {
         'it is ignored: "{}"',
     ),
 }
-"""The faults of a line of stdout, by ``report.problem``."""
 
 
 def _about_stdout(task: HookTask, report: HookReport) -> Iterator[HookFinding]:

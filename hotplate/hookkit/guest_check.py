@@ -22,11 +22,11 @@ from hotplate.hookkit.contract_configs import ContractFile
 from hotplate.hookkit.push import AGENT, HEAT_AGENTS, OURS
 from hotplate.hookkit.trials import CheckTask, ToolMissingError
 
+#: The directory where it was unpacked.
 TOP = Path(__file__).resolve().parents[2]
-"""The directory where it was unpacked."""
 
+#: The runner's code in an image; heat-agents' images have none.
 LIBRARY = Path("/usr/libexec/heat-config/lib")
-"""The runner's code in an image; heat-agents' images have none."""
 
 
 def agent_environment() -> dict[str, str]:

@@ -28,17 +28,17 @@ from heat_config.journal import Journal
 from heat_config.settings import Settings, seconds
 from heat_config.state import Record, Store
 
+#: The umask of the agent's unit, which hooks get; the runner's own is narrower.
 AGENT_UMASK = 0o022
-"""The umask of the agent's unit, which hooks get; the runner's own is narrower."""
 
+#: The most bytes of the hook's stderr in the report.
 LOG_LIMIT = 1 << 20
-"""The most bytes of the hook's stderr in the report."""
 
+#: Time for a forked process to note its id.
 NOTE_SECONDS = 1.0
-"""Time for a forked process to note its id."""
 
+#: The most lines beginning with a brace that are tried as the start of an answer.
 CANDIDATES = 50
-"""The most lines beginning with a brace that are tried as the start of an answer."""
 
 
 class HookRun:

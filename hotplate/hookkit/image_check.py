@@ -20,17 +20,17 @@ from hotplate.hookkit.trials import CheckTask
 from hotplate.paths import hooks_dir
 
 _GROUND = ("__init__", "errors", "paths", "text")
+#: The modules of the check; all need only Python's standard library.
 _HOOKKIT = (
     *("__init__", "check", "contract", "contract_configs", "findings", "guest_check"),
     *("guest_runner", "lines", "push", "run", "traces", "trials"),
 )
-"""The modules of the check; all need only Python's standard library."""
 
+#: The oldest Python that they support; the image's own runner supports older ones.
 OLDEST = (3, 11)
-"""The oldest Python that they support; the image's own runner supports older ones."""
 
+#: Exit status of :data:`COMMAND` when the guest has no such Python.
 NO_PYTHON = 70
-"""Exit status of :data:`COMMAND` when the guest has no such Python."""
 
 COMMAND = f"""\
 python3 -ISc 'import sys; sys.exit(sys.version_info < {OLDEST})' || exit {NO_PYTHON}
@@ -45,10 +45,9 @@ from hotplate.hookkit.guest_check import main
 main()' {{place}}.json
 """
 
+#: Its directory in the guest: not on a disk, so that it is no changed file and is gone after a
+#: reboot.
 PLACE = "/run/hotplate-check"
-"""Its directory in the guest: not on a disk, so that it is no changed file and is gone after a
-reboot.
-"""
 
 
 def request(task: CheckTask, hook: str) -> bytes:

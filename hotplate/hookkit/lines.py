@@ -26,20 +26,20 @@ from hotplate.hookkit.trials import (
 )
 from hotplate.text import clean_line
 
+#: The capacity of a pipe in bytes (pipe(7)); a large answer must exceed it.
 LARGE = 1 << 16
-"""The capacity of a pipe in bytes (pipe(7)); a large answer must exceed it."""
 
 MIN_LIMIT = 2.0
+#: The shortest and the longest time limit of a hook in the test of that limit, in seconds.
 MAX_LIMIT = 60.0
-"""The shortest and the longest time limit of a hook in the test of that limit, in seconds."""
 
+#: Time for a process to end after the hook, in seconds.
 DYING = 5.0
-"""Time for a process to end after the hook, in seconds."""
 
 NOT_FOUND = 127
 
+#: The most files named outside of the hook's directories.
 STRAYS = 10
-"""The most files named outside of the hook's directories."""
 
 INPUTS: Mapping[str, object] = {
     "a_string": "plain",
@@ -49,8 +49,8 @@ INPUTS: Mapping[str, object] = {
     "a_boolean": True,
     "an_empty_string": "",
 }
+#: Inputs that a config returns as outputs of these names.
 UNICODE: Mapping[str, object] = {"a_text": "x 'y' \"z\" \\ $HOME\nü☃🍲"}
-"""Inputs that a config returns as outputs of these names."""
 
 _PROGRAM_SETTING = re.compile(rb"\bHEAT_[A-Z0-9_]*_CMD\b")
 

@@ -12,11 +12,11 @@ from hotplate.errors import UsageError
 from hotplate.hookkit.contract_file import SUFFIX
 from hotplate.paths import elements_dir
 
+#: The default tool of a hook.
 SHELL = "sh"
-"""The default tool of a hook."""
 
+#: Names with another meaning: lines of ``heat-config-hooks``, and Heat's own group.
 RESERVED = {"bin", "lib", "component"}
-"""Names with another meaning: lines of ``heat-config-hooks``, and Heat's own group."""
 
 _SKELETON = Path(__file__).with_name("skeleton")
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

@@ -17,26 +17,27 @@ from hotplate.errors import ImageError, UsageError
 from hotplate.hookkit.run import HookTask, check_task
 from hotplate.text import clean_line
 
+#: The size limit of a hook in bytes.
 SIZE_LIMIT = 16 << 20
-"""The size limit of a hook in bytes."""
 
 OURS = "/usr/libexec/heat-config/hooks"
+#: heat-agents' directory of hooks; our runner uses it too, after its own.
 HEAT_AGENTS = "/var/lib/heat-config/hooks"
-"""heat-agents' directory of hooks; our runner uses it too, after its own."""
 
+#: The lists of the agent's processes (cgroups(7), version 2 and 1): its environment is the
+#: runner's, and systemctl takes a second to answer in an emulated guest.
 AGENT = (
     "/sys/fs/cgroup/system.slice/os-collect-config.service/cgroup.procs",
     "/sys/fs/cgroup/systemd/system.slice/os-collect-config.service/cgroup.procs",
 )
-"""The lists of the agent's processes (cgroups(7), version 2 and 1): its environment is the
-runner's, and systemctl takes a second to answer in an emulated guest."""
 
 NO_RUNNER = 70
 DAMAGED = 71
 IN_THE_WAY = 72
+#: Exit statuses of the line.
 UNWRITABLE = 73
-"""Exit statuses of the line."""
 
+#: Written beside its place and renamed, so that a running hook is not truncated.
 _LINE = """\
 set -u
 first=
@@ -65,7 +66,6 @@ for each in {programs}; do
     command -v "$each" >/dev/null || echo "lacks $each"
 done
 """
-"""Written beside its place and renamed, so that a running hook is not truncated."""
 
 _ENV = re.compile(r"/(?:usr/)?bin/env(?:\s+-\S+)*\s+([^\s=-][^\s=]*)")
 

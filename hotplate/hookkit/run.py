@@ -20,14 +20,14 @@ from hotplate.errors import HotplateError, SubjectError, UsageError
 from hotplate.hookkit.traces import ROOTS, FileChange, changes, look
 from hotplate.paths import hooks_dir
 
+#: Time for the runner to end a hook that took too long, and to report that, in seconds.
 GRACE = 20.0
-"""Time for the runner to end a hook that took too long, and to report that, in seconds."""
 
+#: Seconds from SIGTERM to SIGKILL for an interrupted hook; the runner's ``kill_after``.
 END_GRACE = 10.0
-"""Seconds from SIGTERM to SIGKILL for an interrupted hook; the runner's ``kill_after``."""
 
+#: The bytes at the start of a hook that are searched for the names of its settings.
 HOOK_LIMIT = 4 << 20
-"""The bytes at the start of a hook that are searched for the names of its settings."""
 
 _DIRECTORY_SETTING = re.compile(rb"\b(?:HEAT|SALT)_[A-Z0-9_]*_(?:WORKING|OUTPUTS|[A-Z]*DIR)\b")
 _GROUP = re.compile(r"[0-9A-Za-z_-]+")

@@ -17,14 +17,14 @@ from hotplate.hookkit.traces import LISTED
 from hotplate.hookkit.trials import CheckTask
 from hotplate.text import clean, clean_line, shortened
 
+#: The most characters of one text shown to people; JSON has the whole text as Heat gets it.
 SHOWN = 16_000
-"""The most characters of one text shown to people; JSON has the whole text as Heat gets it."""
 
+#: The most changed files shown to people; on a busy host most are other programs'.
 FILES_SHOWN = 40
-"""The most changed files shown to people; on a busy host most are other programs'."""
 
+#: Of the table of a check, in columns.
 WIDTH = 96
-"""Of the table of a check, in columns."""
 
 
 def as_document(

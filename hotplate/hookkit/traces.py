@@ -23,21 +23,21 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+#: The default directories to look below.
 ROOTS = tuple(map(Path, ("/etc", "/usr/local", "/var/lib", "/root", "/opt", "/srv")))
-"""The default directories to look below."""
 
 ENTRIES = 200_000
+#: Bounds of one look.
 SECONDS = 5.0
-"""Bounds of one look."""
 
+#: The most changes listed.
 LISTED = 200
-"""The most changes listed."""
 
+#: The most bytes searched in a file.
 FILE_LIMIT = 64 << 20
-"""The most bytes searched in a file."""
 
+#: The most files searched.
 FILES = 20_000
-"""The most files searched."""
 
 Mark = tuple[int, ...]
 

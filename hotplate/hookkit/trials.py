@@ -26,9 +26,10 @@ from hotplate.hookkit.traces import (
 from hotplate.paths import hooks_dir
 from hotplate.text import clean_line
 
+#: The default directories in which to look for changed files.
 CHECK_ROOTS = (*ROOTS, Path("/tmp"), Path("/var/tmp"))  # noqa: S108  looked at, not used
-"""The default directories in which to look for changed files."""
 
+#: The fixes for findings, where they differ from the line's own.
 MENDS = {
     FindingKind.NOT_EXECUTABLE: "chmod 0755 the hook",
     FindingKind.NO_INTERPRETER: "begin the file with #! and the path of its interpreter",
@@ -39,7 +40,6 @@ MENDS = {
     FindingKind.OUTPUT_MISSING: "hand back each declared output under its name",
     FindingKind.TIMEOUT: "find what it waits for; --timeout SECONDS gives it longer",
 }
-"""The fixes for findings, where they differ from the line's own."""
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from pathlib import Path
 from hotplate import locks
 from hotplate.errors import HostError
 
+#: Days after which a base system is made again, so that it stays up to date.
 DAYS = 7
-"""Days after which a base system is made again, so that it stays up to date."""
 
+#: Days after which the next build removes an unused base system.
 UNUSED_DAYS = 30
-"""Days after which the next build removes an unused base system."""
 
 
 def prune(root: Path, *, now: float) -> None:

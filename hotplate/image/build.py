@@ -40,9 +40,10 @@ from hotplate.image.preflight import (
 )
 from hotplate.image.progress import TIMESTAMP, BuildProgress
 
+#: Variables whose values ``--dry-run`` hides, such as ``DIB_DEV_USER_PASSWORD``.
 SECRET_NAME = re.compile("PASSWORD|SECRET|TOKEN|KEY")
-"""Variables whose values ``--dry-run`` hides, such as ``DIB_DEV_USER_PASSWORD``."""
 
+#: Output of a failed build -> the class of the error, its sentence, and the fix.
 CAUSES: tuple[tuple[str, type[HotplateError], str, str], ...] = (
     (
         r"No space left on device",
@@ -81,17 +82,16 @@ CAUSES: tuple[tuple[str, type[HotplateError], str, str], ...] = (
         "look at what is in use with: losetup --list",
     ),
 )
-"""Output of a failed build -> the class of the error, its sentence, and the fix."""
 
 
+#: Limit of git for one answer.
 GIT_SECONDS = 30.0
-"""Limit of git for one answer."""
 
+#: Suffix for the commit of an element with uncommitted changes, as in git-describe(1).
 CHANGED = "-dirty"
-"""Suffix for the commit of an element with uncommitted changes, as in git-describe(1)."""
 
+#: Output that follows the reason of a failure, and carries no information.
 CLEANING_UP = re.compile(r"Unmount /|INFO diskimage_builder\.block_device")
-"""Output that follows the reason of a failure, and carries no information."""
 
 
 class BuildError(ImageError):

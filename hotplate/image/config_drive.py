@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 from hotplate.errors import HostError
 from hotplate.image.overlay import last_words
 
+#: The size of Nova's VFAT config drives.
 VFAT_BYTES = 64 * 1024 * 1024
-"""The size of Nova's VFAT config drives."""
 
 
 def make(

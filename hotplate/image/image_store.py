@@ -13,19 +13,19 @@ from hotplate.errors import HostError
 from hotplate.image.checksum import hash_file
 from hotplate.image.image_set import ImageSet, SetFile
 
+#: The folder in the cache.
 FOLDER = "images"
-"""The folder in the cache."""
 
+#: The suffix of an unfinished image; the next attempt resumes it.
 PART = ".part"
-"""The suffix of an unfinished image; the next attempt resumes it."""
 
+#: The default limit of all of them together.
 LIMIT_GIB = 20.0
-"""The default limit of all of them together."""
 
 GIB = 1 << 30
 
+#: Appends the missing part of a file to the existing one.
 Fetch = Callable[[SetFile, Path], None]
-"""Appends the missing part of a file to the existing one."""
 
 
 class ImageStore:

@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 from hotplate.errors import HostError, HotplateError, UsageError
 from hotplate.image.image_set import ImageSet, SetFile
 
+#: The block size of reads, in bytes.
 BLOCK = 8 * 1024 * 1024
-"""The block size of reads, in bytes."""
 
+#: The command that installs fsspec, and Dask.
 EXTRA = "pip install 'hotplate[dask]'"
-"""The command that installs fsspec, and Dask."""
 
 
 @contextlib.contextmanager

@@ -14,31 +14,31 @@ from hotplate.image import manifest, overlay, qcow2
 from hotplate.image.checksum import sha256_of
 from hotplate.image.plan import Layout
 
+#: The formats that machines use; others are to be converted first.
 FORMATS = ("qcow2", "raw")
-"""The formats that machines use; others are to be converted first."""
 
 KERNEL = ("vmlinuz", "kernel")
+#: The suffixes of a partition image's kernel and initrd: diskimage-builder's, then others'.
 INITRD = ("initrd", "initramfs")
-"""The suffixes of a partition image's kernel and initrd: diskimage-builder's, then others'."""
 
 SECTOR = 512
+#: Bytes of a partition table: protective MBR, GPT header, its entries.
 HEAD = 34 * SECTOR
-"""Bytes of a partition table: protective MBR, GPT header, its entries."""
 
+#: Offset of the bytes 53 ef in ext2, ext3 and ext4 (the superblock's ``s_magic``).
 EXT_MAGIC_AT = 1024 + 56
-"""Offset of the bytes 53 ef in ext2, ext3 and ext4 (the superblock's ``s_magic``)."""
 
+#: Offset and magic bytes of the file systems that a partition image may have in ``HEAD``.
 FILE_SYSTEMS = ((EXT_MAGIC_AT, b"\x53\xef"), (0, b"XFSB"))
-"""Offset and magic bytes of the file systems that a partition image may have in ``HEAD``."""
 
+#: A GPT partition type as it is on the disk (UEFI specification, 5.3.3).
 ESP = bytes.fromhex("28732ac11ff8d211ba4b00a0c93ec93b")
-"""A GPT partition type as it is on the disk (UEFI specification, 5.3.3)."""
 
+#: Processors by the PE header of a kernel that EFI can start (PE format, 3.3.1).
 PE_MACHINES = {0x8664: "x86_64", 0xAA64: "aarch64"}
-"""Processors by the PE header of a kernel that EFI can start (PE format, 3.3.1)."""
 
+#: Debian's and a manifest's name of an architecture -> QEMU's.
 DEBIAN = {"amd64": "x86_64", "arm64": "aarch64"}
-"""Debian's and a manifest's name of an architecture -> QEMU's."""
 
 DEFAULT_ARCH = "x86_64"
 

@@ -17,16 +17,15 @@ from hotplate.image.plan import groups_of
 
 SUFFIX = ".manifest.json"
 SUFFIXES = (".qcow2", ".raw")
+#: Format written by a build, raised when a key is removed or changes its meaning. A manifest
+#: without one is from a hotplate before 0.1.0, and has the other keys of format 1.
 FORMAT = 1
-"""Format written by a build, raised when a key is removed or changes its meaning. A manifest
-without one is from a hotplate before 0.1.0, and has the other keys of format 1.
-"""
 
+#: Limit of the bytes of a manifest; one with 10,000 packages has 1 MB.
 MAX_SIZE = 16 << 20
-"""Limit of the bytes of a manifest; one with 10,000 packages has 1 MB."""
 
+#: Limit of nested maps and lists; format 1 has three.
 MAX_DEPTH = 8
-"""Limit of nested maps and lists; format 1 has three."""
 
 
 def path_for(image: Path) -> Path:

@@ -15,26 +15,25 @@ from pathlib import Path
 
 from hotplate.errors import HostError, UsageError
 
+#: Fetches with the host's own configuration of apt, such as proxies and methods (package apt).
 APT_HELPER = Path("/usr/lib/apt/apt-helper")
-"""Fetches with the host's own configuration of apt, such as proxies and methods (package apt)."""
 
+#: Run it as the caller, so that it may write into the caller's directory, and without retries.
 APT_OPTIONS = ("-o", "APT::Sandbox::User=", "-o", "Acquire::Retries=0")
-"""Run it as the caller, so that it may write into the caller's directory, and without retries."""
 
+#: Limit of a mirror for the release file.
 MIRROR_SECONDS = 30
-"""Limit of a mirror for the release file."""
 
+#: The options of apt that a host with a snapshot of the archive switches off.
 STANDING_STILL = ("Acquire::Check-Valid-Until", "Acquire::Check-Date")
-"""The options of apt that a host with a snapshot of the archive switches off."""
 
+#: Suites without an updates and a security suite of their own.
 ROLLING = ("testing", "unstable")
-"""Suites without an updates and a security suite of their own."""
 
 
+#: URIs that can be fetched, without characters that a shell interprets, as they pass through
+#: two.
 PLAIN_URI = re.compile(r"https?://[\w.:@/~+%,=-]+")
-"""URIs that can be fetched, without characters that a shell interprets, as they pass through
-two.
-"""
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,9 @@ class Mirrors:
         return "\n".join(f"{name}:deb {uri} {suite} main" for name, uri, suite in entries if uri)
 
 
+#: A URI in an archive of snapshots, in the layout of Debian's own:
+#: ``.../archive/debian/20251101T000000Z`` (its page "Usage").
 SNAPSHOTS = re.compile(r"(?P<archive>.+/archive/[^/]+)/\d{8}T\d{6}Z")
-"""A URI in an archive of snapshots, in the layout of Debian's own:
-``.../archive/debian/20251101T000000Z`` (its page "Usage").
-"""
 
 SNAPSHOT = re.compile(r"\d{8}T\d{6}Z")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from hotplate.errors import UsageError
 from hotplate.image.inspect import Image, find
 
+#: Valid names of images: no path, so that a path without a name is an error.
 NAME = re.compile(r"[^\s=/][^=/]{0,254}")
-"""Valid names of images: no path, so that a path without a name is an error."""
 
 
 def parse(words: Iterable[str]) -> dict[str, Path]:

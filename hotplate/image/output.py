@@ -17,8 +17,8 @@ from hotplate.image.checksum import hash_file
 from hotplate.image.plan import BuildRequest, Layout
 from hotplate.image.supervise import STAGING
 
+#: Files of diskimage-builder's element baremetal beside the image, by suffix.
 BESIDE = ("vmlinuz", "initrd")
-"""Files of diskimage-builder's element baremetal beside the image, by suffix."""
 
 
 @contextlib.contextmanager

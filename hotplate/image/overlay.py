@@ -12,13 +12,13 @@ from pathlib import Path
 from hotplate.errors import HostError
 from hotplate.host_tools import find_tool
 
+#: Free bytes needed for a guest to start; its own output needs more.
 SPARE = 64 * 1024 * 1024
-"""Free bytes needed for a guest to start; its own output needs more."""
 
 
 ADDRESS_SPACE = 1 << 30
+#: Limit of ``qemu-img``: an odd image can make it use any amount (CVE-2015-5162).
 CPU_SECONDS = 300
-"""Limit of ``qemu-img``: an odd image can make it use any amount (CVE-2015-5162)."""
 
 
 def qemu_img(*arguments: str) -> subprocess.CompletedProcess[bytes]:

@@ -43,48 +43,45 @@ class Kernel(Enum):
 
 OPERATING_SYSTEM = "debian-minimal"
 
+#: The kernel's name of an architecture -> Debian's.
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""The kernel's name of an architecture -> Debian's."""
 
+#: A group without an element -> its replacement.
 DROPPED = {
     "kubelet": 'heat-agents had it; use "podman kube play" in the group script, or docker-cmd',
     "atomic": "heat-agents had it; use docker-cmd with podman",
 }
-"""A group without an element -> its replacement."""
 
+#: diskimage-builder would ask for ``sid-updates``, which does not exist; it handles
+#: ``unstable``.
 ALIASES = {"sid": "unstable"}
-"""diskimage-builder would ask for ``sid-updates``, which does not exist; it handles
-``unstable``.
-"""
 
+#: Values of ``--release``; a later one is accepted when debootstrap has a script for it.
 RELEASES = ("bullseye", "bookworm", "trixie", "forky", "testing", "unstable", "sid")
-"""Values of ``--release``; a later one is accepted when debootstrap has a script for it."""
 
+#: Releases whose Python is older than the 3.9 that hooks and agent need.
 TOO_OLD = ("buster", "stretch", "jessie", "wheezy", "squeeze", "lenny", "etch", "sarge", "woody")
-"""Releases whose Python is older than the 3.9 that hooks and agent need."""
 
+#: Packages that every image gets anyway, so that they are part of the cached base system.
+#:
+#: ``initramfs-tools`` is then configured before the kernel, which makes one initramfs and not two.
 BASE_PACKAGES = (
     *("adduser", "busybox", "ca-certificates", "gnupg2", "initramfs-tools", "locales"),
     *("lsb-release", "netbase", "python3", "sudo", "systemd-sysv", "tzdata", "zstd"),
 )
-"""Packages that every image gets anyway, so that they are part of the cached base system.
 
-``initramfs-tools`` is then configured before the kernel, which makes one initramfs and not two.
-"""
-
+#: Variables of the caller that are passed to a build, besides ``DIB_*`` and ``PIP_*``.
+#:
+#: All of them reach the scripts in the image too, so the list is short.
 PASSED = (
     *("HOME", "LOGNAME", "USER", "XDG_CACHE_HOME"),
     *("http_proxy", "https_proxy", "ftp_proxy", "no_proxy"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
     *("SSL_CERT_DIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"),
 )
-"""Variables of the caller that are passed to a build, besides ``DIB_*`` and ``PIP_*``.
 
-All of them reach the scripts in the image too, so the list is short.
-"""
-
+#: The namespace of the UUIDs of file systems that must be the same in each build.
 UUIDS = uuid.UUID("2a4f6b0e-9d0c-4c9e-8f5e-6d1a9b7c3e21")
-"""The namespace of the UUIDs of file systems that must be the same in each build."""
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -25,32 +25,30 @@ from hotplate.image.plan import BuildRequest
 
 OUTPUT_BYTES = 512 * 1024 * 1024
 SCRATCH_BYTES = 3 * 1024 * 1024 * 1024
+#: Free bytes needed beside the image, where it is assembled, and in the cache for a base system
+#: and its packages.
 CACHE_BYTES = 512 * 1024 * 1024
-"""Free bytes needed beside the image, where it is assembled, and in the cache for a base system
-and its packages.
-"""
 
+#: MiB of free memory needed for a build in memory.
 TMPFS_MIB = 6144
-"""MiB of free memory needed for a build in memory."""
 
+#: The programs that a build needs.
 TOOLS = ("qemu-img", "qemu-nbd", "sudo", "unshare", "losetup", "fstrim", "mkfs.ext4", "sfdisk")
-"""The programs that a build needs."""
 
+#: The programs that one element needs.
 ELEMENT_TOOLS: dict[str, tuple[str, ...]] = {
     "debian-minimal": ("debootstrap",),
     "block-device-offset-gpt": ("sgdisk",),
     "block-device-offset-efi": ("sgdisk", "mcopy", "mkfs.vfat"),
 }
-"""The programs that one element needs."""
 
+#: Nodes of a block device configuration that need device-mapper, and the programs they call
+#: (``diskimage_builder/block_device/level1``).
 DEVICE_MAPPER_NODES = {
     "partitioning": ("kpartx", "dmsetup"),
     "lvm": ("lvm",),
     "luks": ("cryptsetup",),
 }
-"""Nodes of a block device configuration that need device-mapper, and the programs they call
-(``diskimage_builder/block_device/level1``).
-"""
 
 
 class Preflight:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+#: Pattern of the first line of a step -> its name, in the order of the steps.
 STEPS = (
     (re.compile(r"Building elements:"), "start"),
     (re.compile(r"Running hooks from \S+/root\.d$"), "base system"),
@@ -20,7 +21,6 @@ STEPS = (
     (re.compile(r"Running hooks from \S+/cleanup\.d$"), "clean up"),
     (re.compile(r"Converting image using qemu-img"), "compress"),
 )
-"""Pattern of the first line of a step -> its name, in the order of the steps."""
 
 SCRIPT = re.compile(r"dib-run-parts Running (?:\S*/)?([\w-]+\.d/\S+)$")
 SCRIPT_DONE = re.compile(r"dib-run-parts (\S+) completed$")

@@ -23,6 +23,7 @@ from hotplate.errors import ImageError
 MAGIC = b"QFI\xfb"
 SECTOR = 512
 
+#: Magic bytes of other formats (the probe functions in QEMU's ``block/``).
 OTHERS: tuple[tuple[bytes, str], ...] = (
     (b"KDMV", "vmdk"),
     (b"COWD", "vmdk"),
@@ -37,23 +38,22 @@ OTHERS: tuple[tuple[bytes, str], ...] = (
     (b"#!/bin/sh\n#V2.0 Format\n", "cloop"),
     (b"<<< ", "vdi"),
 )
-"""Magic bytes of other formats (the probe functions in QEMU's ``block/``)."""
 
+#: Incompatible features.
 DIRTY, CORRUPT, DATA_FILE, _COMPRESSION, EXTENDED_L2 = (1 << bit for bit in range(5))
-"""Incompatible features."""
 
 BACKING_FORMAT = 0xE2792ACA
+#: Header extensions.
 DATA_FILE_NAME = 0x44415441
-"""Header extensions."""
 
+#: Limit of the backing files in a chain.
 MAX_CHAIN = 8
-"""Limit of the backing files in a chain."""
 
+#: Bits of an entry of the L1 table, and of most of an L2 table, that hold the offset.
 OFFSET = 0x00FFFFFFFFFFFE00
-"""Bits of an entry of the L1 table, and of most of an L2 table, that hold the offset."""
 
+#: Limit of the bytes of L2 tables to read: those of 8 TiB of data in clusters of 64 KiB.
 MAX_TABLES = 1 << 30
-"""Limit of the bytes of L2 tables to read: those of 8 TiB of data in clusters of 64 KiB."""
 
 # QEMU's syntax of a protocol name: path_has_protocol() in its block.c.
 _PROTOCOL = re.compile(r"[^/:]*:")

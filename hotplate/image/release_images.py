@@ -19,22 +19,22 @@ from hotplate.image.mirrors import for_build
 from hotplate.image.plan import BuildRequest
 from hotplate.image.preflight import Preflight, refuse
 
+#: Folder in the cache.
 FOLDER = "releases"
-"""Folder in the cache."""
 
+#: Subfolder of an image: a build locks its output directory, and we lock the one above.
 BUILT = "image"
-"""Subfolder of an image: a build locks its output directory, and we lock the one above."""
 
+#: Variables of a build that set locations and not contents.
 PLACES = frozenset({"ELEMENTS_PATH", "DIB_IMAGE_CACHE"})
-"""Variables of a build that set locations and not contents."""
 
+#: Prefixes of the caller's variables that determine the contents of an image.
 OF_THE_IMAGE = ("DIB_", "PIP_")
-"""Prefixes of the caller's variables that determine the contents of an image."""
 
 TRIES = 3
 
+#: Builds a request, and raises the errors of :meth:`hotplate.image.build.Build.run`.
 BuildOne = Callable[[BuildRequest], object]
-"""Builds a request, and raises the errors of :meth:`hotplate.image.build.Build.run`."""
 
 
 class ReleaseImages:

@@ -32,8 +32,8 @@ STAGING = ".hotplate-"
 STATE = "state.json"
 LOCK = "lock"
 NAMESPACES = ("unshare", "--mount-proc", "--pid", "--fork", "--kill-child")
+#: Exit status when the lifeline closed before the command had ended.
 LOST = 125
-"""Exit status when the lifeline closed before the command had ended."""
 
 
 def loops_of(name: str, *, sys_block: Path = Path("/sys/block")) -> list[str]:

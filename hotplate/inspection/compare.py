@@ -14,8 +14,8 @@ from hotplate.inspection.contents import Contents
 from hotplate.inspection.ext4 import Inode
 from hotplate.inspection.inspection import Inspection
 
+#: Limit of the bytes of a file in the EFI system partition.
 MAX_EFI_FILE = 256 << 20
-"""Limit of the bytes of a file in the EFI system partition."""
 
 NO_PACKAGE = "no package"
 
@@ -137,8 +137,8 @@ def _owner(contents: Contents, path: str) -> str:
     return owner or NO_PACKAGE
 
 
+#: Limit of the bytes that are compared of two files of one size.
 COMPARED = 64 << 20
-"""Limit of the bytes that are compared of two files of one size."""
 
 
 class How(StrEnum):

@@ -14,16 +14,19 @@ from hotplate.inspection.packages import Packages
 from hotplate.inspection.tree import Tree
 from hotplate.inspection.units import Units
 
+#: The agent's PATH, in the unit's order.
 PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-"""The agent's PATH, in the unit's order."""
 
+#: The runner's directories of hooks; the second is that of heat-agents.
 HOOK_FOLDERS = ("/usr/libexec/heat-config/hooks", "/var/lib/heat-config/hooks")
-"""The runner's directories of hooks; the second is that of heat-agents."""
 
 AGENT = "os-collect-config"
 AGENT_PROGRAMS = (AGENT, "os-apply-config", "os-refresh-config")
 BOOTSTRAP = "/usr/libexec/heat-config/bootstrap"
 
+#: Group -> the programs that its hook calls, the best first, and their directories beside PATH.
+#:
+#: Copies of the hooks' own lists; tests/inspection/test_contents.py compares them.
 TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ansible": (("ansible-playbook",), ()),
     "apply-config": (("os-apply-config",), ()),
@@ -40,23 +43,20 @@ TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "puppet": (("puppet",), ("/opt/puppetlabs/bin",)),
     "salt": (("salt-call",), ("/opt/heat-salt/bin", "/opt/saltstack/salt")),
 }
-"""Group -> the programs that its hook calls, the best first, and their directories beside PATH.
 
-Copies of the hooks' own lists; tests/inspection/test_contents.py compares them."""
-
+#: Network renderers and the programs by which they are detected; cloud-init takes the first.
 RENDERERS = (
     ("ifupdown", ("ifup",)),
     ("netplan", ("netplan",)),
     ("NetworkManager", ("NetworkManager", "nmcli")),
     ("systemd-networkd", ("/usr/lib/systemd/systemd-networkd", "/lib/systemd/systemd-networkd")),
 )
-"""Network renderers and the programs by which they are detected; cloud-init takes the first."""
 
+#: cloud-init's clients for a first address (``cloudinit/net/dhcp.py``).
 DHCP_CLIENTS = ("dhcpcd", "dhclient", "udhcpc")
-"""cloud-init's clients for a first address (``cloudinit/net/dhcp.py``)."""
 
+#: The relevant ones of cloud-init's default data sources.
 DEFAULT_SOURCES = ("NoCloud", "ConfigDrive", "OpenStack", "Ec2", "None")
-"""The relevant ones of cloud-init's default data sources."""
 
 _SETTING = re.compile(r"""^([A-Z_]+)=(.*)$""", re.M)
 

@@ -25,15 +25,15 @@ from hotplate.image.inspect import ImageFile
 from hotplate.image.overlay import ADDRESS_SPACE, CPU_SECONDS
 from hotplate.timing.deadline import Deadline
 
+#: Bytes of one read: a cluster of qcow2.
 BLOCK = 64 << 10
-"""Bytes of one read: a cluster of qcow2."""
 
 BLOCKS_KEPT = 1024
+#: Limit of one answer of ``qemu-nbd``.
 SECONDS = 60.0
-"""Limit of one answer of ``qemu-nbd``."""
 
+#: Limit of the inspection of an image, by default.
 ALL_SECONDS = 600.0
-"""Limit of the inspection of an image, by default."""
 
 
 class Disk:
@@ -188,8 +188,8 @@ _REQUEST = 0x25609513
 _SIMPLE_REPLY = 0x67446698
 _CMD_READ = 0
 
+#: Limit of the bytes of one request.
 MAX_REQUEST = 1 << 20
-"""Limit of the bytes of one request."""
 
 
 class NbdClient:

@@ -20,18 +20,17 @@ ROOT_INODE = 2
 MAGIC = 0xEF53
 
 _FILETYPE, _RECOVER, _64BIT = 0x2, 0x4, 0x80
+#: Supported incompatible features: filetype, recover, extents, 64bit, mmp, flex_bg, ea_inode,
+#: csum_seed, largedir.
 _READABLE = 0x2 | 0x4 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x2000 | 0x4000
-"""Supported incompatible features: filetype, recover, extents, 64bit, mmp, flex_bg, ea_inode,
-csum_seed, largedir.
-"""
 
 _INODE_EXTENTS, _INODE_ENCRYPTED = 0x80000, 0x800
 _EXTENT_MAGIC = 0xF30A
 _MAX_DEPTH = 5
+#: Limit of the extent nodes of one file; 16 MiB of isolated blocks need fewer.
 MAX_NODES = 4096
-"""Limit of the extent nodes of one file; 16 MiB of isolated blocks need fewer."""
+#: Limit of the bytes of a directory.
 MAX_DIRECTORY = 16 << 20
-"""Limit of the bytes of a directory."""
 
 
 class Unreadable(ImageError):

@@ -14,15 +14,15 @@ from hotplate.inspection.disk import Disk
 
 ENTRY = 32
 DELETED, END = 0xE5, 0x00
+#: Attributes of an entry.
 VOLUME, DIRECTORY, LONG = 0x08, 0x10, 0x0F
-"""Attributes of an entry."""
 
+#: Flags in the byte reserved by Microsoft: Windows and Linux mark lower case by them.
 LOWER_STEM, LOWER_SUFFIX = 0x08, 0x10
-"""Flags in the byte reserved by Microsoft: Windows and Linux mark lower case by them."""
 
 MAX_FILES = 10_000
+#: Limit of the bytes of a directory.
 MAX_DIRECTORY = 1 << 20
-"""Limit of the bytes of a directory."""
 
 MAX_DEPTH = 16
 

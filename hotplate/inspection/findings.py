@@ -15,25 +15,25 @@ from hotplate.inspection.contents import AGENT, AGENT_PROGRAMS, Contents
 
 UNIT = f"{AGENT}.service"
 BOOTSTRAP_UNIT = "heat-config-bootstrap.service"
+#: Limit of the paths named in one sentence.
 NAMED = 3
-"""Limit of the paths named in one sentence."""
 
+#: The data sources through which Nova provides user data.
 HEAT_SOURCES = ("OpenStack", "ConfigDrive", "Ec2")
-"""The data sources through which Nova provides user data."""
 
+#: The unit of each renderer that a boot starts; netplan starts its own.
 RENDERER_UNITS = {
     "ifupdown": "networking.service",
     "NetworkManager": "NetworkManager.service",
     "systemd-networkd": "systemd-networkd.service",
 }
-"""The unit of each renderer that a boot starts; netplan starts its own."""
 
 PHASES = ("/usr/libexec/os-refresh-config/configure.d", "/opt/stack/os-config-refresh/configure.d")
 PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 URL_PASSWORD = re.compile(rb"://[^/\s:@\"']+:[^/\s@\"']+@")
 SECRET_SETTING = re.compile(r"^[ \t]*(?:password|secret_key|access_key_id)[ \t]*=[ \t]*\S", re.M)
+#: Words in the name of a variable that holds a secret.
 SECRET_WORDS = ("PASSWORD", "SECRET", "TOKEN")
-"""Words in the name of a variable that holds a secret."""
 
 
 class Level(StrEnum):

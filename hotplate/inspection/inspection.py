@@ -23,8 +23,8 @@ from hotplate.inspection.findings import ImageFault, fails, findings
 from hotplate.inspection.partitions import Partition, partitions
 from hotplate.inspection.tree import MAX_TEXT, Tree
 
+#: The manifest that the element heat-config leaves in an image.
 IN_IMAGE = "/usr/share/heat-config/manifest.json"
-"""The manifest that the element heat-config leaves in an image."""
 
 
 class Manifest(StrEnum):

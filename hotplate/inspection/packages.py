@@ -15,20 +15,19 @@ from hotplate.inspection.tree import MAX_FILES, MAX_TEXT, Tree
 
 STATUS = "/var/lib/dpkg/status"
 INFO = "/var/lib/dpkg/info"
+#: Limit of the bytes of the list of a package's files.
 MAX_LIST = 8 << 20
-"""Limit of the bytes of the list of a package's files."""
 
+#: Package managers -> the paths of their databases, which are not read here.
 NOT_READ = {
     "rpm": ("/var/lib/rpm", "/usr/lib/sysimage/rpm"),
     "apk": ("/lib/apk/db/installed", "/usr/lib/apk/db/installed"),
     "pacman": ("/var/lib/pacman/local",),
 }
-"""Package managers -> the paths of their databases, which are not read here."""
 
+#: Directories below ``/usr`` in a tree with merged directories; packages still list the old
+#: names.
 MERGED = re.compile(r"^/(?:bin|sbin|lib|lib32|lib64|libx32)(?=/)")
-"""Directories below ``/usr`` in a tree with merged directories; packages still list the old
-names.
-"""
 
 _FIELD = re.compile(r"^(Package|Status|Version|Architecture|Installed-Size|Source): *(.*)$", re.M)
 _DIST_INFO = re.compile(r"^(?P<name>[A-Za-z0-9._]+)-(?P<version>[^-]+)\.dist-info$")

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from hotplate.image.inspect import ESP, HEAD, SECTOR, read_table
 from hotplate.inspection.disk import Disk
 
+#: Limit of the partitions; a GPT has room for as many.
 MAX_PARTITIONS = 128
-"""Limit of the partitions; a GPT has room for as many."""
 
+#: The GPT partition type of GRUB's second stage, as it is on the disk (GRUB manual, 3.4).
 BIOS_BOOT = bytes.fromhex("4861682149646f6e744e656564454649")
-"""The GPT partition type of GRUB's second stage, as it is on the disk (GRUB manual, 3.4)."""
 
+#: Offset, bytes and name of the file systems of a partition.
 _MAGIC = (
     (1024 + 56, b"\x53\xef", "ext4"),
     (0, b"XFSB", "xfs"),
@@ -30,7 +31,6 @@ _MAGIC = (
     (0, b"hsqs", "squashfs"),
     (4086, b"SWAPSPACE2", "swap"),
 )
-"""Offset, bytes and name of the file systems of a partition."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from cyclonedx.model.component import Component
 
 
+#: Suffix of the file beside an image, by which tools recognize a bill in CycloneDX.
 SUFFIX = ".cdx.json"
-"""Suffix of the file beside an image, by which tools recognize a bill in CycloneDX."""
 
 
 def leave_beside(image: Path, *, checksums: Path | None = None) -> Path:

@@ -11,8 +11,8 @@ from hotplate.inspection.findings import ImageFault, Level
 from hotplate.inspection.inspection import Inspection, Manifest
 from hotplate.text import clean, clean_line
 
+#: Version of the JSON, raised when a key is removed or changes its meaning.
 FORMAT = 1
-"""Version of the JSON, raised when a key is removed or changes its meaning."""
 
 
 def cleaned(value: Any) -> Any:

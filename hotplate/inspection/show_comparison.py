@@ -19,8 +19,8 @@ from hotplate.text import clean_line
 
 SIGNS = {How.ADDED: "+", How.REMOVED: "-", How.CHANGED: "~"}
 OWNERS_SHOWN = 20
+#: Limit of the shown files without a package; JSON has all.
 FILES_SHOWN = 8
-"""Limit of the shown files without a package; JSON has all."""
 
 
 def as_document(comparison: Comparison) -> dict[str, Any]:

@@ -7,20 +7,19 @@ from collections.abc import Iterator
 
 from hotplate.inspection.ext4 import ROOT_INODE, Ext4, Inode
 
+#: Limit of the symbolic links in one path (path_resolution(7)).
 MAX_LINKS = 40
-"""Limit of the symbolic links in one path (path_resolution(7))."""
 
+#: Limit of the bytes of one file.
 MAX_TEXT = 16 << 20
-"""Limit of the bytes of one file."""
 
+#: Limit of the bytes of a settings file: parsing takes longer than reading, for some formats
+#: quadratically.
 TEXT = 256 << 10
-"""Limit of the bytes of a settings file: parsing takes longer than reading, for some formats
-quadratically.
-"""
 
 MAX_DEPTH = 64
+#: Limit of the files of an image.
 MAX_FILES = 1_000_000
-"""Limit of the files of an image."""
 
 
 class Tree:

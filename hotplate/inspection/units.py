@@ -15,10 +15,9 @@ OURS = "/etc/systemd/system"
 FOLDERS = (OURS, "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 BOOT_MENUS = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg", "/boot/extlinux/extlinux.conf")
 BOOT_ENTRIES = ("/boot/loader/entries", "/efi/loader/entries")
+#: Files with the kernel's command line: of GRUB and extlinux, of the Boot Loader Specification,
+#: and of kernel-install(8), which puts it into a unified kernel image.
 COMMAND_LINES = ("/etc/kernel/cmdline", "/usr/lib/kernel/cmdline")
-"""Files with the kernel's command line: of GRUB and extlinux, of the Boot Loader Specification,
-and of kernel-install(8), which puts it into a unified kernel image.
-"""
 
 TOO_LATE = (
     "not enabled, and its preset comes too late: systemd applies presets before it makes the root "

@@ -15,29 +15,29 @@ import yaml
 from hotplate.errors import UsageError
 from hotplate.lint.finding import LintFinding
 
+#: The directories whose scripts diskimage-builder runs.
 PHASES = (
     *("root.d", "extra-data.d", "pre-install.d", "install.d", "post-install.d", "post-root.d"),
     *("block-device.d", "pre-finalise.d", "finalise.d", "cleanup.d"),
 )
-"""The directories whose scripts diskimage-builder runs."""
 
 KNOWN_DIRECTORIES = frozenset((*PHASES, "environment.d"))
 
+#: Files at the top of an element with a meaning, here or to diskimage-builder.
 KNOWN_FILES = (
     r"README\.rst|element-deps|element-provides|package-installs\.(yaml|json)|pkg-map|svc-map"
     r"|source-repository-[\w-]+|block-device-(default|[\w-]+)\.yaml|no-final-image\S*"
     r"|heat-config-hooks|__init__\.py"
 )
-"""Files at the top of an element with a meaning, here or to diskimage-builder."""
 
+#: Limit of the bytes of a file that is searched for names.
 TEXT_LIMIT = 1 << 20
-"""Limit of the bytes of a file that is searched for names."""
 
+#: Limit of the files of an element that are searched for names.
 TEXTS_LIMIT = 1000
-"""Limit of the files of an element that are searched for names."""
 
+#: Files that do not mark a directory as an element, as a directory of elements has them too.
 _NO_SIGN = {"README.rst", "__init__.py"}
-"""Files that do not mark a directory as an element, as a directory of elements has them too."""
 
 
 @dataclass

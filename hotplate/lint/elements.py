@@ -41,19 +41,19 @@ MEANT = {
     "heat-config-hook": "heat-config-hooks",
 }
 
+#: Names that dib-run-parts runs; it ignores all others.
 HOOK_NAME = re.compile(r"[0-9A-Za-z_-]+")
-"""Names that dib-run-parts runs; it ignores all others."""
 
 ENVIRONMENT_NAME = re.compile(r"[0-9A-Za-z_.-]+")
 
+#: Trees that are copied entry by entry: of two files with one path the hash order keeps one.
 MERGED_DEEP = ("os-apply-config", "os-refresh-config")
-"""Trees that are copied entry by entry: of two files with one path the hash order keeps one."""
 
+#: Similarity (difflib) from which on a name counts as misspelt.
 ALIKE = 0.88
-"""Similarity (difflib) from which on a name counts as misspelt."""
 
+#: Provided by each element that sets ``DISTRO_NAME``; an image has one of them.
 OS = "operating-system"
-"""Provided by each element that sets ``DISTRO_NAME``; an image has one of them."""
 
 
 def check_files(collection: Collection) -> Iterator[LintFinding]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from hotplate.text import clean_line
 
+#: Version of the JSON, raised when a key is removed or changes its meaning.
 FORMAT = 1
-"""Version of the JSON, raised when a key is removed or changes its meaning."""
 
 
 @dataclass(frozen=True)

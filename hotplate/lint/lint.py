@@ -17,8 +17,8 @@ from hotplate.lint.finding import LintFinding, LintResult, NotRun
 from hotplate.lint.shellcheck import shellcheck_findings
 from hotplate.paths import elements_dir, hooks_dir
 
+#: The lints that only read; the contract lint is separate, as it runs hooks.
 LINTS = ("element", "shellcheck")
-"""The lints that only read; the contract lint is separate, as it runs hooks."""
 
 
 @dataclass(frozen=True)

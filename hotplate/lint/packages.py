@@ -13,8 +13,8 @@ from typing import Any
 from hotplate.lint.collection import Collection, DataError, finding, line_with, load
 from hotplate.lint.finding import LintFinding
 
+#: The phases in which packages are installed; others are ignored.
 INSTALL_PHASES = ("pre-install.d", "install.d", "post-install.d")
-"""The phases in which packages are installed; others are ignored."""
 
 PACKAGE_KEYS = frozenset(
     (
@@ -23,6 +23,7 @@ PACKAGE_KEYS = frozenset(
     )
 )
 
+#: Variables that diskimage-builder or every operating-system element sets.
 ALWAYS_SET = frozenset(
     (
         *("ARCH", "DIB_RELEASE", "DISTRO_NAME", "DIB_INIT_SYSTEM", "DIB_PYTHON_VERSION"),
@@ -30,7 +31,6 @@ ALWAYS_SET = frozenset(
         *("DIB_ROOT_FSTYPE", "DIB_ROOT_LABEL", "DIB_BOOT_LABEL", "DIB_DEBUG_TRACE"),
     )
 )
-"""Variables that diskimage-builder or every operating-system element sets."""
 
 _INSTALLS = ("package-installs.yaml", "package-installs.json")
 

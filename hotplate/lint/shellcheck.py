@@ -16,17 +16,17 @@ from hotplate.errors import HostError
 from hotplate.lint.collection import Collection
 from hotplate.lint.finding import LintFinding, NotRun
 
+#: Severities of shellcheck, from certain defects to matters of taste.
 SEVERITIES = ("error", "warning", "info", "style")
-"""Severities of shellcheck, from certain defects to matters of taste."""
 
+#: Number of files on one command line.
 AT_ONCE = 100
-"""Number of files on one command line."""
 
+#: Codes of shellcheck's parser errors.
 PARSER_CODES = range(1000, 2000)
-"""Codes of shellcheck's parser errors."""
 
+#: Seconds for one command line.
 LIMIT = 600.0
-"""Seconds for one command line."""
 
 _SHELL = re.compile(rb"#!\s*/\S*?(?:env\s+)?\b(bash|dash|ksh|sh)\b[^\n]*")
 

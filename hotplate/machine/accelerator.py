@@ -21,31 +21,28 @@ from hotplate.machine import kvm_probe
 from hotplate.machine.config import ARCHITECTURES
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
+#: Limit of the probe, which takes 0.2 s under TCG; ten times that is no acceleration.
 PROBE_SECONDS = 2.0
-"""Limit of the probe, which takes 0.2 s under TCG; ten times that is no acceleration."""
 
+#: CPU models that are tried under KVM, best first.
 KVM_CPUS = ("host", "qemu64")
-"""CPU models that are tried under KVM, best first."""
 
+#: CPU models under TCG. A boot takes 18 % longer with ``max``, whose features are emulated; an
+#: image for x86-64-v2 or later needs a better model than ``qemu64``, set as the machine's own
+#: ``cpu``.
 TCG_CPUS = {"x86_64": "qemu64", "aarch64": "cortex-a57"}
-"""CPU models under TCG. A boot takes 18 % longer with ``max``, whose features are emulated; an
-image for x86-64-v2 or later needs a better model than ``qemu64``, set as the machine's own
-``cpu``.
-"""
 
+#: Processors of a guest.
 CPUS = 2
-"""Processors of a guest."""
 
+#: The first version of QEMU that emulates several processors of a PC faithfully. Earlier ones may
+#: execute a breakpoint that another processor has just removed from the kernel's code, which
+#: panics: once in some thousand boots (https://bugzilla.redhat.com/show_bug.cgi?id=2216496).
 SAFE_EMULATION = (8, 1)
-"""The first version of QEMU that emulates several processors of a PC faithfully. Earlier ones may
-execute a breakpoint that another processor has just removed from the kernel's code, which panics:
-once in some thousand boots (https://bugzilla.redhat.com/show_bug.cgi?id=2216496).
-"""
 
+#: Limit of TCG's cache of translated code. QEMU's default is 1,024 MiB for each machine, which a
+#: boot fills: its resident memory is then twice as large, and the boot no faster.
 TRANSLATED_MIB = 256
-"""Limit of TCG's cache of translated code. QEMU's default is 1,024 MiB for each machine, which a
-boot fills: its resident memory is then twice as large, and the boot no faster.
-"""
 
 NAMES = ("auto", "kvm", "tcg")
 

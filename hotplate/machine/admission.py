@@ -17,16 +17,16 @@ from pathlib import Path
 from hotplate.errors import HostError
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, HostTooSlow, retry
 
+#: The part of the host's memory that all machines together may use.
 SHARE = 0.8
-"""The part of the host's memory that all machines together may use."""
 
+#: QEMU's memory in addition to the guest's: under TCG mostly translated code, as measured.
 OVERHEAD_MIB = 400
-"""QEMU's memory in addition to the guest's: under TCG mostly translated code, as measured."""
 
 POLL_SECONDS = 0.2
 
+#: The file that is locked by the process served next.
 QUEUE = "queue"
-"""The file that is locked by the process served next."""
 
 
 def host_mib(*, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:

@@ -14,23 +14,22 @@ from typing import ClassVar
 from hotplate.errors import HostError
 from hotplate.machine.files import HandedFiles, backing_options
 
+#: The virtio port on which the guest may start a root shell; see :mod:`hotplate.guest.shell`.
 SHELL_PORT = "org.hotplate.shell"
-"""The virtio port on which the guest may start a root shell; see :mod:`hotplate.guest.shell`."""
 
 
+#: Denials of QEMU's seccomp filter (qemu(1), ``-sandbox``): all that exist.
 SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
-"""Denials of QEMU's seccomp filter (qemu(1), ``-sandbox``): all that exist."""
 
+#: The same for a wiring that starts programs. QEMU begins each of them with setsid(2), which
+#: ``elevateprivileges`` would deny; ``no_new_privs`` still keeps programs from gaining rights.
 SANDBOX_THAT_SPAWNS = "on,obsolete=deny,resourcecontrol=deny"
-"""The same for a wiring that starts programs. QEMU begins each of them with setsid(2), which
-``elevateprivileges`` would deny; ``no_new_privs`` still keeps programs from gaining rights.
-"""
 
+#: cloud-init's ``ds-identify`` and its OpenStack data source detect OpenStack by these.
 OPENSTACK_SMBIOS: Mapping[str, str] = {
     "manufacturer": "OpenStack Foundation",
     "product": "OpenStack Nova",
 }
-"""cloud-init's ``ds-identify`` and its OpenStack data source detect OpenStack by these."""
 
 
 class Firmware(enum.Enum):
@@ -57,6 +56,7 @@ class Architecture:
     package: str
 
 
+#: Differences between the supported processors of guests.
 ARCHITECTURES: Mapping[str, Architecture] = {
     "x86_64": Architecture(
         program="qemu-system-x86_64",
@@ -81,7 +81,6 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         package="qemu-efi-aarch64",
     ),
 }
-"""Differences between the supported processors of guests."""
 
 
 @dataclass(frozen=True)

@@ -19,25 +19,24 @@ from hotplate.events.log import EventLog
 from hotplate.text import clean
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
+#: Characters; a longer line is continued as the next one.
 MAX_LINE = 4096
-"""Characters; a longer line is continued as the next one."""
+#: SeaBIOS ends its last line by a reset of the terminal (RIS of ECMA-48), not by a line feed.
 _LINE_END = re.compile(r"\n|(?<=[^\n])\x1bc")
-"""SeaBIOS ends its last line by a reset of the terminal (RIS of ECMA-48), not by a line feed."""
 
 FLOOD_LINES = 30_000
+#: Output of one power-on above which it is a flood: forty times the boot of a Debian. Later lines
+#: are no longer events.
 FLOOD_BYTES = 8 << 20
-"""Output of one power-on above which it is a flood: forty times the boot of a Debian. Later lines
-are no longer events.
-"""
 
 FILE_BYTES = 16 << 20
+#: Bytes kept of the beginning and of the end; the end is appended when the machine ends.
 END_BYTES = 1 << 20
-"""Bytes kept of the beginning and of the end; the end is appended when the machine ends."""
 
 FIRST_LINES = 5_000
 LAST_LINES = 5_000
+#: Limits of the lines, and of the characters of the last ones, that are kept in memory.
 LINE_BYTES = 4 << 20
-"""Limits of the lines, and of the characters of the last ones, that are kept in memory."""
 
 
 class Lines:

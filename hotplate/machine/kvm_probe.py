@@ -13,8 +13,8 @@ from __future__ import annotations
 
 ROM_BYTES = 65536
 EXIT_PORT = 0xF4
+#: ``isa-debug-exit`` makes 2n + 1 of a written n; the ROM writes 49.
 SUCCESS = 99
-"""``isa-debug-exit`` makes 2n + 1 of a written n; the ROM writes 49."""
 
 CODE: tuple[tuple[int, str, str], ...] = (
     # 16-bit real mode: a stack, and page tables at 0x10000 that map the first GiB to itself

@@ -41,8 +41,8 @@ from hotplate.timing.deadline import Deadline
 
 CHANNELS = ("console", "qmp", "shell")
 GREETING_SECONDS = 30.0
+#: QEMU's message for a device whose removal was requested before.
 UNPLUGGING = "already in the process of unplug"
-"""QEMU's message for a device whose removal was requested before."""
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SE
 MEMFD_FLAGS = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
 MAX_AT_ONCE = 1 << 30
 
+#: Waits for the end of a migration; returns QEMU's ``completed`` or ``failed``.
 Wait = Callable[[Deadline], str]
-"""Waits for the end of a migration; returns QEMU's ``completed`` or ``failed``."""
 
 
 def save(qmp: Qmp, path: Path, wait: Wait, *, apart: bool = False) -> None:

@@ -7,21 +7,19 @@ import os
 import re
 import threading
 
+#: Nanoseconds. Debian's kernel asks for 250 ticks a second, each of which costs the emulator up to
+#: 0.8 ms; this value leaves some 25. A boot takes no longer, as it waits for few timers.
 SLACK = 60_000_000
-"""Nanoseconds. Debian's kernel asks for 250 ticks a second, each of which costs the emulator up to
-0.8 ms; this value leaves some 25. A boot takes no longer, as it waits for few timers.
-"""
 
+#: Nanoseconds: QEMU's own setting.
 EXACT = 1
-"""Nanoseconds: QEMU's own setting."""
 
+#: Seconds of the kernel's own clock after which it has checked its timers. It does so in the first
+#: half of a second, counts five ticks in some 60 ms, and panics when they do not come.
 TIMERS_CHECKED = 2.0
-"""Seconds of the kernel's own clock after which it has checked its timers. It does so in the first
-half of a second, counts five ticks in some 60 ms, and panics when they do not come.
-"""
 
+#: The prefix of the kernel's lines (printk.time).
 _KERNEL_LINE = re.compile(r"\[ *(\d+\.\d{6})\] ")
-"""The prefix of the kernel's lines (printk.time)."""
 
 
 class TimerSlack:

@@ -45,8 +45,8 @@ METADATA_ADDRESS = "169.254.169.254"
 NETWORK = "169.254.169.0/24"
 DNS_ADDRESS = "169.254.169.3"
 FIRST_GUEST_ADDRESS = "169.254.169.15"
+#: A guest port N that the harness may connect to is port FORWARDED_FROM + N in the namespace.
 FORWARDED_FROM = 20000
-"""A guest port N that the harness may connect to is port FORWARDED_FROM + N in the namespace."""
 
 
 class Wiring(ABC):
@@ -254,8 +254,8 @@ class Cables(Wiring):
         return self.cables[0].connect(port, seconds=seconds)
 
 
+#: Name prefix of its socket directories; each is locked by the harness that made it.
 SOCKETS = "hotplate-guestfwd-"
-"""Name prefix of its socket directories; each is locked by the harness that made it."""
 
 
 class GuestForward(Wiring):
@@ -344,8 +344,8 @@ def _is_ours(user: int) -> bool:
     return user == os.geteuid() or (os.geteuid() == 0 and FIRST_USER <= user <= LAST_USER)
 
 
+#: The kinds of wiring by name, in the order in which they are tried.
 WIRINGS: dict[str, type[Wiring]] = {kind.name: kind for kind in (Namespace, GuestForward)}
-"""The kinds of wiring by name, in the order in which they are tried."""
 
 
 @contextlib.contextmanager

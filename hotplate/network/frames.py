@@ -14,8 +14,8 @@ import struct
 from collections.abc import Container
 from ipaddress import IPv4Address, IPv4Network
 
+#: Bytes of a frame with a packet of 1500 bytes, without a checksum.
 MAX_FRAME = 1514
-"""Bytes of a frame with a packet of 1500 bytes, without a checksum."""
 IPV4 = b"\x08\x00"
 ARP = b"\x08\x06"
 _ARP_FOR_IPV4 = b"\x00\x01\x08\x00\x06\x04"

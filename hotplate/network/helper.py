@@ -23,8 +23,8 @@ from hotplate.network import dhcp, frames, links
 from hotplate.network.privileges import enter_namespaces
 from hotplate.network.switch import Outlet, Switch
 
+#: The files that dnsmasq reads.
 HOSTS, NAMES = "hosts", "names"
-"""The files that dnsmasq reads."""
 
 
 def packed(mac: str) -> bytes:

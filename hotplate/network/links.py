@@ -14,10 +14,10 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+#: Name prefix of the services' interfaces, followed by the number of the port.
 HOST = "h"
-"""Name prefix of the services' interfaces, followed by the number of the port."""
+#: Name prefix of the other end, from which the switch takes the frames.
 SWITCH = "s"
-"""Name prefix of the other end, from which the switch takes the frames."""
 _SETTINGS = {
     # A new namespace takes over from the host each value that is not set here.
     "net/ipv4/ip_forward": "0",

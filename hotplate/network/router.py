@@ -18,8 +18,8 @@ from hotplate.errors import HostError, MachineLostError
 from hotplate.host_tools import find_tool
 from hotplate.network.segment import SYSTEM_PROGRAMS, Port, Segment
 
+#: A destination and the next hop to it.
 Route = tuple[IPv4Network, IPv4Address]
-"""A destination and the next hop to it."""
 
 
 class Router:

@@ -29,23 +29,22 @@ from hotplate.host_tools import find_tool
 from hotplate.network import dhcp, helper, links
 from hotplate.network.dhcp import METADATA_ADDRESS, Lease, Subnet
 
+#: A MAC address of one machine, in lower case; the lowest bit of the first byte marks a group
+#: address (IEEE 802).
 MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
-"""A MAC address of one machine, in lower case; the lowest bit of the first byte marks a group
-address (IEEE 802).
-"""
+#: A host name (RFC 1123), in lower case.
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-"""A host name (RFC 1123), in lower case."""
 DOMAIN = re.compile(rf"{NAME.pattern}(\.{NAME.pattern})*")
+#: Addresses that no private network may use: link-local, loopback, multicast.
 NO_SEGMENT = (IPv4Network("169.254.0.0/16"), IPv4Network("127.0.0.0/8"), IPv4Network("224.0.0.0/3"))
-"""Addresses that no private network may use: link-local, loopback, multicast."""
+#: The programs that a segment needs.
 TOOLS = ("ip", "dnsmasq")
-"""The programs that a segment needs."""
+#: Their directories on Debian, which are not in an ordinary user's PATH.
 SYSTEM_PROGRAMS = "/usr/sbin:/sbin"
-"""Their directories on Debian, which are not in an ordinary user's PATH."""
+#: Limit of the ports of a segment; each port is two interfaces.
 MAX_PORTS = 250
-"""Limit of the ports of a segment; each port is two interfaces."""
+#: Limit of the addresses, and of the names, of a port.
 MAX_OF_A_PORT = 16
-"""Limit of the addresses, and of the names, of a port."""
 
 
 class Port:

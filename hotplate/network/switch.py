@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 
 from hotplate.network import frames
 
+#: Limit of the frames taken from a port before the others' turn.
 BURST = 64
-"""Limit of the frames taken from a port before the others' turn."""
+#: Limit of the frames on slow links at once; further ones are lost.
 MAX_DELAYED = 4096
-"""Limit of the frames on slow links at once; further ones are lost."""
 
 
 @dataclass

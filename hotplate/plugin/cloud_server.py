@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from hotplate.testbed.testbed import Testbed
 
 SSH_SECONDS = 300.0
+#: Time for an answer of a guest that may be about to reboot.
 REPLY_SECONDS = 15.0
-"""Time for an answer of a guest that may be about to reboot."""
 
 
 class CloudConsole:

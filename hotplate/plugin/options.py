@@ -26,11 +26,11 @@ from hotplate.shard import Shard
 GROUP = "hotplate"
 REQUIRE = "hotplate_require_image"
 
+#: The environment variable with additional command-line words.
 VARIABLE = "PYTEST_ADDOPTS"
-"""The environment variable with additional command-line words."""
 
+#: The command line for a second run of pytest, and its environment variable's words.
 _JOINED: pytest.StashKey[tuple[list[str], list[str]]] = pytest.StashKey()
-"""The command line for a second run of pytest, and its environment variable's words."""
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,12 @@ from hotplate.errors import (
 )
 from hotplate.timing.deadline import DeadlineExceeded, HostTooSlow
 
+#: The property of a failed test, in its report and in JUnit.
 PROPERTY = "hotplate_outcome"
-"""The property of a failed test, in its report and in JUnit."""
 
+#: The exit status of a run is theirs when all its failures are among them; see
+#: :func:`exit_status`.
 BLAMELESS = frozenset({Outcome.HOST, Outcome.LOST})
-"""The exit status of a run is theirs when all its failures are among them; see
-:func:`exit_status`.
-"""
 
 
 @contextlib.contextmanager

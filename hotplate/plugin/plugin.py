@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 
 __all__ = ("pytest_addoption",)
 
+#: The problem of a failed test, or of one in a module; "" while none has failed.
 _PROBLEM = pytest.StashKey[str]()
-"""The problem of a failed test, or of one in a module; "" while none has failed."""
 
 _LOST = pytest.StashKey[bool]()
 _FOLDER = pytest.StashKey[Path]()
 _ARTIFACTS: pytest.StashKey[Artifacts] = pytest.StashKey()
 
+#: The plug-in's own marker of a test skipped because no image was given.
 NEEDS_IMAGE = "hotplate_needs_image"
-"""The plug-in's own marker of a test skipped because no image was given."""
 
 NO_AGENT = (
     "has no agent: each test boots its server, which is ready when its boot has ended; nothing is "
@@ -69,8 +69,8 @@ MARKERS = (
     "hotplate_groups(*names): skip this test on an image that has no hook for one of the groups",
 )
 
+#: The key by which xdist's controller passes the run's folder to its workers.
 FOLDER = "hotplate_folder"
-"""The key by which xdist's controller passes the run's folder to its workers."""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -22,11 +22,11 @@ from hotplate.report.html import Cell, results
 if TYPE_CHECKING:
     from hotplate.plugin.server import ServerUnderTest
 
+#: The fixture that a test on an image uses.
 IMAGE = "image"
-"""The fixture that a test on an image uses."""
 
+#: Properties of a test: its image, the folder of its server, the reason of a second run.
 ON, LEFT, AGAIN = "hotplate_image", "hotplate_folder", "hotplate_first_try"
-"""Properties of a test: its image, the folder of its server, the reason of a second run."""
 
 PAGE = "report.html"
 

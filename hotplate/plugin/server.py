@@ -40,11 +40,12 @@ if TYPE_CHECKING:
     from hotplate.guest.ssh import Ssh
 
 BOOT_SECONDS = 300.0
+#: The number of characters of a hook's output shown with a failed test.
 WRITTEN = 8000
-"""The number of characters of a hook's output shown with a failed test."""
 
 CONNECT_SECONDS = 10.0
 NO_SUCH_PROGRAM = 127
+#: Ends with 0 when the guest could connect, with 127 when it has no program for that.
 CONNECT = """\
 if command -v bash >/dev/null; then
     timeout {seconds} bash -c 'exec 3<>/dev/tcp/{address}/{port:d}'
@@ -52,7 +53,6 @@ else
     busybox nc -w {seconds} {address} {port:d} -e true
 fi
 """
-"""Ends with 0 when the guest could connect, with 127 when it has no program for that."""
 
 
 def written_by_failed(deployments: Sequence[Deployment]) -> list[tuple[str, str]]:

@@ -28,15 +28,14 @@ from hotplate.verdict.verdict import Subject, Verdict
 LAST = "last"
 PRIVATE = 0o600
 
+#: The databases of a run's clouds, with their journals; they contain parameters, user data and
+#: passwords.
 DATABASES = "**/cloud/*.db*"
-"""The databases of a run's clouds, with their journals; they contain parameters, user data and
-passwords.
-"""
 
 _OF_A_RUN = re.compile(r"\d{8}T\d{6}Z-.")
 
+#: A disk with fewer free bytes counts as full.
 FULL = 64 * 1024
-"""A disk with fewer free bytes counts as full."""
 
 # Query parameters that let their reader act in the guest's name.
 _SECRETS = re.compile(

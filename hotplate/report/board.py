@@ -15,8 +15,8 @@ from typing import TextIO
 from hotplate.report.terminal import is_live
 from hotplate.text import clean_line
 
+#: Seconds between two redraws of a terminal.
 INTERVAL = 0.5
-"""Seconds between two redraws of a terminal."""
 
 
 @dataclass

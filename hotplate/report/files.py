@@ -12,8 +12,8 @@ from hotplate.report import junit
 from hotplate.report.artifacts import json_bytes
 from hotplate.verdict.verdict import Verdict
 
+#: Linux follows no more, see path_resolution(7).
 LINKS = 40
-"""Linux follows no more, see path_resolution(7)."""
 
 
 @dataclass(frozen=True)

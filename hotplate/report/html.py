@@ -39,8 +39,8 @@ LEGEND = (
     ("bad", "went wrong"),
     ("plain", "machine and stack"),
 )
+#: Packages in the table of sizes, the largest first.
 MAX_SIZES = 40
-"""Packages in the table of sizes, the largest first."""
 
 MAX_ROWS = 2000
 COMPARED = ("facts", "hooks", "packages", "services", "users")

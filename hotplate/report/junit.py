@@ -102,8 +102,8 @@ def _failure(case: ET.Element, verdict: Verdict) -> None:
     node.text = _text("\n".join(lines))
 
 
+#: The counts over all suites of the document.
 COUNTED = ("tests", "failures", "errors", "skipped")
-"""The counts over all suites of the document."""
 
 
 def to_xml(verdicts: Sequence[Verdict]) -> bytes:

@@ -37,12 +37,12 @@ MIN_WIDTH = 1180
 BOX = 30
 BOX_WITH_IMAGE = 46
 MAX_SERVERS = 24
+#: Servers and networks beyond these limits are counted, not shown.
 MAX_NETWORKS = 24
-"""Servers and networks beyond these limits are counted, not shown."""
+#: The number of letters of a server's name that fit into its box.
 LETTERS = 24
-"""The number of letters of a server's name that fit into its box."""
+#: The number of colours for networks, used in turn; see the style.
 COLOURS = 4
-"""The number of colours for networks, used in turn; see the style."""
 
 
 def _esc(text: str) -> str:

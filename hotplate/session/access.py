@@ -28,8 +28,8 @@ from hotplate.timing.deadline import DeadlineExceeded
 
 SHELL_SECONDS = 30.0
 SSH_SHELL_SECONDS = 5.0
+#: A name that ssh accepts as a host name.
 PLAIN = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]*")
-"""A name that ssh accepts as a host name."""
 
 
 class Access:

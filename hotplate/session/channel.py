@@ -24,10 +24,10 @@ from hotplate.errors import HostError, HotplateError, outcome_of, sentence_of
 
 MESSAGE_BYTES = 1 << 16
 MAX_DESCRIPTORS = 2
+#: The socket's name in the session's directory.
 CONTROL = "control"
-"""The socket's name in the session's directory."""
+#: The request that ends the session.
 DOWN = "down"
-"""The request that ends the session."""
 
 
 def connect(directory: Path) -> socket.socket:
@@ -110,9 +110,9 @@ def pass_on(descriptor: int, output: int) -> None:
         ) from error
 
 
+#: Takes a request; its ``descriptors`` are those passed along, and are closed afterwards. Returns
+#: the answer, and descriptors to pass along and close.
 Handler = Callable[[dict[str, object]], tuple[object, list[int]]]
-"""Takes a request; its ``descriptors`` are those passed along, and are closed afterwards. Returns
-the answer, and descriptors to pass along and close."""
 
 
 class Control:

@@ -34,13 +34,13 @@ from hotplate.settings import Settings
 from hotplate.timing.deadline import Deadline, retry
 
 ABOUT = "session.json"
+#: The folder of the boot from which a warm state is made.
 FIRST_BOOT = "first-boot"
-"""The folder of the boot from which a warm state is made."""
+#: All names ever made in a session's directory; no others are removed.
 OURS = (
     *("cloud", "servers", "networks", "clouds.yaml", "ssh-key", "ssh-key.pub", "ssh-config"),
     *("environment", CONTROL, ABOUT, FIRST_BOOT),
 )
-"""All names ever made in a session's directory; no others are removed."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from hotplate.text import clean_line
 
 PUSH_SECONDS = 60.0
 
+#: Seconds between two readings of a watched hook; a save is complete when they are alike.
 SETTLED = 0.2
-"""Seconds between two readings of a watched hook; a save is complete when they are alike."""
 
 
 @dataclass(frozen=True)

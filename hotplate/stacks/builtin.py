@@ -18,8 +18,8 @@ from hotplate.stacks.template import Template
 
 FILE = Path(__file__).parent / "templates" / "groups.yaml"
 PLAIN = FILE.with_name("plain.yaml")
+#: The name shown for the template of an image without an agent.
 PLAIN_SOURCE = "the built-in template without deployments"
-"""The name shown for the template of an image without an agent."""
 
 SCRIPT = "script"
 SERVER = "server"
@@ -52,6 +52,7 @@ class BuiltinCase:
         return self.answers and all(group in groups for group in self.also)
 
 
+#: Group -> its case, for each but ``script``.
 CASES: Mapping[str, BuiltinCase] = {
     "hiera": BuiltinCase(("hiera",), {"puppet": ("hiera_read",)}, answers=True),
     "puppet": BuiltinCase(("puppet",), {}, answers=True),
@@ -67,10 +68,9 @@ CASES: Mapping[str, BuiltinCase] = {
         (), {SCRIPT: (CONTAINER, "docker_compose")}, "/run/hotplate-test/docker-compose"
     ),
 }
-"""Group -> its case, for each but ``script``."""
 
+#: The groups that have a built-in case.
 GROUPS = (SCRIPT, *CASES)
-"""The groups that have a built-in case."""
 
 
 def testable(groups: Sequence[str]) -> list[str]:

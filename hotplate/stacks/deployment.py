@@ -19,8 +19,8 @@ from hotplate.timing.deadline import DeadlineExceeded
 SECONDS = 300.0
 RESOURCE = "deployment"
 
+#: The config of a hook: text, a map, or the configs of a ``component``.
 Config = str | Mapping[str, object] | Sequence[Mapping[str, object]]
-"""The config of a hook: text, a map, or the configs of a ``component``."""
 
 
 def input_type(value: object) -> str:

@@ -15,11 +15,11 @@ import yaml
 
 from hotplate.stacks.template import Template
 
+#: A type of server -> the names of its properties, its image and its key pair.
 PROPERTIES = {
     "OS::Nova::Server": ("properties", "image", "key_name"),
     "AWS::EC2::Instance": ("Properties", "ImageId", "KeyName"),
 }
-"""A type of server -> the names of its properties, its image and its key pair."""
 
 VERSIONS = ("heat_template_version", "HeatTemplateFormatVersion", "AWSTemplateFormatVersion")
 

@@ -38,8 +38,8 @@ BEGIN_SECONDS = 60.0
 SERVER_TYPE = "OS::Nova::Server"
 MAX_NESTED = 10
 
+#: The input by which Heat gives a guest the password that it signals with.
 SIGNAL_PASSWORD_INPUT = "deploy_password"  # noqa: S105 - the name of an input
-"""The input by which Heat gives a guest the password that it signals with."""
 
 _numbers = itertools.count(1)
 

@@ -15,15 +15,15 @@ from hotplate.stacks import document as documents
 
 BUILTIN = Path(__file__).parent / "templates" / "script.yaml"
 
+#: The version that old Heat assumed for a CloudFormation template without one; today's Heat
+#: refuses such a template.
 CFN_VERSION = {"HeatTemplateFormatVersion": "2012-12-12"}
-"""The version that old Heat assumed for a CloudFormation template without one; today's Heat
-refuses such a template."""
 
+#: Replaces the value of a hidden parameter.
 MASK = "***"
-"""Replaces the value of a hidden parameter."""
 
+#: Takes the stack's outputs, and returns the problems as sentences.
 Expectation = Callable[[Mapping[str, object]], Sequence[str]]
-"""Takes the stack's outputs, and returns the problems as sentences."""
 
 
 @dataclass(frozen=True)

@@ -23,34 +23,34 @@ from hotplate.text import clean
 from hotplate.timing.deadline import DeadlineExceeded, GuestDeadline, retry
 
 STACK = "warm"
+#: The polling interval of a saved server: long enough that Heat has made a test's first deployment
+#: before a restored server polls first, and no longer, because the test waits for that.
 POLLING_SECONDS = 0.75
-"""The polling interval of a saved server: long enough that Heat has made a test's first deployment
-before a restored server polls first, and no longer, because the test waits for that."""
 
 MAX_POLL_SECONDS = 30.0
+#: So many polls show that the agent keeps polling.
 POLLS = 3
-"""So many polls show that the agent keeps polling."""
 
+#: Attempts to catch the agent between two polls; on a busy host all may fail.
 LOOKS = 20
-"""Attempts to catch the agent between two polls; on a busy host all may fail."""
 
+#: The console patterns of a panic that say nothing about missing parts of the image.
 PANICS = ("kernel-panic", "timer-too-late")
-"""The console patterns of a panic that say nothing about missing parts of the image."""
 
+#: The number of last console lines that decide whether host or image caused a panic.
 CONSOLE_LINES = 100
-"""The number of last console lines that decide whether host or image caused a panic."""
 
+#: After so long without a step, the last console line is reported.
 NEWS_SECONDS = 30.0
-"""After so long without a step, the last console line is reported."""
 
+#: True once systemd has started everything.
 BOOT_ENDED = "case $(systemctl is-system-running) in running | degraded) ;; *) exit 1 ;; esac"
-"""True once systemd has started everything."""
 
+#: True once systemd has started everything and os-refresh-config has released its lock.
 AT_REST = f"{BOOT_ENDED}; flock --nonblock /run/os-refresh-config.lock true"
-"""True once systemd has started everything and os-refresh-config has released its lock."""
 
+#: Without systemd nothing marks the end of the boot; the shell itself starts late in it.
 WITHOUT_AGENT = f"command -v systemctl >/dev/null || exit 0; {BOOT_ENDED}"
-"""Without systemd nothing marks the end of the boot; the shell itself starts late in it."""
 
 
 def _template(user_data_format: str, **more: object) -> dict[str, object]:
@@ -72,9 +72,10 @@ METADATA = {
     }
 }
 TEMPLATE = _template("SOFTWARE_CONFIG", metadata=METADATA)
+#: For an image without an agent.
 PLAIN_TEMPLATE = _template("RAW")
-"""For an image without an agent."""
 
+#: The steps of a boot in their order, each with the event that shows it.
 STEPS: tuple[tuple[str, Callable[[Event], bool]], ...] = (
     ("the console talks", lambda event: classify.console_text(event) is not None),
     ("the network is up", classify.is_request),
@@ -84,7 +85,6 @@ STEPS: tuple[tuple[str, Callable[[Event], bool]], ...] = (
     ),
     ("the agent polls", lambda event: classify.is_poll(event) and classify.answered(event)),
 )
-"""The steps of a boot in their order, each with the event that shows it."""
 
 TALKS, _, SERVED, POLLED = STEPS
 
@@ -105,8 +105,8 @@ class Sign:
 
 POLLING = Sign(POLLED, POLLS, "its agent never polled Heat")
 ASKED = Sign(SERVED, 1, "it never asked for its metadata")
+#: For a server whose metadata is on a drive, the reading of which is not seen.
 WROTE = Sign(TALKS, 1, "its console is silent")
-"""For a server whose metadata is on a drive, the reading of which is not seen."""
 
 
 class Narrator:

@@ -20,8 +20,8 @@ from hotplate.testbed import warm_state
 from hotplate.testbed.testbed import Testbed
 from hotplate.text import clean
 
+#: The time limit of all lines in a guest.
 CHECK_SECONDS = 3600.0
-"""The time limit of all lines in a guest."""
 
 
 def check_in_image(

@@ -95,6 +95,7 @@ TOOLS: tuple[Tool, ...] = (
     Tool("socat", "-V", Use.EXTRA, "for hosts without network namespaces"),
 )
 
+#: The Python packages that hotplate depends on.
 PACKAGES = {
     "openstack-heat": Use.TEST,
     "python-heatclient": Use.TEST,
@@ -104,7 +105,6 @@ PACKAGES = {
     "pytest-testinfra": Use.TEST,
     "diskimage-builder": Use.BUILD,
 }
-"""The Python packages that hotplate depends on."""
 
 Probe = Callable[[], Iterator[Finding]]
 

@@ -50,22 +50,22 @@ from hotplate.testbed.segments import Segments, check
 from hotplate.testbed.server import Server
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline
 
+#: The firmware's strings by which cloud-init's ds-identify finds the data source; other data
+#: sources are found by the label of their drive.
 SMBIOS = {
     Datasource.OPENSTACK: OPENSTACK_SMBIOS,
     # Amazon's own strings make cloud-init insist on IMDSv2 tokens, which Nova lacks; this vendor's
     # make it use the EC2 tree as Nova serves it (cloud-init's DataSourceEc2).
     Datasource.EC2: {"manufacturer": "e24cloud"},
 }
-"""The firmware's strings by which cloud-init's ds-identify finds the data source; other data
-sources are found by the label of their drive."""
 
 DISK = "disk.qcow2"
 DRIVE = "config-drive.img"
+#: In a server's folder: its id and its nonce, so that a later session can resume it.
 IDENTITY = "server.json"
-"""In a server's folder: its id and its nonce, so that a later session can resume it."""
 CLOSE_SECONDS = 60.0
+#: Time for a system to shut down (Nova: ``[DEFAULT] wait_soft_reboot_seconds``).
 REBOOT_SECONDS = 120.0
-"""Time for a system to shut down (Nova: ``[DEFAULT] wait_soft_reboot_seconds``)."""
 REBOOTING = ("REBOOT", "HARD_REBOOT")
 
 

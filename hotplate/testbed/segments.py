@@ -30,8 +30,8 @@ from hotplate.network.dhcp import METADATA_ADDRESS, Subnet
 from hotplate.network.router import Router
 from hotplate.network.segment import Port, Segment
 
+#: The highest number of ports of a server: QEMU gets a limited number of descriptors at start.
 MAX_INTERFACES = 8
-"""The highest number of ports of a server: QEMU gets a limited number of descriptors at start."""
 
 
 class Segments:

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 SSH_PORT = 22
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
+#: How long to wait for one answer of a guest that reboots, on a host that is not slow.
 ANSWER_SECONDS = 20.0
-"""How long to wait for one answer of a guest that reboots, on a host that is not slow."""
 
 UNPLUG_SECONDS = 20.0
+#: How long a guest has to release an interface per request, and how many requests are made (Nova:
+#: ``[libvirt] device_detach_timeout`` and ``device_detach_attempts``). A guest that still boots
+#: does not hear the first; QEMU passes on further ones from 8.0 and 7.2.2 on.
 UNPLUG_ATTEMPTS = 8
-"""How long a guest has to release an interface per request, and how many requests are made (Nova:
-``[libvirt] device_detach_timeout`` and ``device_detach_attempts``). A guest that still boots does
-not hear the first; QEMU passes on further ones from 8.0 and 7.2.2 on."""
 
 
 class Server:

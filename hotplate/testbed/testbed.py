@@ -23,8 +23,8 @@ from hotplate.settings import Settings, WiringChoice
 from hotplate.testbed.qemu_compute import QemuCompute
 from hotplate.testbed.server import Server
 
+#: Enough for one server, with Heat and its neighbours, and room to spare.
 OPEN_FILES = 256
-"""Enough for one server, with Heat and its neighbours, and room to spare."""
 
 
 class Testbed:

@@ -45,11 +45,11 @@ from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
 
+#: The number of states kept; the least recently used goes first.
 KEPT = 6
-"""The number of states kept; the least recently used goes first."""
 
+#: Marks the directory of a state that does not restore, until its last user removes it.
 DISCARDED = "discarded"
-"""Marks the directory of a state that does not restore, until its last user removes it."""
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 
+#: Duration of :func:`_work` on a host where an image boots in about 50 s under TCG.
 REFERENCE_SECONDS = 0.04
-"""Duration of :func:`_work` on a host where an image boots in about 50 s under TCG."""
 
+#: Upper bound of the factor, so that a deadline passes even on a very slow host.
 MAX_FACTOR = 4.0
-"""Upper bound of the factor, so that a deadline passes even on a very slow host."""
 
 KEPT_SECONDS = 5.0
 

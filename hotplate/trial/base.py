@@ -47,11 +47,11 @@ class BaseTrial:
     :ivar trackers: of the servers, by their ids.
     """
 
+    #: The stages that may be invisible where the servers run.
     unseen: frozenset[Stage] = frozenset()
-    """The stages that may be invisible where the servers run."""
 
+    #: The network of each guest is checked at the end of its boot.
     checked = False
-    """The network of each guest is checked at the end of its boot."""
 
     def __init__(self, template: Template, **more: Unpack[Surroundings]) -> None:
         self.template = template

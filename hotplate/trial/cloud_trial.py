@@ -35,11 +35,11 @@ from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import decisive
 from hotplate.verdict.verdict import Subject, Verdict
 
+#: Stages between a guest and its cloud, which only the console, or ssh, may show.
 UNSEEN = frozenset({Stage.NETWORK_UP, Stage.METADATA_SERVED, Stage.AGENT_POLLED})
-"""Stages between a guest and its cloud, which only the console, or ssh, may show."""
 
+#: The folder of the cache with the records of this host's runs.
 RUNS = "os-cloud"
-"""The folder of the cache with the records of this host's runs."""
 
 LOG_SECONDS = 60.0
 SSH_KEY = "ssh-key"

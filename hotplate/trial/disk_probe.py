@@ -26,8 +26,8 @@ from hotplate.inspection.units import OURS, Units
 from hotplate.verdict import health
 
 SECONDS = 60.0
+#: Limit of the names that are read of a directory.
 MAX_NAMES = 200
-"""Limit of the names that are read of a directory."""
 
 
 def look_at_disk(disk: Path) -> str:
@@ -170,6 +170,7 @@ def _networks(tree: Tree) -> Iterator[str]:
         yield f"{path} {' '.join(matches[1].split()) if matches else '*'}"
 
 
+#: Each renderer's setting of an IPv4 address: directory, ending of its files, the line.
 _FIXED = (
     ("/etc/systemd/network", ".network", r"^\s*Address\s*=\s*([\d.]+)"),
     ("/etc/network", "interfaces", r"^\s*address\s+([\d.]+)"),
@@ -177,7 +178,6 @@ _FIXED = (
     ("/etc/netplan", ".yaml", r"^(?!\s*#)(?!.*(?:via|gateway|nameservers)).*?([\d.]+)/\d+"),
     ("/etc/NetworkManager/system-connections", ".nmconnection", r"^address\d*=([\d.]+)"),
 )
-"""Each renderer's setting of an IPv4 address: directory, ending of its files, the line."""
 
 
 def _fixed_addresses(tree: Tree) -> Iterator[str]:

@@ -25,8 +25,8 @@ from hotplate.verdict.stages import ORDER, Stage
 from hotplate.verdict.tracker import StageTracker
 
 SECONDS = 20.0
+#: The time to wait for the logs of a guest that may not answer any more.
 LOG_SECONDS = 5.0
-"""The time to wait for the logs of a guest that may not answer any more."""
 
 JOURNAL = "journal.txt"
 GUEST_LOGS = {
@@ -36,11 +36,11 @@ GUEST_LOGS = {
 }
 
 
+#: Ends when cloud-init's last stage and the jobs of the boot have ended, with any result.
 BOOT_END = (
     "command -v cloud-init >/dev/null && cloud-init status --wait >/dev/null; "
     "command -v systemctl >/dev/null && systemctl is-system-running --wait"
 )
-"""Ends when cloud-init's last stage and the jobs of the boot have ended, with any result."""
 
 
 def wait_for_boot(connect: Callable[[], Guest], *, seconds: float) -> str:

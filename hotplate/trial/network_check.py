@@ -28,13 +28,12 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline, 
 from hotplate.trial.rest import LOOK_SECONDS, ask
 from hotplate.verdict.tracker import StageTracker
 
+#: The time at the end for which a guest that has not answered is asked.
 ANSWER_SECONDS = 20.0
-"""The time at the end for which a guest that has not answered is asked."""
 
+#: The silence after which a boot counts as ended where neither console nor shell shows its end;
+#: an isolated guest without a shell has the same time for a request.
 QUIET_SECONDS = 30.0
-"""The silence after which a boot counts as ended where neither console nor shell shows its end;
-an isolated guest without a shell has the same time for a request.
-"""
 
 _SHELL_SECONDS = 3.0
 _COMMAND_SECONDS = 15.0

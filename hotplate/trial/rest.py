@@ -27,23 +27,22 @@ from hotplate.verdict.health import AGENT
 from hotplate.verdict.stages import BOOT, Stage
 from hotplate.verdict.tracker import StageTracker
 
+#: The time without news before guests are looked at, and between two looks.
 LOOK_SECONDS = 10.0
-"""The time without news before guests are looked at, and between two looks."""
 
+#: Of one processor: an idle guest uses less.
 IDLE = 0.2
-"""Of one processor: an idle guest uses less."""
 
+#: Of the time: a thread of an idle guest's machine is ready to run for less, on a busy host too.
 READY = 0.6
-"""Of the time: a thread of an idle guest's machine is ready to run for less, on a busy host too."""
 
+#: A running agent without a request in this time will make none; it polls every 30 seconds by
+#: default, and waits up to 10 for an answer.
 SILENT_SECONDS = 45.0
-"""A running agent without a request in this time will make none; it polls every 30 seconds by
-default, and waits up to 10 for an answer.
-"""
 
 SAME_POLLS = 3
+#: Restarts after which a crashing agent counts as broken.
 RESTARTS = 5
-"""Restarts after which a crashing agent counts as broken."""
 
 _SHELL_SECONDS = 3.0
 _COMMAND_SECONDS = 15.0

@@ -41,8 +41,8 @@ NO_NETWORK_BETWEEN = (
     "the network between the servers: "
     f"each has the address {FIRST_GUEST_ADDRESS} and reaches no other"
 )
+#: The longest time to wait for a screenshot of a guest that does not boot.
 PICTURE_SECONDS = 45.0
-"""The longest time to wait for a screenshot of a guest that does not boot."""
 
 
 class Trial(BaseTrial):

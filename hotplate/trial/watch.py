@@ -23,12 +23,12 @@ from hotplate.trial.rest import LOOK_SECONDS
 
 DONE = ("COMPLETE", "FAILED")
 CHECK_SECONDS = 1.0
+#: The number of different requests of the guests that count as news.
 NEW_REQUESTS = 5_000
-"""The number of different requests of the guests that count as news."""
+#: The number of times that the same line of a console counts as news.
 SAME_LINES = 3
-"""The number of times that the same line of a console counts as news."""
+#: The number of lines that are remembered; a guest that writes more floods its console.
 NEW_LINES = 20_000
-"""The number of lines that are remembered; a guest that writes more floods its console."""
 
 
 @dataclass(frozen=True)

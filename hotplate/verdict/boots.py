@@ -15,16 +15,16 @@ from hotplate.events import classify
 from hotplate.events.event import Event
 from hotplate.events.kinds import BootEnd, MachineReset, PowerOn
 
+#: Resets no further apart count as one reboot, where a guest writes nothing on its console.
 SAME_RESET_SECONDS = 1.0
-"""Resets no further apart count as one reboot, where a guest writes nothing on its console."""
 
+#: The firmware starts a boot loader (SeaBIOS, EDK2), or a boot loader or kernel writes itself.
 _LOADED = re.compile(
     r"^\s*Booting from |BdsDxe: starting Boot|Welcome to GRUB|GNU GRUB|GRUB loading|EFI stub: "
     r"|Linux version \d"
 )
-"""The firmware starts a boot loader (SeaBIOS, EDK2), or a boot loader or kernel writes itself."""
+#: The kernel, or its init where the command line has "quiet".
 _SYSTEM = re.compile(r"Linux version \d|Welcome to (?!GRUB)\S")
-"""The kernel, or its init where the command line has "quiet"."""
 _ORDERLY = re.compile(
     # systemd; since version 249 with the unit's name.
     r"Reached target (?:reboot\.target|System Reboot|Reboot\b)|systemd-shutdown\[1\]: Rebooting"

@@ -11,8 +11,8 @@ from hotplate.events.expected import ExpectedDeployment, Transport
 from hotplate.events.kinds import StackResource
 from hotplate.verdict.stages import ORDER, PER_DEPLOYMENT, Mark, Stage, first_missing
 
+#: The stages of a deployment for which Heat wants no signal.
 UNSIGNALLED = PER_DEPLOYMENT[: PER_DEPLOYMENT.index(Stage.SIGNAL_RECEIVED)]
-"""The stages of a deployment for which Heat wants no signal."""
 SIGNALS = (Stage.SIGNAL_RECEIVED, Stage.SIGNAL_ACCEPTED)
 
 

@@ -26,10 +26,10 @@ BROKEN_FOR = 3
 TRACEBACK_LINES = 200
 # This many reboots, each after something had booted, are a fault.
 BOOT_LOOP = 3
+#: In the type or the reason of a resource that depends on a guest.
 _OF_GUEST = re.compile(r"Deployment|WaitCondition|SwiftSignal")
-"""In the type or the reason of a resource that depends on a guest."""
+#: Heat's words for resources that it stops because of another failure.
 _STOPPED = re.compile(r"aborted|cancel|timed out", re.IGNORECASE)
-"""Heat's words for resources that it stops because of another failure."""
 _UNIT = re.compile(r"^(.*(?:Failed to (?:start|mount|listen on)|Dependency failed for) )(\S.*)$")
 # This many repetitions of the same failure are not by chance.
 SAME_FAILURES = 5

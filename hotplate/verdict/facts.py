@@ -33,15 +33,15 @@ from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker, Track
 
+#: Matches the cut in a long line of systemd's; three dots where the locale has no ellipsis.
 CUT = re.compile(r"\u2026|\.\.\.")
-"""Matches the cut in a long line of systemd's; three dots where the locale has no ellipsis."""
 
 _NAME = re.compile(
     r"(?<![\w@\\:.-])[\w@\\:-][\w@\\:.-]*"
     r"\.(?:service|socket|target|mount|automount|swap|device|timer|path|slice|scope)(?![\w.-]|\u2026)"
 )
+#: Units that are considered even if their full names were not seen.
 COMMON = (*health.UNITS, "systemd-networkd-wait-online.service")
-"""Units that are considered even if their full names were not seen."""
 
 
 def names_in(text: str) -> list[str]:

@@ -13,33 +13,32 @@ from hotplate.events import classify
 from hotplate.verdict.facts import CUT, Facts
 from hotplate.verdict.health import AGENT, UNITS
 
+#: A clock that is further off makes signatures and certificates invalid.
 CLOCK_SECONDS = 3600.0
-"""A clock that is further off makes signatures and certificates invalid."""
 _JOB_BEGAN = re.compile(r"^\s*(?:\[ *\d+\.\d+\] systemd\[1\]: )?Starting (\S.*?)\.\.\.$")
+#: Source: ``job_done_message_format()`` of systemd, and a unit's own ``finished_start_job``.
 _JOB_ENDED = re.compile(
     r"\b(?:Started|Finished|Found device|Mounted|Set up automount|Activated swap|Listening on|"
     r"Reached target|Created slice|(?:Dependency|Assertion) failed for|Condition check resulted in|"
     r"Unnecessary job was removed for|Failed to (?:start|mount|set up automount|activate swap|"
     r"listen on)|Timed out (?:starting|mounting|activating swap|waiting for device)) (\S.*)"
 )
-"""Source: ``job_done_message_format()`` of systemd, and a unit's own ``finished_start_job``."""
 _BOOT_ENDED = re.compile(r"login: ?$|Reached target .*(?i:multi-user)|Cloud-init v\. .* finished")
+#: Units that wait for others, and so are not the reason why the boot does not go on.
+#:
+#: The device of a console on which systemd can write exists: it only comes late on a slow host.
 _IN_VAIN = re.compile(rf"wait-onl|(?i:wait for network)|{AGENT}|^(?:dev-|/dev/)(?:tty|hvc)")
-"""Units that wait for others, and so are not the reason why the boot does not go on.
-
-The device of a console on which systemd can write exists: it only comes late on a slow host.
-"""
 _DEVICE_LATE = re.compile(r"Timed out waiting for device (\S.*)")
 _MOUNT_FAILED = re.compile(r"\[FAILED\] Failed to mount (?!.*/sysroot\.?$)(\S.*)")
 _QUOTES = "\"'"
 _MENU = "Press enter to boot the selected OS"
 _MENU_REST = re.compile(r"^\W*$|^\s*before booting or `c' for a command-line")
+#: Source: ``transaction_verify_order_one()`` of systemd.
 _CYCLE = re.compile(
     r"\bOrdering cycle found, skipping (?P<skipped>\S+)"
     r"|\bJob (?P<deleted>\S+)/\w+ deleted to break ordering cycle"
     r"|\bFound (?:ordering cycle|dependency) on (?P<member>\S+?)/\w+"
 )
-"""Source: ``transaction_verify_order_one()`` of systemd."""
 
 
 def boot_waits(facts: Facts) -> str:

@@ -12,17 +12,17 @@ from hotplate.verdict import health
 from hotplate.verdict.facts import Facts
 from hotplate.verdict.health import Health
 
+#: The phase scripts of hotplate's elements; any other is the site's or another element's.
 OWN_SCRIPTS = ("10-wait-for-cloud-init", "20-os-apply-config", "55-heat-config")
-"""The phase scripts of hotplate's elements; any other is the site's or another element's."""
 
 _UNREADABLE = r'os-collect-config: "(?P<path>/[^"]+)" cannot be read: (?P<why>line \d+ .+)'
+#: From the standard-library agent, and from oslo.config, without the text of the line.
 _UNPARSED = r"Failed to parse (?P<path>/\S+): at \S*:(?P<why>\d+, .+?)(?:: '.*)?$"
-"""From the standard-library agent, and from oslo.config, without the text of the line."""
+#: From bash, which writes "line", and from dash.
 PHASE_SYNTAX = (
     r"/\S*/(?:pre-configure|configure|post-configure|migration)\.d/\S+: (?:line )?\d+: "
     r"[Ss]yntax error\b.*"
 )
-"""From bash, which writes "line", and from dash."""
 
 
 def program_missing(facts: Facts) -> str:

@@ -13,11 +13,11 @@ from hotplate.verdict.facts import Facts
 from hotplate.verdict.health import AGENT, Health
 
 UNREACHED = r"timed out|Max retries exceeded|Failed to establish|unreachable|No route"
+#: The kernel's errors for a missing route, and the three kinds of routes that reject.
 _SHUT = re.compile(
     r"answers: (?:Network is unreachable|No route|Permission denied|Invalid argument)|"
     r"^(?:unreachable|prohibit|blackhole) "
 )
-"""The kernel's errors for a missing route, and the three kinds of routes that reject."""
 _LOCAL = r"^(lo|dummy|docker|veth|br-|cni|podman|virbr|ifb|sit|tun|tap)"
 
 

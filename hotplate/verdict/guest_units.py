@@ -15,12 +15,12 @@ from hotplate.verdict.hook_output import last_exception
 from hotplate.verdict.stages import Stage
 
 _CLOUD_INIT = tuple(unit for unit in health.UNITS if unit.startswith("cloud-"))
+#: The kernel's, Python's and systemd's errors for a limit that is reached.
 _EXHAUSTED = (
     r"Too many open files|\[Errno (?:11|12|24)\]|Cannot allocate memory|MemoryError|"
     r"Resource temporarily unavailable|can't start new thread|"
     r"Failed to (?:connect stdout to the journal socket|set up standard (?:in|out)put)"
 )
-"""The kernel's, Python's and systemd's errors for a limit that is reached."""
 
 
 def _wanted_units(facts: Facts) -> tuple[str, ...]:

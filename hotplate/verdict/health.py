@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+#: The address at which every guest reaches its cloud, the same as in :mod:`hotplate.cloud.http`.
 CLOUD = "169.254.169.254"
-"""The address at which every guest reaches its cloud, the same as in :mod:`hotplate.cloud.http`."""
 
 AGENT = "os-collect-config.service"
 REFRESH = "/usr/libexec/os-refresh-config"
@@ -24,11 +24,11 @@ TEMPLATE = "/usr/libexec/os-apply-config/templates/var/run/heat-config/heat-conf
 HOOKS = "/usr/libexec/heat-config/hooks"
 STATE = ("/var/lib/heat-config", "/var/lib/os-collect-config")
 
+#: Units other than systemd-networkd that may bring up an image's network.
 OTHER_RENDERERS = ("networking.service", "NetworkManager.service", "dhcpcd.service")
-"""Units other than systemd-networkd that may bring up an image's network."""
 
+#: The most characters of a line, which becomes part of a sentence.
 LINE = 400
-"""The most characters of a line, which becomes part of a sentence."""
 
 UNITS = (
     AGENT,

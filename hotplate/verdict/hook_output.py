@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+#: The mark of truncated text: the runner's, which names the full copy, and that of the code that
+#: captures a tool's output.
 _LEFT_OUT = re.compile(
     r"\[\.\.\. +(?P<much>\d+ (?:of \d+ )?\w+) are left out here(?:; (?P<where>[^\]]*?))? \.\.\.\]"
 )
-"""The mark of truncated text: the runner's, which names the full copy, and that of the code that
-captures a tool's output.
-"""
 
+#: The shortest value that is searched for in the output.
 SHORTEST = 4
-"""The shortest value that is searched for in the output."""
 
 
 def left_out(text: str) -> str:
@@ -102,8 +101,8 @@ def _pattern(secret: str) -> re.Pattern[str]:
     return re.compile(rf"{begins}(?:{quoted})+(?![A-Za-z])", re.MULTILINE)
 
 
+#: The most characters of a quotation.
 LIMIT = 400
-"""The most characters of a quotation."""
 
 
 @dataclass(frozen=True)
@@ -225,11 +224,11 @@ def error_in(*texts: str) -> str:
     return quoted if len(quoted) <= LIMIT else f"{quoted[: LIMIT // 2]} ... {quoted[-LIMIT // 2 :]}"
 
 
+#: Matches an error of a shell, of apt, or in the form common among other programs.
 _SCRIPT_ERROR = re.compile(
     r": (?:command )?not found$|: No such file or directory$|: Permission denied$"
     r"|^(?:E|[Ee]rror|ERROR|[Ff]atal|FATAL): |: (?:error|fatal): |: cannot "
 )
-"""Matches an error of a shell, of apt, or in the form common among other programs."""
 
 
 def _of_script(text: str) -> str:

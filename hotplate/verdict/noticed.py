@@ -24,14 +24,14 @@ from hotplate.verdict.guest_files import PHASE_SYNTAX
 from hotplate.verdict.probes import CLOCK
 
 NOTABLE_LINES = 100
+#: The limits of a guest's journal in an event: lines, and characters of each.
 NOTABLE_WIDTH = 300
-"""The limits of a guest's journal in an event: lines, and characters of each."""
 
+#: The copy on the console, by the guest's journal, of a line that the runner wrote there.
 _FORWARDED = re.compile(r"\w\[\d+\]: heat-config: ")
-"""The copy on the console, by the guest's journal, of a line that the runner wrote there."""
 
+#: The harness's own unit in a guest.
 _OURS = "hotplate-shell"
-"""The harness's own unit in a guest."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from hotplate.verdict.stages import ORDER, Stage
 
 # An answer is evidence for a person, not an archive.
 LIMIT = 16_000
+#: The name, for the rules, of the answer read from the disk of a guest that could not be asked.
 DISK = "disk"
-"""The name, for the rules, of the answer read from the disk of a guest that could not be asked."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ PROBES: tuple[Probe, ...] = (
     ),
     Probe("failed-units", "systemctl --failed --plain --no-legend --no-pager"),
 )
+#: Asked of each guest that can be asked, also after a good run.
 CLOCK = Probe("clock", "date +%s")
-"""Asked of each guest that can be asked, also after a good run."""
 
 
 def for_stage(stage: Stage | None) -> tuple[Probe, ...]:

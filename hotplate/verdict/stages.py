@@ -33,8 +33,8 @@ class Stage(StrEnum):
 
 
 ORDER: tuple[Stage, ...] = tuple(Stage)
+#: The stages that every server is expected to reach.
 BOOT = ORDER[: ORDER.index(Stage.AGENT_POLLED)]
-"""The stages that every server is expected to reach."""
 # From this stage on, each deployment has its own progress.
 PER_DEPLOYMENT = ORDER[ORDER.index(Stage.DEPLOYMENT_DELIVERED) :]
 

@@ -23,6 +23,7 @@ FORMAT = 2
 
 NOT_VISIBLE = "not visible here"
 
+#: The faults that are not the image's.
 _OUTCOMES = {
     "machine-lost": Outcome.LOST,
     "emulation-failed": Outcome.LOST,
@@ -31,9 +32,8 @@ _OUTCOMES = {
     # The harness, or the cloud, chose the CPU.
     "bad-cpu": Outcome.HOST,
 }
-"""The faults that are not the image's."""
+#: The faults that only mean that something has not ended.
 _UNFINISHED = ("hook-hanging", "wait-signal-missing", "unknown")
-"""The faults that only mean that something has not ended."""
 _UNFINISHED_BOOT = {
     True: "the user data had not ended when the run did, and nothing waited for it",
     False: "the boot had not ended when the run did",

@@ -81,8 +81,8 @@ def without_cloud_init(images) -> Path:
     return images.get("trixie", "partition", "script", "--no-cloud-init")
 
 
+#: The groups whose tools are in the image and need no network when they run.
 ALL_HOOKS = "script,puppet,salt,cfn-init,ansible,apply-config,hiera,json-file"
-"""The groups whose tools are in the image and need no network when they run."""
 
 
 @pytest.fixture(scope="session")

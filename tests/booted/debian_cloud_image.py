@@ -24,8 +24,8 @@ label: gpt
 1 : start=262144, type=L
 """
 START = 262144 * 512
+#: Bytes.
 SIZE = 2 << 30
-"""Bytes."""
 
 FINISH = """
 echo 'LABEL=root / ext4 rw,discard,errors=remount-ro 0 1' > "$1/etc/fstab"

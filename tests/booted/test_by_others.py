@@ -272,12 +272,12 @@ def _one_after_the_other(group: str, configs: Mapping[str, str]) -> Template:
     )
 
 
+#: Manifests that change files.
 FILES = (
     *(("concat", name) for name in ("init", "fragment")),
     *(("inifile", name) for name in ("ini_setting", "ini_subsetting")),
     *(("stdlib", name) for name in ("init", "file_line", "has_ip_address")),
 )
-"""Manifests that change files."""
 
 SERVICES = (
     ("xinetd", "init"),
@@ -352,8 +352,8 @@ MODULES = (
     "ansible/posix/plugins/modules/sysctl.py",
     "community/crypto/plugins/modules/openssl_privatekey.py",
 )
+#: One of its tasks needs a Git repository in /etc, which the guest does not have.
 GIT = "community/general/plugins/modules/git_config.py"
-"""One of its tasks needs a Git repository in /etc, which the guest does not have."""
 
 
 @pytest.fixture
@@ -384,6 +384,7 @@ def test_failing_ansible_example_is_named_with_its_error(playbook, judge):
     ) in verdict.last_line()
 
 
+#: Examples that make up one server's user data -> commands that check their effect.
 CLOUD_CONFIGS = {
     # Its one cloud-config part has only comments, so check the log for the other parts.
     "archive": ("grep 'content-type (foo/wark) userdata' /var/log/cloud-init.log",),
@@ -400,7 +401,6 @@ CLOUD_CONFIGS = {
         "grep YOUR-ORGS /usr/share/ca-certificates/cloud-init-ca-certs.crt",
     ),
 }
-"""Examples that make up one server's user data -> commands that check their effect."""
 
 # The agent does not wait for cloud-init's last stage, which runs the commands.  "cloud-init status
 # --wait" returns early once a module has failed, as some of these examples do.

@@ -22,8 +22,8 @@ pytestmark = [
 TEMPLATES = Path(__file__).parent / "templates"
 
 
+#: Limit for the first kernel message on a busy host.
 BOOT_SECONDS = 900
-"""Limit for the first kernel message on a busy host."""
 
 
 def test_case_of_killed_worker_is_repeated_on_the_other(hotplate, trixie, tmp_path):

@@ -30,9 +30,9 @@ TEMPLATE = Path(__file__).parent / "templates" / "containers.yaml"
 GROUPS = "script,docker-cmd,docker-compose"
 SECONDS = 600.0
 
+#: By release: a layout, and the separator in container names: that of compose 1.29
+#: in bookworm, and of compose 2 in trixie.
 RELEASES = {"bookworm": ("disk", "_"), "trixie": ("partition", "-")}
-"""By release: a layout, and the separator in container names: that of compose 1.29
-in bookworm, and of compose 2 in trixie."""
 
 READ = """
 for i in $(seq 60); do busybox wget -qO - http://127.0.0.1:8080/ && exit; sleep 1; done; exit 1

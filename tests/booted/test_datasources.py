@@ -59,6 +59,7 @@ TEMPLATE = {
     },
 }
 
+#: By data source: the output of `cloud-id` and the class that cloud-init recorded.
 SOURCES = {
     "openstack": ("openstack", r"DataSourceOpenStack"),
     "ec2": ("e24cloud", r"DataSourceEc2"),
@@ -66,7 +67,6 @@ SOURCES = {
     "config-drive-vfat": ("configdrive", r"DataSourceConfigDrive .*\[source=/dev/vdb1\]"),
     "nocloud": ("nocloud", r"DataSourceNoCloud .*/dev/vdb"),
 }
-"""By data source: the output of `cloud-id` and the class that cloud-init recorded."""
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ pytestmark = [
 ]
 
 ATTACKS = Path(__file__).parent / "attacks.py"
+#: Limit of the harness's memory growth under an attack, in bytes.
 GROWTH = 64 << 20
-"""Limit of the harness's memory growth under an attack, in bytes."""
 SECONDS = 20
 
 

@@ -29,6 +29,7 @@ PUPPET = REPOSITORY / "hooks" / "puppet.py"
 WANTS = "etc/systemd/system/multi-user.target.wants"
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----"
 
+#: Kind of finding -> shell commands, run in the root directory of the image.
 SPOILED = {
     "agent-not-started": f"rm {WANTS}/os-collect-config.service",
     "no-dhcp-client": "rm -f usr/sbin/dhcpcd usr/sbin/dhclient",
@@ -44,7 +45,6 @@ SPOILED = {
     "credentials": f"mkdir -p root/.ssh; echo '{KEY}' > root/.ssh/id_ed25519",
     "logs": "echo 'of another server' > var/log/cloud-init.log",
 }
-"""Kind of finding -> shell commands, run in the root directory of the image."""
 
 
 def inspect(image: Path, *options: str, below: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -144,6 +144,7 @@ def named(differences: list[dict[str, str]]) -> list[tuple[str, str]]:
     return [(each["how"], each["name"]) for each in differences]
 
 
+#: Changes since yesterday: shell commands, run in the root directory of the image.
 TODAY = f"""
 sed -i '/^Package: adduser$/,/^$/s/^Version: .*/Version: 99/' var/lib/dpkg/status
 echo changed >> usr/sbin/adduser
@@ -151,7 +152,6 @@ echo 'ops:x:1500:1500:Operations:/home/ops:/bin/bash' >> etc/passwd
 rm {WANTS}/os-collect-config.service
 install {PUPPET} usr/libexec/heat-config/hooks/puppet
 """
-"""Changes since yesterday: shell commands, run in the root directory of the image."""
 
 
 def test_diff_names_the_changes_since_yesterday(trixie: Path, spoil):
@@ -227,12 +227,12 @@ def test_image_of_heat_agents_is_inspected():
     assert {"heat-config-script", "svc-map", "pip-manifest"} <= set(document["elements"])
 
 
+#: Images of trixie that other tests build as well.
 IMAGES = (
     ("partition", ("--no-cloud-init",)),
     ("partition", ("--install-type", "package")),
     ("disk", ("--firmware", "uefi")),
 )
-"""Images of trixie that other tests build as well."""
 
 
 @pytest.mark.long
@@ -264,13 +264,13 @@ READ_ONLY = (
     "sync; echo u > /proc/sysrq-trigger; "
     "timeout 60 sh -c 'until grep -q \" / ext4 ro\" /proc/mounts; do sleep 0.1; done'"
 )
+#: After these commands nothing writes a log, cloud-init and journald included. The last commands
+#: are the fixes that the other findings name.
 FORGET = (
     "mount -o remount,rw /; cloud-init status --wait; systemctl stop os-collect-config; "
     "heat-agent-forget --capture; truncate -s 0 /etc/machine-id; "
     "systemctl stop 'systemd-journald*'; find /var/log -type f -delete"
 )
-"""After these commands nothing writes a log, cloud-init and journald included. The last commands
-are the fixes that the other findings name."""
 
 
 @pytest.mark.long

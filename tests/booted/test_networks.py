@@ -26,9 +26,10 @@ pytestmark = [
     pytest.mark.xdist_group("networks"),
 ]
 SECONDS = 900
+#: The host's address in QEMU's user network, and an address of another network.
 HOST = ("169.254.169.254", "127.0.0.1", "10.0.2.2", "192.0.2.1")
-"""The host's address in QEMU's user network, and an address of another network."""
 METADATA = "http://169.254.169.254/openstack/latest/meta_data.json"
+#: Announces an address at a MAC address (RFC 826, an unsolicited reply).
 ARP = """
 import socket, sys
 mac, sender = (bytes.fromhex(each) for each in sys.argv[1:])
@@ -40,9 +41,9 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
     for _ in range(20):
         raw.send(frame)
 """
-"""Announces an address at a MAC address (RFC 826, an unsolicited reply)."""
 
 
+#: Sends frames that a port must not send (IEEE 802.3 and 802.1Q, RFC 791, 8200, 2131).
 FORGE = """
 import socket, struct, sys
 kind, own_mac, other_mac, own, other = sys.argv[1], *map(bytes.fromhex, sys.argv[2:])
@@ -74,7 +75,6 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
     for _ in range(20):
         raw.send(frame)
 """
-"""Sends frames that a port must not send (IEEE 802.3 and 802.1Q, RFC 791, 8200, 2131)."""
 
 
 @pytest.fixture(scope="module")

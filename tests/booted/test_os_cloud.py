@@ -26,8 +26,8 @@ pytestmark = [
 ]
 
 SECONDS = 1200
+#: Seconds after which pytest prints the stacks of its threads.
 STACK_SECONDS = 600
-"""Seconds after which pytest prints the stacks of its threads."""
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "plugin" / "greeting.yaml"
 EXPECT = {
@@ -38,6 +38,7 @@ EXPECT = {
     "commands": {"id -u": {"stdout": "0"}},
 }
 
+#: Tests of a plug-in user; the third fails.
 TESTS = """
 import pytest
 
@@ -89,7 +90,6 @@ def test_what_a_cloud_cannot_do(booted_server, what):
 def test_a_planted_fault(cloud):
     raise AssertionError("it did not skip")
 """
-"""Tests of a plug-in user; the third fails."""
 
 MORE_TESTS = """
 def test_a_server_of_its_own(server):

@@ -12,8 +12,8 @@ from tests.booted.user_faults import AGENT, RESTART, UserFault, is_named
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
 
+#: Faults tested in every run that boots guests; the others are marked long.
 QUICK = ("unit-masked", "phase-script-deleted", "root-full", "routes-deleted")
-"""Faults tested in every run that boots guests; the others are marked long."""
 
 REFRESH = "/usr/libexec/os-refresh-config"
 HOOKS = "/usr/libexec/heat-config/hooks"
@@ -30,6 +30,7 @@ def drop_in(text: str) -> str:
     )
 
 
+#: Faults planted in a running guest before a deployment.
 IN_A_GUEST = (
     UserFault(
         "unit-masked",
@@ -225,7 +226,6 @@ IN_A_GUEST = (
         harmless=True,
     ),
 )
-"""Faults planted in a running guest before a deployment."""
 
 
 def _row(fault: UserFault) -> object:

@@ -53,6 +53,7 @@ def offline_unit(name: str, lines: str, wanted_by: str = "multi-user.target") ->
     )
 
 
+#: Faults planted in an image before it is booted and tested.
 IN_AN_IMAGE = (
     UserFault(
         "agent-masked",
@@ -201,7 +202,6 @@ IN_AN_IMAGE = (
         memory=96,
     ),
 )
-"""Faults planted in an image before it is booted and tested."""
 
 
 def planted(image: Path, fault: UserFault, folder: Path) -> Path:

@@ -21,8 +21,8 @@ from tests.booted.run_settings import settings_of_this_run
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
 
 SECONDS = 900
+#: Seconds after which pytest prints the stacks of its threads.
 STACK_SECONDS = 600
-"""Seconds after which pytest prints the stacks of its threads."""
 
 TEN = """
     import json

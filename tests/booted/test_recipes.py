@@ -51,6 +51,7 @@ resources:
       user_data_format: SOFTWARE_CONFIG
 """
 
+#: Four tests, so that each of two shards has at least one.
 TESTS = """\
 import pytest
 
@@ -60,7 +61,6 @@ def test_a_script_answers(server, number):
     done = server.deploy(group="script", config="#!/bin/sh\\necho hello\\n").wait()
     assert done.status == "COMPLETE", done
 """
-"""Four tests, so that each of two shards has at least one."""
 
 
 @pytest.fixture(scope="module")

@@ -17,21 +17,21 @@ pytestmark = [
     pytest.mark.long,
 ]
 
+#: By polling transport: the signal transports of its deployments.
 PAIRS = {
     "POLL_SERVER_CFN": ("CFN_SIGNAL", "TEMP_URL_SIGNAL"),
     "POLL_SERVER_HEAT": ("HEAT_SIGNAL",),
     "POLL_TEMP_URL": ("ZAQAR_SIGNAL",),
     "ZAQAR_MESSAGE": ("NO_SIGNAL", "CFN_SIGNAL"),
 }
-"""By polling transport: the signal transports of its deployments."""
 
+#: By polling transport: the service, the method, and a part of the path.
 POLLS = {
     "POLL_SERVER_CFN": ("cfn", "GET", "/v1/"),
     "POLL_SERVER_HEAT": ("heat", "GET", "/metadata"),
     "POLL_TEMP_URL": ("swift", "GET", "/v1/AUTH_"),
     "ZAQAR_MESSAGE": ("zaqar", "", "/v2/queues/"),
 }
-"""By polling transport: the service, the method, and a part of the path."""
 
 SIGNALS = {
     "CFN_SIGNAL": ("cfn", "POST", "/signal/"),

@@ -22,8 +22,8 @@ pytestmark = [
 
 BOOT_SECONDS = 600
 SERVER = "Web-Server"
+#: The server's name in Nova; ssh takes no spaces.
 NAME = "Web Server"
-"""The server's name in Nova; ssh takes no spaces."""
 LOGIN = ("-l", "root")
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from hotplate.plugin.pool import ServerPool
 from hotplate.timing.deadline import DeadlineExceeded
 
+#: Seconds after which a deployment that cannot finish is diagnosed.
 GIVE_UP = 8.0
-"""Seconds after which a deployment that cannot finish is diagnosed."""
 
 AGENT = "os-collect-config"
+#: Restarts the agent; the old one ends first, so that it takes no later deployment.
 RESTART = f"systemctl stop {AGENT} && systemctl start --no-block {AGENT}"
-"""Restarts the agent; the old one ends first, so that it takes no later deployment."""
 
 
 @dataclass(frozen=True)

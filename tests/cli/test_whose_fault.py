@@ -182,6 +182,7 @@ CASES = {
 }
 
 
+#: Replaces QEMU's guest by a played one.
 PLAYED = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
@@ -190,7 +191,6 @@ from hotplate.testbed import qemu_compute
 qemu_compute.Machine = played_guest.PlayedMachine
 qemu_compute.wiring.choose = played_guest._choose
 """
-"""Replaces QEMU's guest by a played one."""
 
 SUBSCRIBER = """
 def see(self, event):

@@ -109,8 +109,8 @@ def attribute(*path: Any) -> dict[str, Any]:
     return {"get_attr": list(path)}
 
 
+#: For names of stacks: the tests of a module share a cloud.
 NUMBERS = itertools.count(1)
-"""For names of stacks: the tests of a module share a cloud."""
 
 
 class Stacks:

@@ -12,8 +12,8 @@ from recording_cloud import hot, owner_headers, resource
 
 from hotplate.timing.deadline import GuestDeadline, retry
 
+#: How long a user waits for an answer, on a host that has ten times as much to do as it can.
 SECONDS = 1800
-"""How long a user waits for an answer, on a host that has ten times as much to do as it can."""
 
 PORT = hot(port=resource("Neutron::Port", network="hotplate", security_groups=["default"]))
 EMPTY = yaml.safe_dump({"heat_template_version": "2018-08-31"})

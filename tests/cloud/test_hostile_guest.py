@@ -362,8 +362,8 @@ class Project:
         return int(self._store.stored(service, owner))
 
 
+#: Bytes that a guest can store; a sixteenth of them makes it a flood.
 ROOM = 256 << 10
-"""Bytes that a guest can store; a sixteenth of them makes it a flood."""
 
 
 class Writer:

@@ -214,6 +214,7 @@ STDIN_TEMPLATE: dict[str, Any] = {
     },
 }
 
+#: Pattern of a varying value -> its placeholder, numbered by distinct value.
 CHANGES = {
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}": "6f1c0000-0000-4000-8000-0000000000{:02}",
     r"(?<=%3A)[0-9a-f]{32}(?=%3A)": "0123456789abcdef01234567890000{:02}",
@@ -223,7 +224,6 @@ CHANGES = {
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ": "2026-01-02T03:04:05Z",
     r"(?<![\w-])test-\d+(?=/)": "my-stack",
 }
-"""Pattern of a varying value -> its placeholder, numbered by distinct value."""
 
 
 def same_each_time(text: str) -> str:

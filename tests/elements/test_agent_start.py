@@ -204,6 +204,7 @@ def test_forget_for_a_capture_leaves_no_credential(guest: Guest) -> None:
     assert "command = os-refresh-config\n" in guest.conf.read_text()
 
 
+#: The files of one server that the agent, the hooks and Heat's part handler write.
 LEFT = [
     "etc/os-collect-config.conf.Ab12Cd",
     "etc/tmpa1b2c3_d",
@@ -245,7 +246,6 @@ LEFT = [
     "var/log/part-handler.log",
     "var/log/puppet/heat-debug.log",
 ]
-"""The files of one server that the agent, the hooks and Heat's part handler write."""
 
 LEFT_BY_CLOUD_INIT = [
     "var/lib/cloud/data/cfn-init-data",

@@ -133,12 +133,12 @@ def test_tree_is_unchanged_without_a_time(tree: Path, monkeypatch: pytest.Monkey
     assert state(tree) == before
 
 
+#: Each release, layout, firmware and way to install the agent at least once.
 KINDS = (
     ("--release", "trixie"),
     ("--release", "bookworm", "--firmware", "uefi"),
     ("--release", "trixie", "--partition", "--install-type", "package"),
 )
-"""Each release, layout, firmware and way to install the agent at least once."""
 
 
 @pytest.mark.long

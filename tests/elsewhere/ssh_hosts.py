@@ -22,8 +22,8 @@ import pytest
 
 SECONDS = 600
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+#: All are user 0, the only one that can read the folders of a test; each has different rights.
 USERS = ("root", "jump", "shut", "stranger")
-"""All are user 0, the only one that can read the folders of a test; each has different rights."""
 
 CONFIG = """\
 Port 22

@@ -30,8 +30,8 @@ class Place:
     second: Host
     server: Host
     folder: Path
+    #: The first jump host's address for the client, and so on.
     beside_first: str
-    """The first jump host's address for the client, and so on."""
     beside_second: str
     beside_server: str
 

@@ -8,6 +8,7 @@ import pytest
 from hotplate.verdict.stages import ORDER
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+#: A phrase of each row marked † in the tables of differences -> the text in the migration page.
 MIGRATION = {
     "ends with a status other than 0": "hooks of your own",
     "empty answer": "An empty\n       answer, or another exit status, is a failure",
@@ -28,15 +29,14 @@ MIGRATION = {
     "~/.netrc": "~/.netrc",
     "control file": "control file",
 }
-"""A phrase of each row marked † in the tables of differences -> the text in the migration page."""
 
+#: Other changes that users notice: removed features and newer versions of tools.
 MIGRATION_TOO = (
     *("heat-config-kubelet", "heat-config-atomic", "svc-map", "DIB_INSTALLTYPE_...=source"),
     *("HEAT_CONFIG_DEPLOYED_OLD", "HEAT_KUBELET_MANIFESTS", "HEAT_DOCKER_IMAGE_ARCHIVE"),
     *("heat-config-rebuild-deployed", "``heat-config-notify`` in scripts", "last_metadata"),
     *("``log_level`` of chef", "block YAML", "50-heat-config-docker-cmd", "docker-compose"),
 )
-"""Other changes that users notice: removed features and newer versions of tools."""
 
 
 def test_guide_of_a_deployment_lists_the_stages_in_order():

@@ -8,8 +8,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
+#: Folders of tests of built images, of their contents, and of the repository.
 OF_NO_ROOM = {"booted", "elements", "ground", "hooks", "seeds"}
-"""Folders of tests of built images, of their contents, and of the repository."""
 
 
 def folders(place: Path) -> set[str]:

@@ -19,14 +19,14 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "docs" / "recipes"
+#: Schemas that check-jsonschema bundles: SchemaStore's, and GitLab's own.
 SCHEMAS = {
     "github.yml": ("vendor.github-workflows",),
     "gitlab-ci.yml": ("vendor.gitlab-ci", "--data-transform", "gitlab-ci"),
 }
-"""Schemas that check-jsonschema bundles: SchemaStore's, and GitLab's own."""
 
+#: The interpreter's packages, and the keys that Ubuntu needs to build a Debian.
 BESIDE_BINDEP = {"python3", "python3-venv", "debian-archive-keyring"}
-"""The interpreter's packages, and the keys that Ubuntu needs to build a Debian."""
 
 
 def checked(path: Path, name: str) -> subprocess.CompletedProcess[str]:
@@ -52,8 +52,8 @@ def test_schema_rejects_a_wrong_key(name, good, bad, tmp_path):
     assert checked(spoiled, name).returncode == 1
 
 
+#: The first version of each action with ``runs.using: node24`` in its action.yml.
 NODE_24 = {"checkout": 5, "cache": 5, "upload-artifact": 6, "download-artifact": 7}
-"""The first version of each action with ``runs.using: node24`` in its action.yml."""
 
 
 def test_each_action_is_pinned_to_a_version_that_runs_on_node_24():
@@ -105,6 +105,7 @@ def test_zuul_jobs_follow_the_schema(zuul_schema):
         jsonschema.validate(recipe, zuul_schema)
 
 
+#: Parses jobs only: the schema of a project's stanza needs a complete Zuul.
 ZUULS_OWN = """
 import sys, yaml
 from zuul import configloader
@@ -116,7 +117,6 @@ for entry in yaml.safe_load(open(sys.argv[1])):
             parsers[kind](text)
             print("parsed", text["name"])
 """
-"""Parses jobs only: the schema of a project's stanza needs a complete Zuul."""
 
 
 @pytest.mark.long

@@ -81,6 +81,7 @@ def test_cache_setting_defaults_to_the_users_cache(tmp_path, environ, cache):
     assert load(environ=environ, directory=tmp_path).cache == by_file.get("cache", Path(cache))
 
 
+#: Files outside hotplate/cli that may read it: a case, and a probe, runs in its own process.
 ENTRY_POINTS = {
     "settings.py",
     "plugin/plugin.py",
@@ -89,7 +90,6 @@ ENTRY_POINTS = {
     *("cases/os_cloud.py", "cases/releases.py", "cases/side_by_side.py"),
     "testbed/host_probes.py",
 }
-"""Files outside hotplate/cli that may read it: a case, and a probe, runs in its own process."""
 
 
 def test_environment_is_read_by_entry_points_only():

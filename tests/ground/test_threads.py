@@ -7,6 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "hotplate"
 
+#: Modules with threads that are no Background, and the reason.
 PLAIN = {
     "children/keeper.py": "what it calls is guarded by who gives it; its room knows no events",
     "cloud/http/serving.py": "logs what a connection raises, as waitress's own threads do",
@@ -14,7 +15,6 @@ PLAIN = {
     "report/terminal.py": "draws a line, which is no part of a verdict",
     "session/channel.py": "answers with what it raises",
 }
-"""Modules with threads that are no Background, and the reason."""
 
 
 def test_each_thread_is_a_background_or_has_a_reason():

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+#: The option, the setting and the folder are ``artifacts``.
 OTHER_SPELLING = "arte" + "fact"
-"""The option, the setting and the folder are ``artifacts``."""
 
 
 def programs(folder: str) -> list[Path]:
@@ -30,8 +30,8 @@ def test_artifacts_are_spelled_one_way(folder):
     assert [path for path, text in texts.items() if OTHER_SPELLING.encode() in text] == []
 
 
+#: The request of an HTTP client, and that of a user of the verb test.
 IN_TWO_ROOMS = {"Request"}
-"""The request of an HTTP client, and that of a user of the verb test."""
 
 
 def test_class_names_are_unique():

@@ -21,6 +21,7 @@ from hotplate.hookkit.contract_file import contract_file
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACTS = yaml.safe_load((ROOT / "hotplate" / "hookkit" / "contracts.yaml").read_text())
 
+#: A hook whose tool is a shell.
 GOOD = f"""#!{sys.executable} -I
 import json, os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
@@ -55,7 +56,6 @@ for each in given["outputs"]:
         answer[each["name"]] = open(path, encoding="utf-8").read()
 print(json.dumps(answer))
 """
-"""A hook whose tool is a shell."""
 
 HANDLER = "signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))"
 RUN = '["sh", name + ".config"]'
@@ -67,6 +67,7 @@ while len(open(work + "/count").read()) == 2 and time.monotonic() < end:
     time.sleep(0.05)
 secret = name"""
 
+#: By the line, with a suffix for variants: the replaced part of GOOD, and words of the reason.
 BAD = {
     "answer": ("print(json", 'print("working")\nprint(json', "text beside the JSON"),
     "answer status": ('{"deploy_status_code": status}', "{}", "no deploy_status_code"),
@@ -126,7 +127,6 @@ BAD = {
     ),
     "interruption": (RUN, RUN + ", start_new_session=True", '"sleep" still runs'),
 }
-"""By the line, with a suffix for variants: the replaced part of GOOD, and words of the reason."""
 
 
 @pytest.fixture

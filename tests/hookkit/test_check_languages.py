@@ -14,6 +14,7 @@ from hotplate.hookkit import lines
 
 CONTRACTS = Path(__file__).resolve().parents[2] / "hotplate/hookkit/contracts.yaml"
 
+#: A hook whose tool is a shell.
 PERL = r"""#!/usr/bin/perl
 use strict;
 use warnings;
@@ -75,8 +76,9 @@ for my $output (@{ $given->{outputs} }) {
 }
 print $json->encode(\%answer), "\n";
 """
-"""A hook whose tool is a shell."""
 
+#: By the line, with a suffix for variants: the replaced part of the hook of ``hotplate hook new
+#: --lang sh``, and words of the reason.
 BAD_SHELL = {
     "answer": ("if [", "echo working\nif [", "text beside the JSON"),
     "failure": ("exec", 'trap "exit 0" EXIT; command', "a success"),
@@ -90,9 +92,6 @@ BAD_SHELL = {
     "outside": ("program=", "touch @elsewhere@/state\nprogram=", "/state"),
     "interruption": ("exec", "exec setsid -w", "still runs"),
 }
-"""By the line, with a suffix for variants: the replaced part of the hook of ``hotplate hook new
---lang sh``, and words of the reason.
-"""
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ def deploy(run_hook, tmp_path):
     return run
 
 
+#: The words after "get", and the expected output.
 PRINTED = {
     "input text": INPUTS["text"],
     "input with-dash": "value",
@@ -56,7 +57,6 @@ PRINTED = {
     "id": "an-id",
     "group": "mine",
 }
-"""The words after "get", and the expected output."""
 
 
 def test_get_prints_each_value(deploy):

@@ -133,6 +133,7 @@ print(json.dumps({{"deploy_stdout": json.dumps(given), "deploy_status_code": 0}}
 
 PYTHON = f"#!{sys.executable}\n"
 
+#: Each misbehaviour: the hook, the named line (0: none), and words of the sentence.
 BAD = {
     "not-executable": ("#!/bin/sh\n", 0, "chmod 0755"),
     "no-interpreter": ("#!/no/such/program -x\n", 1, '"/no/such/program" does not exist'),
@@ -168,7 +169,6 @@ BAD = {
         '"other"',
     ),
 }
-"""Each misbehaviour: the hook, the named line (0: none), and words of the sentence."""
 
 
 @pytest.mark.parametrize("case", BAD)

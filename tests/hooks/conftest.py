@@ -16,19 +16,20 @@ import pytest
 
 HOOKS = Path(__file__).resolve().parents[2] / "hooks"
 
+#: The program that proves that a real tool, named by the marker ``tool``, is installed.
 TOOLS = {
     "puppet": "puppet",
     "hiera": "hiera",
     "ansible": "ansible-playbook",
     "os-apply-config": "os-apply-config",
 }
-"""The program that proves that a real tool, named by the marker ``tool``, is installed."""
 
 HEAT_AGENTS = (
     "heat-agents==13.0.0 --hash=sha256:"
     "346099c6e9f16bd5e68913b825013acdd97b6743a1764ebcfc08d6528cefa9d6"
 )
 
+#: Inputs of every type that JSON has, and texts that are hard to pass on.
 EVERY_TYPE = {
     "text": "x 'y' \"z\"\nü☃🍲",
     "empty": "",
@@ -40,7 +41,6 @@ EVERY_TYPE = {
     "map": {"a": {"b": [False]}},
     "nul": "a\0b",
 }
-"""Inputs of every type that JSON has, and texts that are hard to pass on."""
 
 
 def tool_path(program: str) -> str | None:

@@ -13,9 +13,10 @@ import yaml
 
 CHEF = Path(__file__).with_name("chef_stand_in.py")
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "hook" / "hooks"
+#: By the file of the hook: its tool, by the name of the marker ``tool``.
 TOOLS = {"apply_config": "os-apply-config", "ansible": "ansible", "puppet": "puppet"}
-"""By the file of the hook: its tool, by the name of the marker ``tool``."""
 
+#: The lines for which a hook's group can have no config.
 NOT_TRIED: dict[str, set[str]] = {
     "ansible": {"binary-output"},
     "cfn_init": set(),
@@ -27,9 +28,11 @@ NOT_TRIED: dict[str, set[str]] = {
     "apply_config": {"failure", "large-output", "binary-output", "time-limit", "interruption"},
     "tmpfiles": {"large-output", "binary-output", "time-limit", "interruption"},
 }
-"""The lines for which a hook's group can have no config."""
 
 
+#: By the config that runs it; the stub of Chef takes Python.
+#:
+#: A recipe, which is not a config, finds the FIFO of ``hotplate hook check`` here.
 RECIPES = {
     "ok": "print('done')",
     "inputs": (
@@ -48,18 +51,14 @@ RECIPES = {
         "time.sleep(600)\n"
     ),
 }
-"""By the config that runs it; the stub of Chef takes Python.
-
-A recipe, which is not a config, finds the FIFO of ``hotplate hook check`` here.
-"""
 
 
+#: Exceptions that a tool forces on its hook; its contract file gives the reason.
 EXCEPTED = {
     "ansible": {"words-on-stdout"},
     "puppet": {"own-session"},
     "salt": set(),
 }
-"""Exceptions that a tool forces on its hook; its contract file gives the reason."""
 
 
 @pytest.fixture

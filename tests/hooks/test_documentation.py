@@ -19,8 +19,8 @@ GROUPS = {
     )
     if not more and group not in ("lib", "bin")
 }
+#: Between the runner and its hooks, or for tests.
 TESTS_ONLY = {"HEAT_CONFIG_LIB", "HEAT_CONFIG_CAPTURE"}
-"""Between the runner and its hooks, or for tests."""
 
 
 def strings(path: Path) -> set[str]:

@@ -9,8 +9,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HOOKS = sorted((ROOT / "hooks").glob("*.py"))
 PLACES = re.compile(r'"(HEAT_\w+_(?:WORKING|OUTPUTS|LOGDIR|DATADIR|DIR|CONFIG))"')
 PROGRAMS = re.compile(r'"(HEAT_\w+_CMD)"')
+#: A valid config for hooks that need more than text.
 CONFIGS = {"chef.py": [], "hiera.py": {}, "json_file.py": {}, "cfn_init.py": {"config": {}}}
-"""A valid config for hooks that need more than text."""
 
 
 @pytest.mark.defect("K9", "K13")

@@ -12,6 +12,7 @@ import yaml
 VALUES = ["text", "", "ünïcode ☃ 🍲", "a\0b", None, True, 7, 1.5, [1, None], {"a": {"b": []}}]
 
 
+#: Items that YAML reads: the quotes are those of production templates.
 HIERARCHY = [
     '"%{::uuid}"',
     "heat_config_%{::deploy_config_name}",
@@ -36,7 +37,6 @@ HIERARCHY = [
     None,
     ["first", "'second'", '"third"', 3, ["fourth"]],
 ]
-"""Items that YAML reads: the quotes are those of production templates."""
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+#: By the file of the hook: the prefix of its settings, that of its tool, and its options.
 TOOLS = {
     "puppet": ("HEAT_PUPPET", "CMD", {"enable_hiera": True}),
     "salt": ("HEAT_SALT", "CMD", {}),
     "ansible": ("HEAT_ANSIBLE", "CMD", {}),
     "docker_cmd": ("HEAT_DOCKER", "CMD", {}),
 }
-"""By the file of the hook: the prefix of its settings, that of its tool, and its options."""
 
 CONFIGS = {"docker_cmd": {"a": {"image": "i", "environment": ["pw=planted", "k=planted\nx"]}}}
 

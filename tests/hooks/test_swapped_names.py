@@ -22,8 +22,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root writes as root"),
 ]
 
+#: The user id of the application.
 APPLICATION = 65534
-"""The user id of the application."""
 
 # Run a program; at its first call of a kind, put a link of the application in place of a name.
 RUNNER = f"""

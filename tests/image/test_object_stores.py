@@ -31,11 +31,11 @@ NEEDS = ("swift>=2.33", "s3fs>=2024", "swiftspec")
 SECONDS = 600
 MIB = 1 << 20
 CONTENT = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(20 * MIB // 32))
+#: Of the same size.
 OTHER = CONTENT[::-1]
-"""Of the same size."""
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
+#: The number of blocks of the whole, see ``image_url.BLOCK``.
 BLOCKS = 3
-"""The number of blocks of the whole, see ``image_url.BLOCK``."""
 
 
 @pytest.fixture(scope="module")

@@ -99,8 +99,8 @@ def test_space_needed_on_one_disk_is_added_up(looks, monkeypatch):
     assert any("MB free" in each for each in looks())
 
 
+#: As in diskimage-builder's elements/block-device-mbr; its partitions come from kpartx.
 PARTITIONING = "- local_loop: {name: image0}\n- partitioning: {base: image0, label: mbr}\n"
-"""As in diskimage-builder's elements/block-device-mbr; its partitions come from kpartx."""
 
 
 LVM = "- offset_partitioning: {partitions: [{name: root, lvm: {name: lv}}]}\n"

@@ -11,11 +11,11 @@ from hotplate.inspection.contents import TOOLS, Agent
 from hotplate.inspection.inspection import inspected
 
 HOOKS = Path(__file__).resolve().parents[2] / "hooks"
+#: Files with the names of a group's tools, if not the file of its own name.
 FILES = {
     "docker-cmd": ("heat_containers/containers.py",),
     "docker-compose": ("heat_containers/compose.py",),
 }
-"""Files with the names of a group's tools, if not the file of its own name."""
 
 
 @pytest.fixture

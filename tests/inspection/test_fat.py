@@ -18,8 +18,8 @@ from hotplate.inspection.fat import Fat
 SBIN = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin", "MTOOLS_SKIP_CHECK": "1"}
 LOADER = "EFI/BOOT/BOOTX64.EFI"
 LONG = "vmlinuz-6.12.118+deb13-cloud-amd64"
+#: MiB, for which mkfs.vfat uses as many bits.
 SIZES = {12: 2, 16: 64, 32: 260}
-"""MiB, for which mkfs.vfat uses as many bits."""
 
 
 def make(path: Path, bits: int, start: int = 0) -> Path:

@@ -31,8 +31,8 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
 
 Make = Callable[..., Made]
+#: Bytes: limit of the harness's growth under a hostile guest.
 GROWTH = 64 << 20
-"""Bytes: limit of the harness's growth under a hostile guest."""
 
 
 def resident(field: str) -> int:

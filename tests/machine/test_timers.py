@@ -15,8 +15,8 @@ pytestmark = pytest.mark.root
 
 BEGINNING = "[    0.000000] Linux version 6.12.48+deb13-cloud-amd64"
 LATER = "[    2.584767] tsc: Refined TSC clocksource calibration: 2596.148 MHz"
+#: Nanoseconds: Linux's default, from timer_slack of prctl(2).
 DEFAULT = 50_000
-"""Nanoseconds: Linux's default, from timer_slack of prctl(2)."""
 
 
 def slack_of(process: subprocess.Popen[bytes]) -> int:

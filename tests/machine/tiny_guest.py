@@ -35,8 +35,8 @@ MODULES = (
 )
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 CONSOLE = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
+#: Raised when the contents of the initramfs change.
 BUILD = "8"
-"""Raised when the contents of the initramfs change."""
 
 NOT_FOLLOWED = ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
 

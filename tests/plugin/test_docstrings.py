@@ -22,12 +22,12 @@ from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed.server import Server
 
 NONCE = "as given"
+#: An example -> its requirement that a shell of this host does not meet.
 WANT_A_GUEST = {
     "wait_for_console_text": "a serial console",
     "wait_for_open_port": "systemd",
     "wait_for_unit": "systemd",
 }
-"""An example -> its requirement that a shell of this host does not meet."""
 
 EXAMPLES = {
     example.name.rpartition(".")[2]: example

@@ -28,8 +28,8 @@ from hotplate.verdict.verdict import (
 EXPECTED = Path(__file__).parent / "documents"
 DELIVERED = Stage("deployment delivered")
 SOME_STAGES = [*Stage][: [*Stage].index(DELIVERED) + 1]
+#: Text that a guest may write: beyond ASCII, markup, controls, half a surrogate, no character.
 STRANGE = 'caf\u00e9 <a href="x">&\x1b[31m\x00 \U0001f600 \udc80 \ufffe'
-"""Text that a guest may write: beyond ASCII, markup, controls, half a surrogate, no character."""
 
 
 def stages(reached: int, evidence: str = "evidence") -> tuple[StageTime, ...]:

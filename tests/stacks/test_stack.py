@@ -19,8 +19,8 @@ from hotplate.stacks.stack import STACK_TYPE, Stack
 from hotplate.stacks.template import Template
 from hotplate.testbed.testbed import Testbed
 
+#: Never reached: the limit of the whole run shows a wait that does not end.
 SECONDS = 3600
-"""Never reached: the limit of the whole run shows a wait that does not end."""
 
 NEVER = Template(source="a test", template={})
 WAITS = {

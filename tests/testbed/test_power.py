@@ -36,8 +36,8 @@ class PlayedMachine:
         self.may_shut_down = threading.Event()
         self.may_shut_down.set()
         self.broken = False
+        #: Whether its guest shuts down only when the power is cut.
         self.dies = False
-        """Whether its guest shuts down only when the power is cut."""
 
     def kill(self) -> None:
         if self.calls[-1:] != ["shutdown"] or not self.obeys:

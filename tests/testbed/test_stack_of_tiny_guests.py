@@ -24,8 +24,8 @@ pytestmark = [
     pytest.mark.tool("dnsmasq"),
 ]
 BOOT_SECONDS = 150
+#: An address outside the subnets that a network gets by default.
 FAR = "172.20.7.9"
-"""An address outside the subnets that a network gets by default."""
 
 
 @pytest.fixture(scope="module")

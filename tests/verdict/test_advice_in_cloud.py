@@ -13,11 +13,11 @@ from hotplate.verdict.rules import RULES
 from hotplate.verdict.stages import STAGES, Stage
 from hotplate.verdict.tracker import StageTracker
 
+#: Things that exist, or can be chosen, only for machines of this host.
 OURS = re.compile(
     r"screenshot|qemu\.sh|requests\.jsonl|Heat's log|--cpus|--artifacts|the harness|verdict\.json"
     r"|hotplate doctor|KVM|QEMU|overlay|(?:another|larger) CPU model|--memory"
 )
-"""Things that exist, or can be chosen, only for machines of this host."""
 
 UNSEEN = frozenset({Stage.NETWORK_UP, Stage.METADATA_SERVED, Stage.AGENT_POLLED})
 

@@ -496,12 +496,12 @@ def test_console_pattern_is_used_when_no_rule_matches(story):
     assert "the root file system is read-only" in diagnosis.seen
 
 
+#: As GRUB 2.06 of Debian 12 writes it; its output behind it has no end.
 MENU = (
     "GNU GRUB  version 2.06-13+deb12u2",
     "     Use the ^ and v keys to select which entry is highlighted.          ",
     "      Press enter to boot the selected OS, `e' to edit the commands       ",
 )
-"""As GRUB 2.06 of Debian 12 writes it; its output behind it has no end."""
 
 
 STOPPED = {

@@ -15,22 +15,22 @@ from heat_config import files, forks, process
 
 from .errors import ApplyError
 
+#: A program that runs longer is killed; upstream waits for it for ever.
 SECONDS = 3600.0
-"""A program that runs longer is killed; upstream waits for it for ever."""
 
 OUTPUT_LIMIT = 64 << 20
+#: Bytes, from the end, of a failed program's standard error.
 ERRORS_SHOWN = 2000
-"""Bytes, from the end, of a failed program's standard error."""
 
+#: Maximum bytes in a pipe: /proc/sys/fs/pipe-max-size.
 PIPE_SIZE = 1 << 20
-"""Maximum bytes in a pipe: /proc/sys/fs/pipe-max-size."""
 
+#: Seconds between checks whether a program has ended whose pipes others hold open.
 POLL = 0.2
-"""Seconds between checks whether a program has ended whose pipes others hold open."""
 
 HIDDEN = "***"
+#: Values with fewer characters than this may appear in an error: they occur in every text.
 SHORT = 4
-"""Values with fewer characters than this may appear in an error: they occur in every text."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

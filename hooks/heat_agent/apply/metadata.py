@@ -7,15 +7,15 @@ import os
 
 from .errors import ApplyError
 
+#: Files whose metadata has the lowest priority, if they exist; os-apply-config 14.1 has these.
 FALLBACK = (
     "/var/cache/heat-cfntools/last_metadata",
     "/var/lib/heat-cfntools/cfn-init-data",
     "/var/lib/cloud/data/cfn-init-data",
 )
-"""Files whose metadata has the lowest priority, if they exist; os-apply-config 14.1 has these."""
 
+#: Maximum bytes of a metadata file.
 FILE_LIMIT = 256 << 20
-"""Maximum bytes of a metadata file."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from heat_config import files
 from . import metadata, tree, value_types
 from .errors import ApplyError
 
+#: The version of os-apply-config with this behaviour.
 VERSION = "14.1.0"
-"""The version of os-apply-config with this behaviour."""
 
 TEMPLATES = "/usr/libexec/os-apply-config/templates"
 OLD_TEMPLATES = (

@@ -11,8 +11,8 @@ from . import control, executable, mustache, writing
 from .errors import ApplyError
 
 CONTROL_SUFFIX = ".oac"
+#: Maximum bytes of a template.
 TEMPLATE_LIMIT = 64 << 20
-"""Maximum bytes of a template."""
 
 PARTIAL_SUFFIX = ".mustache"
 

@@ -9,6 +9,7 @@ from .errors import ApplyError
 _NAME = "[a-zA-Z0-9_-]+"
 _ADDRESS = "^[A-Za-z0-9/.:-]*$"
 
+#: Type: the regular expression that its values match.
 PATTERNS = {
     "int": "^[0-9]+$",
     "default": "^[A-Za-z0-9_]*$",
@@ -21,7 +22,6 @@ PATTERNS = {
     "username": "^[A-Za-z0-9_-]+$",
     "raw": "",
 }
-"""Type: the regular expression that its values match."""
 
 
 def check(text: str, kind: str) -> None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .web import Client
 
 RELOAD = None
+#: Maximum seconds of one poll(2), whose argument is an int of milliseconds.
 LONGEST_POLL = 3600.0
-"""Maximum seconds of one poll(2), whose argument is an int of milliseconds."""
 
 
 class Seams:

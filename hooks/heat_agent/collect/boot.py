@@ -12,8 +12,8 @@ import sys
 from heat_config import process
 
 PREPARE = "/usr/libexec/os-collect-config/prepare"
+#: Its exit status if the disk still has another instance's state: the agent must not start.
 FOREIGN = 78
-"""Its exit status if the disk still has another instance's state: the agent must not start."""
 
 
 def prepare(program: str = PREPARE) -> int:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from .options import Option
 
+#: The version of os-collect-config whose behaviour this is.
 VERSION = "14.1.0"
-"""The version of os-collect-config whose behaviour this is."""
 
 FILE = "config-file"
 DIRECTORY = "config-dir"

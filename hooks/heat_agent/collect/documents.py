@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 UNGROUPED = "Heat::Ungrouped"
 MERGED = ("os-apply-config", UNGROUPED)
 LIST_NAME = "os_config_files"
+#: Names of the agent's own files, which a deployment cannot have.
 RESERVED = (*COLLECTORS, LIST_NAME)
-"""Names of the agent's own files, which a deployment cannot have."""
 
+#: Maximum bytes of a document's name, which leaves room for suffixes.
 NAME_LIMIT = 200
-"""Maximum bytes of a document's name, which leaves room for suffixes."""
 
 
 def decode(text: str | bytes, where: str) -> Any:

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 UNAUTHORIZED = 401
 UNKNOWN_LIFETIME = 300.0
+#: Seconds before its expiry when a token is no longer used.
 EARLY = 60.0
-"""Seconds before its expiry when a token is no longer used."""
 
 TOKEN_LIMIT = 4 << 20
+#: Maximum users whose tokens are kept; more come only from changes of the configuration.
 USERS = 8
-"""Maximum users whose tokens are kept; more come only from changes of the configuration."""
 
 
 class Token:

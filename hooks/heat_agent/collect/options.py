@@ -21,8 +21,8 @@ BOOLEAN = "boolean"
 ADDRESS = "address"
 LIST = "list"
 
+#: group: its section. destination: its name in files and in the environment.
 Option = namedtuple("Option", "group name kind default short help destination")
-"""group: its section. destination: its name in files and in the environment."""
 
 
 def _option(
@@ -125,8 +125,8 @@ OPTIONS = (
 
 GROUPS = tuple(dict.fromkeys(option.group for option in OPTIONS))
 ALIASES = {"log-config-append": ("log-config", "log_config"), "log-dir": ("logdir",)}
+#: Other names of options on the command line.
 ALIASES["log-file"] = ("logfile",)
-"""Other names of options on the command line."""
 
 
 def flag(option: Option, negated: bool = False) -> str:

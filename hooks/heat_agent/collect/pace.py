@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 GROWTH = 4
+#: While a server is in trouble, pauses grow up to GROWTH times the longest pause, but at most this
+#: many seconds, or the longest pause if that is more.
 LONGEST_TROUBLED = 300.0
-"""While a server is in trouble, pauses grow up to GROWTH times the longest pause, but at most this
-many seconds, or the longest pause if that is more."""
 
 
 class Pace:

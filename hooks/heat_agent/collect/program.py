@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from .settings import Settings
 
+#: Set to the process id when the agent re-executes itself: it need not wait for the boot again.
 AGAIN = "OS_COLLECT_CONFIG_AGAIN"
-"""Set to the process id when the agent re-executes itself: it need not wait for the boot again."""
 
+#: Maximum reloads in a row without a pause: a command might always rewrite the configuration.
 AT_ONCE = 2
-"""Maximum reloads in a row without a pause: a command might always rewrite the configuration."""
 
 
 def main(

@@ -29,8 +29,8 @@ SYSTEM = "/etc"
 FILE_LIMIT = 1 << 20
 TRUE = ("true", "1", "on", "yes")
 FALSE = ("false", "0", "off", "no")
+#: Minimum seconds between two rounds, even if less is configured: there is always a pause.
 SHORTEST_PAUSE = 0.1
-"""Minimum seconds between two rounds, even if less is configured: there is always a pause."""
 
 
 class Settings:

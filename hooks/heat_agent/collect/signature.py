@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 BLOCK = 64
+#: The modules with SHA-256: since Python 3.12, before it, and always.
 MODULES = ("_sha2", "_sha256", "hashlib")
-"""The modules with SHA-256: since Python 3.12, before it, and always."""
 
 
 def hmac_sha256(key: bytes, text: bytes) -> bytes:

@@ -6,8 +6,8 @@ import os
 import stat
 
 CHUNK = 1 << 20
+#: Maximum nesting of directories; a cache has two levels.
 DEPTH = 32
-"""Maximum nesting of directories; a cache has two levels."""
 
 
 def remove(path: str, depth: int = DEPTH) -> None:

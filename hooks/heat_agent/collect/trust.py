@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+#: The files in which distributions keep all trusted certificates.
 BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -19,10 +20,9 @@ BUNDLES = (
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-"""The files in which distributions keep all trusted certificates."""
 
+#: The variables that python-requests reads a bundle from, in its order.
 VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-"""The variables that python-requests reads a bundle from, in its order."""
 
 
 class Trust:

@@ -26,16 +26,17 @@ if TYPE_CHECKING:
 
     from .trust import Trust
 
+#: Maximum bytes of one answer; Heat's own limit for requests is 1 MiB.
 DOCUMENT_LIMIT = 16 << 20
-"""Maximum bytes of one answer; Heat's own limit for requests is 1 MiB."""
 
 REDIRECTS = 5
 MOVED = (301, 302, 303, 307, 308)
 AGAIN = ("GET", "HEAD")
 KEPT = 8
+#: Maximum seconds of a Retry-After that are honoured.
 LONGEST_WAIT = 300.0
-"""Maximum seconds of a Retry-After that are honoured."""
 
+#: The accepted charsets and their codecs; some of Python's others are slow on hostile input.
 CHARSETS = {
     "": "utf-8",
     "utf-8": "utf-8",
@@ -48,10 +49,9 @@ CHARSETS = {
     "windows-1252": "windows-1252",
     "utf-16": "utf-16",
 }
-"""The accepted charsets and their codecs; some of Python's others are slow on hostile input."""
 
+#: Headers that are not sent to another host on a redirect.
 PRIVATE = ("x-auth-token", "authorization", "cookie", "client-id", "x-project-id")
-"""Headers that are not sent to another host on a redirect."""
 
 Request = namedtuple("Request", "method headers body seconds limit ca_file verify follow")
 

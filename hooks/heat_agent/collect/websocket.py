@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 1.3
 CONTINUED, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 CONTROL_LIMIT = 125
+#: Maximum frames of one message, or before one.
 FRAMES = 1000
-"""Maximum frames of one message, or before one."""
 
 
 class Failed(OSError):

@@ -20,8 +20,8 @@ from .scripts import environment_files, scripts
 BASH = "/bin/bash"
 DATE = "%a %b %e %H:%M:%S %Z %Y"
 
+#: Bash runs a file without "#!" itself, and explains why another cannot be started.
 BY_ITSELF = ("-c", '"$1"', "dib-run-parts")
-"""Bash runs a file without "#!" itself, and explains why another cannot be started."""
 
 WITH_ENVIRONMENT = """
 set -eu -o pipefail

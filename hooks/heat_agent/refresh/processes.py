@@ -6,8 +6,8 @@ import contextlib
 import os
 import signal
 
+#: Maximum searches for processes that were started meanwhile.
 ROUNDS = 10
-"""Maximum searches for processes that were started meanwhile."""
 
 
 def kill(pid: int) -> None:

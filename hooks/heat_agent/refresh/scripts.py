@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 
+#: The pattern of script names when RUN_PARTS_REGEX is not set.
 NAMES = "^[0-9A-Za-z_-]+$"
-"""The pattern of script names when RUN_PARTS_REGEX is not set."""
 
 ENVIRONMENT_NAMES = re.compile("[0-9A-Za-z_.-]+")
 LONGEST_NAME = 255

@@ -18,8 +18,8 @@ from hotplate.image.image_set import ImageSet
 if TYPE_CHECKING:
     from hotplate.stacks.template import Template
 
+#: The bytes of an image sent at a time.
 PIECE = 4 * 1024 * 1024
-"""The bytes of an image sent at a time."""
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ MEMORY = "MEMORY"
 CORES = "CORES"
 KVM = "KVM"
 
+#: The declared amount of resources that are not used up; more than a worker has threads.
 PLENTY = 1000.0
-"""The declared amount of resources that are not used up; more than a worker has threads."""
 
 Resources = Mapping[str, float]
 

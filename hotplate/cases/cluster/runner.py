@@ -40,23 +40,23 @@ if TYPE_CHECKING:
     from hotplate.report.artifacts import Artifacts
     from hotplate.report.board import Board
 
+#: How long to wait for a scheduler that is gone in the middle of a command.
 AGAIN_SECONDS = 300.0
-"""How long to wait for a scheduler that is gone in the middle of a command."""
 
+#: Cases submitted beyond those that can run: this number, or as many again if that is more.
 AHEAD = 8
-"""Cases submitted beyond those that can run: this number, or as many again if that is more."""
 
+#: The most pieces of images that are sent at a time.
 PIECES = 16
-"""The most pieces of images that are sent at a time."""
 
+#: The longest delay until a signal, or due work, is noticed.
 TICK_SECONDS = 1.0
-"""The longest delay until a signal, or due work, is noticed."""
 
+#: The time between two looks at the workers.
 LOOK_SECONDS = 5.0
-"""The time between two looks at the workers."""
 
+#: How long no worker may be able to run a case, after one was.
 PATIENCE_SECONDS = 60.0
-"""How long no worker may be able to run a case, after one was."""
 
 
 @dataclass(frozen=True)

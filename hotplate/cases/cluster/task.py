@@ -38,14 +38,14 @@ from hotplate.timing.deadline import Deadline
 if TYPE_CHECKING:
     from distributed import Worker
 
+#: The plug-in's name, by which a task finds it on its worker.
 PLUGIN = "hotplate"
-"""The plug-in's name, by which a task finds it on its worker."""
 
+#: After so long without a piece of an image the request is repeated.
 ASK_SECONDS = 20.0
-"""After so long without a piece of an image the request is repeated."""
 
+#: The longest delay until a case that is to end is asked to.
 POLL_SECONDS = 0.5
-"""The longest delay until a case that is to end is asked to."""
 
 
 class CasesPlugin(WorkerPlugin):

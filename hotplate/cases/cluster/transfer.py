@@ -26,20 +26,20 @@ from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 from hotplate.errors import HostError
 from hotplate.verdict.verdict import Verdict
 
+#: The size of a run's folder that is returned, in bytes before compression.
 MAX_BYTES = 512 * 1024 * 1024
-"""The size of a run's folder that is returned, in bytes before compression."""
 
+#: The number of files that are returned, and folders in the path of each.
 MAX_NAMES = 20_000
-"""The number of files that are returned, and folders in the path of each."""
 
+#: Room for the headers of one file in an archive, with a long name.
 HEADER_BYTES = 4096
-"""Room for the headers of one file in an archive, with a long name."""
 
+#: The file with the names of the files left out, one a line.
 LEFT_OUT = "left-out.txt"
-"""The file with the names of the files left out, one a line."""
 
+#: The names of ``builtins`` that a pickle may have: Dask sends a value's type.
 PLAIN = frozenset({"bool", "bytearray", "bytes", "float", "int", "str", "tuple"})
-"""The names of ``builtins`` that a pickle may have: Dask sends a value's type."""
 
 
 @dataclass(frozen=True)

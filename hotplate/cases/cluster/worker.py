@@ -19,11 +19,11 @@ from hotplate.errors import HostError
 from hotplate.text import clean
 from hotplate.timing.deadline import Deadline
 
+#: The time limit of one attempt to reach a scheduler.
 CONNECT_SECONDS = 10.0
-"""The time limit of one attempt to reach a scheduler."""
 
+#: The time between two attempts.
 AGAIN_SECONDS = 1.0
-"""The time between two attempts."""
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

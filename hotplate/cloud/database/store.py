@@ -53,22 +53,22 @@ CREATE TABLE IF NOT EXISTS hotplate_usage (
     service TEXT, owner TEXT, bytes INTEGER NOT NULL, PRIMARY KEY (service, owner));
 """
 
+#: Columns added later, which are missing in the tables of an older session.
 _ADDED = (
     ("hotplate_keypair", "created", "TEXT NOT NULL DEFAULT ''"),
     ("hotplate_object", "headers", "TEXT NOT NULL DEFAULT '{}'"),
 )
-"""Columns added later, which are missing in the tables of an older session."""
 
+#: The tables that guests write to: the service, and the column with the owner of a row.
 _COUNTED = {
     "hotplate_container": ("swift", "account"),
     "hotplate_object": ("swift", "account"),
     "hotplate_queue": ("zaqar", "project"),
     "hotplate_message": ("zaqar", "project"),
 }
-"""The tables that guests write to: the service, and the column with the owner of a row."""
 
+#: Bytes that a row counts beside the data of its columns: its share of the file and of an index.
 ROW = 256
-"""Bytes that a row counts beside the data of its columns: its share of the file and of an index."""
 
 
 class Store:

@@ -16,14 +16,14 @@ from hotplate.cloud.database.store import Store
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.rest import HttpError
 
+#: An image in the form of Glance's JSON.
 Values: TypeAlias = dict[str, Any]
-"""An image in the form of Glance's JSON."""
 
+#: Maximum number of images.
 MAX_IMAGES = 500
-"""Maximum number of images."""
 CHUNK = 1 << 20
+#: Alias of a session's first image in hotplate's own templates.
 UNDER_TEST = "the image under test"
-"""Alias of a session's first image in hotplate's own templates."""
 
 
 @dataclass(frozen=True)

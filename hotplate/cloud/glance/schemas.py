@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
 MAX_PROPERTIES = 128
+#: Glance: ``[DEFAULT] image_property_quota`` and ``image_tag_quota``.
 MAX_TAGS = 128
-"""Glance: ``[DEFAULT] image_property_quota`` and ``image_tag_quota``."""
 MAX_TEXT = 255
 
 DISK_FORMATS = ("ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2", "vdi", "iso", "ploop")

@@ -22,8 +22,8 @@ from hotplate.cloud.http.gateway import StartedResponse, WSGIApp
 #: Query parameters that authenticate the caller, which is done by then; the answer ignores them.
 _PROOF = frozenset({"Signature", "Timestamp", "SignatureVersion", "SignatureMethod"})
 
+#: Size of the cache: enough for each poll of 1,000 agents, with 16 KiB of metadata.
 MAX_BYTES = 16 << 20
-"""Size of the cache: enough for each poll of 1,000 agents, with 16 KiB of metadata."""
 
 _Answer = tuple[str, list[tuple[str, str]], bytes]
 

@@ -54,12 +54,12 @@ QUIET = {
     "neutronclient.v2_0.client": logging.ERROR,
 }
 
+#: Size at which Heat's log is rotated; one old file is kept.
 LOG_BYTES = 32 << 20
-"""Size at which Heat's log is rotated; one old file is kept."""
 
+#: Time that a request waits for the engine.  After Heat's default of 60 s, many requests at once on
+#: a slow host would be answered with 500 though they are carried out; TripleO has 600 s too.
 ANSWER_SECONDS = 600
-"""Time that a request waits for the engine.  After Heat's default of 60 s, many requests at once on
-a slow host would be answered with 500 though they are carried out; TripleO has 600 s too."""
 
 _WRITES = "hotplate_writes"
 

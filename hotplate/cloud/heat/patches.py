@@ -73,8 +73,8 @@ class TaskWaker(Waker):
             raise SystemExit("the engine went down")
 
 
+#: Maximum wait for a message of Heat's, in case one comes that :func:`apply` does not notice.
 MESSAGE_SECONDS = 1.0
-"""Maximum wait for a message of Heat's, in case one comes that :func:`apply` does not notice."""
 
 
 def apply(

@@ -20,8 +20,8 @@ from hotplate.errors import is_unforeseen
 from hotplate.events.kinds import ServiceRequest
 from hotplate.events.log import EventLog, clipped
 
+#: Log of service failures; the engine writes it to a file.
 LOG = logging.getLogger("hotplate.gateway")
-"""Log of service failures; the engine writes it to a file."""
 
 WSGIApp = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
 
@@ -35,8 +35,8 @@ _HTML = (
 )
 #: Path segments that are secrets: no path of ours has one today, but a client may send a token so.
 _TOKEN_PATH = re.compile(r"(/auth/tokens/)[^/]+")
+#: Maximum length of a host's name in an error of the proxy.
 MAX_HOST = 255
-"""Maximum length of a host's name in an error of the proxy."""
 #: Exceptions of a handler that could not parse a request.
 _NONSENSE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
 

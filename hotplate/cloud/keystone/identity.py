@@ -92,8 +92,8 @@ class Grant:
     methods: tuple[str, ...] = ("password",)
 
 
+#: Number of revoked tokens that are remembered; older ones are dropped.
 MAX_REVOKED = 10_000
-"""Number of revoked tokens that are remembered; older ones are dropped."""
 
 
 class Identity:

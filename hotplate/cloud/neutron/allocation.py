@@ -20,8 +20,8 @@ from oslo_utils import netutils
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+#: Neutron's ``[DEFAULT] base_mac``.
 BASE_MAC = ["fa", "16", "3e", "00", "00", "00"]
-"""Neutron's ``[DEFAULT] base_mac``."""
 
 
 @dataclass(frozen=True)

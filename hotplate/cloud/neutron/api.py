@@ -21,10 +21,10 @@ from hotplate.cloud.neutron.quotas import DEFAULTS
 from hotplate.cloud.neutron.records import Values
 
 MAX_TAGS = 50
+#: Neutron: ``MAX_TAGS_COUNT`` and ``MAX_TAG_LEN`` of its tagging extension.
 MAX_TAG_LENGTH = 255
-"""Neutron: ``MAX_TAGS_COUNT`` and ``MAX_TAG_LEN`` of its tagging extension."""
+#: Maximum number of resources that one request may create.
 MAX_BULK = 100
-"""Maximum number of resources that one request may create."""
 
 
 class NeutronApi:
@@ -259,8 +259,8 @@ def _describe(error: HttpError) -> object:
     return described(error.kind or _KINDS.get(error.status, "HTTPException"), str(error))
 
 
+#: Status -> type of the errors for which Neutron has no name of its own.
 _KINDS = {400: "HTTPBadRequest", 403: "PolicyNotAuthorized", 404: "HTTPNotFound"}
-"""Status -> type of the errors for which Neutron has no name of its own."""
 
 
 def _version(base: str) -> Values:

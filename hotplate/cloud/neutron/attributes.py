@@ -207,11 +207,12 @@ _WITH_ATTRIBUTES = (
     *("portbindings", "allowedaddresspairs", "extra_dhcp_opt", "l3", "l3_ext_gw_mode"),
     *("extraroute", "fip_port_details"),
 )
+#: Modules of neutron-lib's ``api.definitions``: Neutron's core, and the supported extensions.
 _WITHOUT_ATTRIBUTES = (
     *("auto_allocated_topology", "extraroute_atomic", "filter_validation", "pagination"),
     *("project_id", "quota_check_limit", "sorting", "stateful_security_group"),
 )
-"""Modules of neutron-lib's ``api.definitions``: Neutron's core, and the supported extensions."""
+#: Extensions that neutron-lib does not define: alias -> name.
 _NEUTRONS_OWN = {
     "security-group": "security-group",
     "quotas": "Quota management support",
@@ -224,7 +225,6 @@ _NEUTRONS_OWN = {
     "subnet-service-types": "Subnet service types",
     "subnet_allocation": "Subnet Allocation",
 }
-"""Extensions that neutron-lib does not define: alias -> name."""
 
 
 def extensions() -> list[Values]:
@@ -320,6 +320,7 @@ class ResourceKind:
         return convert(text)
 
 
+#: Collection -> its singular and its default quota (``neutron/conf/quota.py``).
 _SINGLE = {
     "networks": ("network", 100),
     "subnetpools": ("subnetpool", 100),
@@ -330,7 +331,6 @@ _SINGLE = {
     "security_groups": ("security_group", 10),
     "security_group_rules": ("security_group_rule", 100),
 }
-"""Collection -> its singular and its default quota (``neutron/conf/quota.py``)."""
 
 
 def _kind(name: str) -> ResourceKind:
@@ -343,8 +343,8 @@ def _kind(name: str) -> ResourceKind:
     )
 
 
+#: All kinds, by name.
 KINDS = {name: _kind(name) for name in _SINGLE}
-"""All kinds, by name."""
 
 
 def inside(body: Values, single: str) -> Values:

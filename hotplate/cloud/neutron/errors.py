@@ -19,6 +19,7 @@ class IpAddressAlreadyAllocated(exceptions.Conflict):
     message = "IP address %(ip)s already allocated in subnet %(subnet_id)s"
 
 
+#: Base class -> name -> message.
 _SECURITY_GROUP_ERRORS: dict[type[exceptions.NeutronException], dict[str, str]] = {
     exceptions.NotFound: {
         "SecurityGroupNotFound": "Security group %(id)s does not exist",
@@ -69,7 +70,6 @@ _SECURITY_GROUP_ERRORS: dict[type[exceptions.NeutronException], dict[str, str]] 
         ),
     },
 }
-"""Base class -> name -> message."""
 
 _CLASSES = {
     name: type(name, (base,), {"message": message})

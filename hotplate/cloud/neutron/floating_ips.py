@@ -10,6 +10,7 @@ from hotplate.cloud.neutron.records import Records, Values
 from hotplate.cloud.neutron.resources import FLOATING_IP, GRANTED, Resources, bad
 from hotplate.cloud.neutron.routers import Routers
 
+#: Attributes of the mapped port that a floating address shows.
 _OF_PORT = (
     "name",
     "network_id",
@@ -19,7 +20,6 @@ _OF_PORT = (
     "device_id",
     "device_owner",
 )
-"""Attributes of the mapped port that a floating address shows."""
 
 
 class FloatingIPs(Resources):

@@ -11,8 +11,8 @@ from hotplate.cloud.http.rest import Request, page
 from hotplate.cloud.neutron.attributes import ResourceKind
 from hotplate.cloud.neutron.records import Values
 
+#: Maximum number of entries on a page.
 MAX_PAGE = 1000
-"""Maximum number of entries on a page."""
 _CONTROL = {"fields", "sort_key", "sort_dir", "limit", "marker", "page_reverse"}
 _TAGS: Mapping[str, Callable[[set[str], set[str]], bool]] = {
     "tags": lambda wanted, tags: wanted <= tags,

@@ -29,10 +29,10 @@ from hotplate.cloud.neutron.subnets import SubnetPools, Subnets
 DEFAULT_NETWORK = "hotplate"
 DEFAULT_CIDR = "10.0.0.0/24"
 EXTERNAL_NETWORK = "public"
+#: Addresses of the external network, reserved for documentation (RFC 5737).
 EXTERNAL_CIDR = "203.0.113.0/24"
-"""Addresses of the external network, reserved for documentation (RFC 5737)."""
+#: The id of the default network's subnet, fixed because some Heat types do not accept a name.
 DEFAULT_SUBNET = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"subnet.{DEFAULT_NETWORK}"))
-"""The id of the default network's subnet, fixed because some Heat types do not accept a name."""
 
 
 MTU = 1500

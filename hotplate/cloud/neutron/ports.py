@@ -20,12 +20,12 @@ from hotplate.cloud.neutron.resources import (
 from hotplate.cloud.neutron.security_groups import SecurityGroups
 from hotplate.cloud.neutron.subnets import Subnets, network_of, pools_of
 
+#: Neutron's ``[DEFAULT] max_fixed_ips_per_port`` before the option was removed.
 MAX_FIXED_IPS = 5
-"""Neutron's ``[DEFAULT] max_fixed_ips_per_port`` before the option was removed."""
+#: Maximum number of allowed address pairs, DHCP options or groups of a port.
 MAX_ENTRIES = 64
-"""Maximum number of allowed address pairs, DHCP options or groups of a port."""
+#: The attributes of a floating address without a port.
 UNMAPPED = {"port_id": None, "fixed_ip_address": None, "router_id": None, "status": "DOWN"}
-"""The attributes of a floating address without a port."""
 
 
 class Ports(Resources):

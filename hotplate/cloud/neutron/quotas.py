@@ -8,13 +8,13 @@ from webob import exc
 from hotplate.cloud.neutron.attributes import KINDS, ResourceKind
 from hotplate.cloud.neutron.records import Records, Values
 
+#: The limit for -1, "unlimited": everything is stored and listed in this process.
 MAX_UNLIMITED = 2000
-"""The limit for -1, "unlimited": everything is stored and listed in this process."""
 
 
 _KINDS = {kind.single: kind for kind in KINDS.values()}
+#: The default limits of a project, by the singular of the kind.
 DEFAULTS = {name: kind.quota for name, kind in _KINDS.items()}
-"""The default limits of a project, by the singular of the kind."""
 _NO_LIMITS = frozenset({"project_id", "tenant_id", "check_limit", "force"})
 
 

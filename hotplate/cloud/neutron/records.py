@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 from hotplate.cloud.database.store import Store
 
+#: A resource in the form of Neutron's JSON.
 Values: TypeAlias = dict[str, Any]
-"""A resource in the form of Neutron's JSON."""
 
 
 class Records:

@@ -13,10 +13,10 @@ from hotplate.cloud.neutron.records import Records, Values
 DHCP = "network:dhcp"
 ROUTER_INTERFACE = "network:router_interface"
 ROUTER_GATEWAY = "network:router_gateway"
+#: Values of ``device_owner`` of ports that Neutron creates itself.
 FLOATING_IP = "network:floatingip"
-"""Values of ``device_owner`` of ports that Neutron creates itself."""
+#: Set in the record of a resource that was created because a template assumes it.
 GRANTED = "granted"
-"""Set in the record of a resource that was created because a template assumes it."""
 
 
 class Resources:
@@ -27,8 +27,8 @@ class Resources:
     """
 
     NAME: ClassVar[str]
+    #: The error for an id that does not exist, and the field of its message for the id.
     MISSING: ClassVar[tuple[Callable[..., Exception], str]]
-    """The error for an id that does not exist, and the field of its message for the id."""
 
     def __init__(self, records: Records) -> None:
         self.records = records

@@ -14,8 +14,8 @@ from hotplate.cloud.neutron.records import Records, Values
 from hotplate.cloud.neutron.resources import ROUTER_GATEWAY, ROUTER_INTERFACE, Resources, bad
 from hotplate.cloud.neutron.subnets import Subnets, network_of
 
+#: Neutron: ``[DEFAULT] max_routes``.
 MAX_ROUTES = 30
-"""Neutron: ``[DEFAULT] max_routes``."""
 
 
 class Routers(Resources):

@@ -104,6 +104,7 @@ class SecurityGroups(Resources):
         self._rules.create(KINDS["security_group_rules"].new(body, group["project_id"]))
 
 
+#: Attributes in which duplicate rules are equal.
 _SAME = (
     "security_group_id",
     "direction",
@@ -114,7 +115,6 @@ _SAME = (
     "remote_ip_prefix",
     "remote_group_id",
 )
-"""Attributes in which duplicate rules are equal."""
 
 
 def _check_remote(values: Values) -> None:

@@ -21,13 +21,13 @@ from hotplate.cloud.neutron.resources import (
 )
 
 MAX_NAMESERVERS = 5
+#: Neutron: ``[DEFAULT] max_dns_nameservers`` and ``max_subnet_host_routes``.
 MAX_HOST_ROUTES = 20
-"""Neutron: ``[DEFAULT] max_dns_nameservers`` and ``max_subnet_host_routes``."""
+#: Maximum number of prefixes in a pool.
 MAX_PREFIXES = 64
-"""Maximum number of prefixes in a pool."""
 MAX_LENGTH = {4: 32, 6: 128}
+#: Neutron's defaults of ``max_prefixlen`` and ``min_prefixlen``, by the IP version.
 MIN_LENGTH = {4: 8, 6: 64}
-"""Neutron's defaults of ``max_prefixlen`` and ``min_prefixlen``, by the IP version."""
 
 
 class SubnetPools(Resources):

@@ -21,11 +21,12 @@ from hotplate.cloud.neutron.subnets import network_of
 
 Address: TypeAlias = allocation.Address
 
+#: Subnets are created as a /16 of it where no other subnet is.
 PRIVATE = ipaddress.ip_network("10.128.0.0/9")
-"""Subnets are created as a /16 of it where no other subnet is."""
 LENGTH = 16
+#: Prefix lengths of a subnet around an address that a template requests, by IP version.
 NEAR = {4: (24, 16), 6: (64,)}
-"""Prefix lengths of a subnet around an address that a template requests, by IP version."""
+#: Kinds that can be created: Heat's name -> collection.
 COLLECTIONS = {
     "network": "networks",
     "subnet": "subnets",
@@ -34,9 +35,8 @@ COLLECTIONS = {
     "port": "ports",
     "subnetpool": "subnetpools",
 }
-"""Kinds that can be created: Heat's name -> collection."""
+#: Set in the record of a network that no template names: it exists only for a subnet.
 _LONE = "granted_for_subnet"
-"""Set in the record of a network that no template names: it exists only for a subnet."""
 
 
 class TakenForGranted:

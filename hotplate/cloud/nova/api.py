@@ -25,6 +25,7 @@ from hotplate.cloud.nova.server_create import CreateApi
 from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.nova.servers_api import ServersApi
 
+#: Nova's name for an HTTP status (``nova/api/openstack/wsgi.py``); others are ``computeFault``.
 FAULTS = {
     400: "badRequest",
     401: "unauthorized",
@@ -37,7 +38,6 @@ FAULTS = {
     429: "overLimit",
     501: "notImplemented",
 }
-"""Nova's name for an HTTP status (``nova/api/openstack/wsgi.py``); others are ``computeFault``."""
 
 
 class NovaApi:

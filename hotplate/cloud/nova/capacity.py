@@ -123,6 +123,7 @@ def _extra_specs(_request: Request, _caller: Caller) -> Answer:
 
 UNLIMITED = -1
 
+#: Quota -> its limit, and the names of limit and usage in the answer of ``/limits``.
 QUOTAS = {
     "instances": (MAX_INSTANCES, "maxTotalInstances", "totalInstancesUsed"),
     "cores": (UNLIMITED, "maxTotalCores", "totalCoresUsed"),
@@ -132,7 +133,6 @@ QUOTAS = {
     "server_groups": (MAX_GROUPS, "maxServerGroups", "totalServerGroupsUsed"),
     "server_group_members": (MAX_INSTANCES, "maxServerGroupMembers", ""),
 }
-"""Quota -> its limit, and the names of limit and usage in the answer of ``/limits``."""
 
 
 class QuotasApi:

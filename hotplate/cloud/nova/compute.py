@@ -16,8 +16,8 @@ from urllib.parse import unquote
 from hotplate.events.kinds import UserDataParts
 
 CFN_INIT_DATA = "cfn-init-data"
+#: The collectors of os-collect-config that Heat can point at itself.
 SOURCES = ("cfn", "heat", "request", "zaqar")
-"""The collectors of os-collect-config that Heat can point at itself."""
 
 _HANDLE = re.compile(r"stacks/[^/\s\"']+/(?P<stack>[0-9a-f-]{36})/resources/(?P<name>[\w.-]+)")
 

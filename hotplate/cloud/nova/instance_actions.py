@@ -23,13 +23,14 @@ from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.nova.servers_api import moment
 from hotplate.errors import sentence_of
 
+#: Maximum number of actions kept for a server; the oldest are dropped.
 MAX_PER_SERVER = 1000
-"""Maximum number of actions kept for a server; the oldest are dropped."""
+#: Maximum number of actions in total, including those of deleted servers.
 MAX_ACTIONS = 20_000
-"""Maximum number of actions in total, including those of deleted servers."""
+#: Maximum length of an event's details in characters, as in Nova's table.
 MAX_DETAILS = 255
-"""Maximum length of an event's details in characters, as in Nova's table."""
 
+#: Nova's name of an action -> the event in it; each of ours has one.
 EVENTS = {
     "create": "compute__do_build_and_run_instance",
     "delete": "compute_terminate_instance",
@@ -44,10 +45,9 @@ EVENTS = {
     **{name: f"compute_{name}" for name in ("attach_interface", "detach_interface")},
     **{name: f"compute_{name}" for name in ("attach_volume", "detach_volume")},
 }
-"""Nova's name of an action -> the event in it; each of ours has one."""
 
+#: States of a server in which its newest action is still running.
 UNFINISHED = ("BUILD", "REBOOT", "HARD_REBOOT")
-"""States of a server in which its newest action is still running."""
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from typing import Any
 
 from hotplate.cloud.nova.compute import PortAddress, ServerPort
 
+#: The network of every server without a port of Neutron, and the name of Neutron's default one.
 NETWORK = "hotplate"
-"""The network of every server without a port of Neutron, and the name of Neutron's default one."""
 
+#: The address that a guest gets from the only DHCP server it can see.
 GUEST_IP = "169.254.169.15"
-"""The address that a guest gets from the only DHCP server it can see."""
 
+#: The subnet of the network that each machine has of its own.
 LINK = "169.254.169.0/24"
-"""The subnet of the network that each machine has of its own."""
 
 
 @dataclass(frozen=True)

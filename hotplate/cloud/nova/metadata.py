@@ -31,6 +31,7 @@ EC2_VERSIONS = (
     "2009-04-04",
     "latest",
 )
+#: Versions of the OpenStack tree, each greater than the one before it as a string, too.
 OPENSTACK_VERSIONS = (
     "2012-08-10",
     "2013-04-04",
@@ -44,12 +45,11 @@ OPENSTACK_VERSIONS = (
     "2025-04-04",
     "latest",
 )
-"""Versions of the OpenStack tree, each greater than the one before it as a string, too."""
 #: A config drive leaves out the older EC2 versions (``[DEFAULT] config_drive_skip_versions``).
 DRIVE_EC2_VERSIONS = ("2009-04-04", "latest")
 
+#: Length of the name of a port's interface on a host (``nova/network/model.py``).
 TAP = 14
-"""Length of the name of a port's interface on a host (``nova/network/model.py``)."""
 
 
 class Metadata:

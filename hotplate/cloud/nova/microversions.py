@@ -15,11 +15,11 @@ from typing import TypeVar
 from hotplate.cloud.http.rest import Headers, HttpError, Request, page
 from hotplate.cloud.keystone.identity import Grant
 
+#: The minor number of the newest version, which is that of Nova 29 (2024.1).
 NEWEST = 96
-"""The minor number of the newest version, which is that of Nova 29 (2024.1)."""
 
+#: Nova: ``[api] max_limit``.
 MAX_PAGE = 1000
-"""Nova: ``[api] max_limit``."""
 
 HEADER = "OpenStack-API-Version"
 OLD_HEADER = "X-OpenStack-Nova-API-Version"

@@ -36,8 +36,8 @@ from hotplate.cloud.nova.interfaces import Interface, RequestedNetwork, Wanted
 
 OWNER = "compute:nova"
 HOST = "hotplate"
+#: Set in the record of a port that is deleted with its server.
 _MADE = "made_by_nova"
-"""Set in the record of a port that is deleted with its server."""
 _FREE = {"device_id": "", "device_owner": "", "binding:host_id": ""}
 
 
@@ -284,6 +284,7 @@ def _of_server(server_id: str) -> Values:
 _OUTSIDE = (
     "Invalid input received: Fixed IP {fixed_ip} is not a valid ip address for network {uuid}."
 )
+#: Refusals by Neutron, and Nova's words for them, which name the requested network's fields.
 _REFUSALS: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.NetworkNotFound, "Network {uuid} could not be found."),
     (exceptions.PortNotFound, "Port id {port} could not be found."),
@@ -295,7 +296,6 @@ _REFUSALS: tuple[tuple[type[Exception], str], ...] = (
         "No fixed IP addresses available for network: {network}",
     ),
 )
-"""Refusals by Neutron, and Nova's words for them, which name the requested network's fields."""
 
 
 @contextmanager

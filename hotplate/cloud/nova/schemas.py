@@ -6,13 +6,13 @@ from typing import Any
 
 from hotplate.cloud.http.rest import HttpError, Request
 
+#: Nova: ``[quota] metadata_items``.
 MAX_METADATA_ITEMS = 128
-"""Nova: ``[quota] metadata_items``."""
+#: Nova: ``MAX_TAG_COUNT`` (``nova/objects/instance.py``).
 MAX_TAGS = 50
-"""Nova: ``MAX_TAG_COUNT`` (``nova/objects/instance.py``)."""
 
+#: Maximum number of characters of a value that an error repeats.
 MAX_SHOWN = 300
-"""Maximum number of characters of a value that an error repeats."""
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^\S(.*\S)?$"}
 _TEXT = {"type": "string", "maxLength": 255}
@@ -33,8 +33,8 @@ _TEXT_OR_NULL = {"type": ["string", "null"], "maxLength": 255}
 _DISK_CONFIG = {"enum": ["AUTO", "MANUAL"]}
 
 
+#: A JSON Schema.
 Schema = dict[str, Any]
-"""A JSON Schema."""
 
 
 def _object(properties: dict[str, Any], required: tuple[str, ...] = ()) -> Schema:
@@ -55,6 +55,7 @@ def _body(name: str, properties: dict[str, Any], *required: str) -> Schema:
     return _wrapped(name, _object(properties, required))
 
 
+#: The properties that a server is created with, and that can be changed.
 _PROPERTIES = {
     "name": _NAME,
     "description": _TEXT_OR_NULL,
@@ -63,7 +64,6 @@ _PROPERTIES = {
     "hostname": _NAME,
     "OS-DCF:diskConfig": _DISK_CONFIG,
 }
-"""The properties that a server is created with, and that can be changed."""
 
 _CREATE_FIELDS = {
     **_PROPERTIES,

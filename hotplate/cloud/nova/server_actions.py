@@ -25,9 +25,10 @@ from hotplate.cloud.nova.servers import Action, Servers
 from hotplate.cloud.nova.servers_api import view
 from hotplate.errors import MachineLostError, sentence_of
 
+#: Maximum number of console lines in an answer.
 MAX_CONSOLE_LINES = 10_000
-"""Maximum number of console lines in an answer."""
 
+#: Actions that Nova has, and this cloud, whose one host runs one image, has not.
 UNSUPPORTED = frozenset(
     {
         "addFixedIp",
@@ -47,7 +48,6 @@ UNSUPPORTED = frozenset(
         "unshelve",
     }
 )
-"""Actions that Nova has, and this cloud, whose one host runs one image, has not."""
 
 CONSOLES = frozenset(
     {
@@ -59,15 +59,15 @@ CONSOLES = frozenset(
     }
 )
 
+#: States that allow a hard reboot, which also ends a soft one that the guest ignores (Nova:
+#: ``ALLOW_HARD_REBOOT`` of ``vm_states.py`` and ``ALLOW_REBOOT`` of ``task_states.py``).
 REBOOT_IN = ("ACTIVE", "PAUSED", "SUSPENDED", "SHUTOFF", "ERROR", "REBOOT", "HARD_REBOOT")
-"""States that allow a hard reboot, which also ends a soft one that the guest ignores (Nova:
-``ALLOW_HARD_REBOOT`` of ``vm_states.py`` and ``ALLOW_REBOOT`` of ``task_states.py``)."""
 
+#: Actions for which Nova records no instance action.
 UNRECORDED = frozenset({"addSecurityGroup", "os-getConsoleOutput", "removeSecurityGroup"})
-"""Actions for which Nova records no instance action."""
 
+#: Name of an action -> name of its instance action, where they differ.
 RECORDED_AS = {"os-start": "start", "os-stop": "stop", "forceDelete": "delete"}
-"""Name of an action -> name of its instance action, where they differ."""
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from hotplate.cloud.http.rest import HttpError
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.nova.interfaces import host_name
 
+#: The one compute host.
 HOST = "hotplate"
-"""The one compute host."""
 
+#: Status -> state of the virtual machine, of its power, and the task that changes it.
 STATES: dict[str, tuple[str, int, str | None]] = {
     "BUILD": ("building", 0, "spawning"),
     "ACTIVE": ("active", 1, None),
@@ -24,7 +25,6 @@ STATES: dict[str, tuple[str, int, str | None]] = {
     "SHUTOFF": ("stopped", 4, None),
     "ERROR": ("error", 0, None),
 }
-"""Status -> state of the virtual machine, of its power, and the task that changes it."""
 
 
 class NoSuchServerError(HttpError):
@@ -113,14 +113,14 @@ class KeyPair:
     created: str = ""
 
 
+#: Maximum number of servers.
 MAX_INSTANCES = 1000
-"""Maximum number of servers."""
 
+#: Maximum number of key pairs.
 MAX_KEY_PAIRS = 1000
-"""Maximum number of key pairs."""
 
+#: Maximum number of server groups.
 MAX_GROUPS = 1000
-"""Maximum number of server groups."""
 
 
 def now() -> str:

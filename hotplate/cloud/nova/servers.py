@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from hotplate.cloud.nova.neutron import ServerPorts
 
 ATTACH_IN = ("ACTIVE", "PAUSED", "SHUTOFF")
+#: The states in which a server can get an interface, and lose one: a running guest has to release
+#: it.
 DETACH_IN = ("ACTIVE", "SHUTOFF")
-"""The states in which a server can get an interface, and lose one: a running guest has to release
-it."""
 
 
+#: All records of servers; read in one query, since other threads delete servers meanwhile.
 RECORDS = "SELECT * FROM hotplate_server LEFT JOIN hotplate_server_note USING (id)"
-"""All records of servers; read in one query, since other threads delete servers meanwhile."""
 
+#: Actions on a server, by Nova's names.
 Action = Literal["suspend", "resume", "pause", "unpause", "stop", "start", "reboot", "hard_reboot"]
-"""Actions on a server, by Nova's names."""
 
 
 def _check_has(server: ServerRecord, port_id: str) -> None:

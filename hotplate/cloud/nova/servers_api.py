@@ -20,10 +20,10 @@ from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import HOST, STATES, ServerRecord
 from hotplate.cloud.nova.servers import Servers
 
+#: Maximum length of a pattern for names.
 MAX_PATTERN = 255
-"""Maximum length of a pattern for names."""
+#: Maximum number of repetitions in it, since the time of a search is a power of that number.
 MAX_REPEATS = 2
-"""Maximum number of repetitions in it, since the time of a search is a power of that number."""
 
 SORT_KEYS: dict[str, Callable[[ServerRecord], object]] = {
     "created_at": lambda server: server.number,
@@ -149,6 +149,7 @@ class ServersApi:
         return Answer(body={"security_groups": shown})
 
 
+#: Filter of a list -> the value of a server to compare with.
 FILTERS: dict[str, Callable[[ServerRecord], str]] = {
     "image": lambda row: row.spec.image,
     "flavor": lambda row: row.spec.flavor,
@@ -165,7 +166,6 @@ FILTERS: dict[str, Callable[[ServerRecord], str]] = {
     "locked": lambda row: str(row.notes.locked).lower(),
     "server_groups": lambda row: row.notes.group,
 }
-"""Filter of a list -> the value of a server to compare with."""
 STATE_FILTERS = ("vm_state", "power_state", "task_state")
 
 

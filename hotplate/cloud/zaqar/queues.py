@@ -26,8 +26,8 @@ from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 
 _NAME = re.compile("[a-zA-Z0-9_-]{1,64}")
+#: Key of a queue's metadata for the TTL of messages that have none of their own.
 DEFAULT_TTL = "_default_message_ttl"
-"""Key of a queue's metadata for the TTL of messages that have none of their own."""
 _LATER = "%Y-%m-%dT%H:%M:%S"
 _VERSION = {
     "id": "2",

@@ -30,8 +30,8 @@ from hotplate.events.kinds import ServiceRequest
 from hotplate.events.log import EventLog, clipped
 
 SERVICE = "zaqar-websocket"
+#: Maximum time to wait for a client that does not read.
 SEND_SECONDS = 5
-"""Maximum time to wait for a client that does not read."""
 
 
 class WebsocketServer:

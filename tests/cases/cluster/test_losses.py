@@ -13,8 +13,8 @@ import pytest
 from played_cases import Played, runs, wait_until
 from played_cluster import Cluster, cluster
 
+#: Seconds after which the scheduler gives up a silent worker; 300 by default.
 TTL = 8
-"""Seconds after which the scheduler gives up a silent worker; 300 by default."""
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ def _pythons() -> dict[str, str]:
 PYTHONS = _pythons()
 
 
+#: Runs a command that does not wait between its attempts to reach a server.
 AT_ONCE = """
 import os, sys
 sys.path.insert(0, os.environ["HEAT_CONFIG_LIB"])
@@ -43,7 +44,6 @@ web.time = type("Clock", (), {"sleep": lambda _seconds: None})
 del sys.argv[0]
 exec(compile(open(sys.argv[0]).read(), sys.argv[0], "exec"))
 """
-"""Runs a command that does not wait between its attempts to reach a server."""
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import yaml
 
 pytestmark = pytest.mark.tool("podman")
 
+#: The first process of a container has no handlers but its own.
 STOPS = "trap exit TERM; "
-"""The first process of a container has no handlers but its own."""
 
 
 def shell(text, **more):

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 HOOKS = Path(__file__).resolve().parents[3] / "hooks"
+#: The Python of our programs: only in it do they run in forks of each other.
 PYTHON = "/usr/bin/python3"
-"""The Python of our programs: only in it do they run in forks of each other."""
 
 # Counts its runs, then runs the config, in shell, as the rest of the hook.
 SHELL_HOOK = """#!/bin/sh
@@ -30,6 +30,7 @@ echo run >>"$COUNT_DIR/$id"
 GOOD = 'echo \'{"deploy_stdout":"out","deploy_stderr":"","deploy_status_code":0,"r":"value"}\'\n'
 
 
+#: Runs a program that does not wait between the three tries of a signal.
 AT_ONCE = f"""
 import sys
 sys.path.insert(0, {str(HOOKS)!r})
@@ -38,7 +39,6 @@ transport._pause = lambda _attempt: None
 del sys.argv[0]
 exec(compile(open(sys.argv[0]).read(), sys.argv[0], "exec"))
 """
-"""Runs a program that does not wait between the three tries of a signal."""
 
 
 @dataclass

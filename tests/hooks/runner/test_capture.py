@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 HOOKS = str(Path(__file__).resolve().parents[3] / "hooks")
+#: Bytes that a capture has at the most.
 MOST = (2 << 20) + 2 * (6 << 20) + 100
-"""Bytes that a capture has at the most."""
 
 
 @pytest.fixture

@@ -73,8 +73,8 @@ def test_refused_connection_is_bounded_and_sent_later(guest, cfn, nobody):
     assert guest.state_of("d-2") == "signalled"
 
 
+#: Ends the endless loops of a test's server.
 OVER = threading.Event()
-"""Ends the endless loops of a test's server."""
 
 
 @pytest.fixture

@@ -357,6 +357,7 @@ def test_inputs_of_other_types_keep_them(guest, heat, cfn):
     assert json.loads(heat.signals[0]["deploy_stdout"]) == given
 
 
+#: Prints this Python's maximum depth: 995 up to 3.11, 1,497 in 3.12, 9,998 in 3.13.
 DEEPEST = """
 import json
 read, refused = 500, 1 << 20
@@ -369,7 +370,6 @@ while refused - read > 1:
         refused = depth
 print(read)
 """
-"""Prints this Python's maximum depth: 995 up to 3.11, 1,497 in 3.12, 9,998 in 3.13."""
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from ..web import Client
 
+#: The module and class of each source; only those in use are imported.
 CLASSES = {
     "heat_local": ("heat_local", "HeatLocal"),
     "ec2": ("ec2", "Ec2"),
@@ -26,15 +27,13 @@ CLASSES = {
     "local": ("local", "Local"),
     "zaqar": ("zaqar", "Zaqar"),
 }
-"""The module and class of each source; only those in use are imported."""
 
+#: Sources of deployments; their cached document stays valid while their server cannot be reached.
 REMOTE = ("cfn", "heat", "request", "zaqar")
-"""Sources of deployments; their cached document stays valid while their server cannot be reached.
-"""
 
 
+#: Maximum different warnings that are remembered.
 WARNINGS = 1000
-"""Maximum different warnings that are remembered."""
 
 
 class Surroundings:

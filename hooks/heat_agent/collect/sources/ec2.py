@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     Documents = list[tuple[str, Any]]
 
 DEPTH = 8
+#: Maximum requests of one collection; Nova needs about thirty.
 ENTRIES = 500
-"""Maximum requests of one collection; Nova needs about thirty."""
 
 LISTING_LIMIT = 1 << 20
 GONE = (404, 410)

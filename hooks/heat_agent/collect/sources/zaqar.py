@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 NEEDED = ("auth_url", "password", "project_id", "user_id", "queue_id")
 EMPTY = 204
 SECONDS = 10.0
+#: Lifetime of a subscription in seconds; the connection is renewed after a third of it.
 SUBSCRIPTION = 10000
-"""Lifetime of a subscription in seconds; the connection is renewed after a third of it."""
 
+#: Maximum frames to read in one round.
 FRAMES = 100
-"""Maximum frames to read in one round."""
 
+#: Maximum messages to take from the queue in one round.
 MESSAGES = 100
-"""Maximum messages to take from the queue in one round."""
 
 
 class Zaqar:

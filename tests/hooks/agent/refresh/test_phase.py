@@ -6,13 +6,13 @@ import pytest
 
 from .conftest import HOOKS, PYTHON, Phases
 
+#: As PYTHON, but never in a fork.
 SPAWNED = "#!/usr/bin/python3 -ISu\n"
-"""As PYTHON, but never in a fork."""
 BASH = subprocess.run(
     ["bash", "-c", 'echo "${BASH_VERSINFO[*]:0:2}"'], check=True, capture_output=True, text=True
 )
+#: bash's own status for a script whose interpreter is missing.
 NO_INTERPRETER = 126 if tuple(map(int, BASH.stdout.split())) >= (5, 3) else 127
-"""bash's own status for a script whose interpreter is missing."""
 
 
 def lines(phases: Phases) -> list[str]:
