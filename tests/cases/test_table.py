@@ -12,7 +12,7 @@ from hotplate_command import hotplate
 from played_cases import cases_of, requested
 
 from hotplate.cases.last import LastCases
-from hotplate.cases.results import Results
+from hotplate.cases.results import ResultSink
 from hotplate.cases.run import chosen
 from hotplate.errors import Outcome, UsageError
 from hotplate.verdict.verdict import Subject, Verdict
@@ -106,7 +106,7 @@ def test_results_so_far_are_written_after_each_case(folder):
     words = ["web.raw", "db.raw", "-t", "refused.yaml", "-t", "broken.yaml"]
     words += ["--datasource", "openstack,ec2,nocloud", "--firmware", "bios,uefi"]
     cases = cases_of(*words)
-    results = Results(
+    results = ResultSink(
         requested(*words, "--json", "v.json"),
         cases,
         last=LastCases(folder),
