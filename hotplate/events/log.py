@@ -1,7 +1,7 @@
 """The event stream of a run: every room writes to it and the verdict reads it.
 
-A room is given an :class:`EventLog` and emits to it; no room polls another.  Values of inputs and outputs,
-secrets and signatures never become part of an event: the emitter redacts first.
+A room is given an :class:`EventLog` and emits to it; no room polls another.  Values of inputs and
+outputs, secrets and signatures never become part of an event: the emitter redacts first.
 """
 
 from __future__ import annotations
