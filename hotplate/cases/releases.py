@@ -10,7 +10,7 @@ from hotplate.cases.request import Request
 from hotplate.errors import UsageError
 from hotplate.image.build import Build
 from hotplate.image.build_display import build_shown
-from hotplate.image.build_request import BuildOptions, build_request
+from hotplate.image.build_request import DEFAULT_GROUPS, BuildOptions, build_request
 from hotplate.image.plan import MACHINES, BuildRequest, Layout, Starts
 from hotplate.image.release_images import ReleaseImages
 from hotplate.settings import Arch, FirmwareChoice
@@ -68,7 +68,7 @@ def requests(
             each,
             cache=settings.cache,
             environ=os.environ,
-            groups=request.groups,
+            groups=request.groups or DEFAULT_GROUPS,
             firmware=None if request.build.layout is Layout.PARTITION else starts,
             arch="" if settings.arch is Arch.AUTO else MACHINES[settings.arch.value],
             output=Path("image"),

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 
 from hotplate.cli.arguments import add_settings, load_settings, words_of
 from hotplate.errors import ImageError
-from hotplate.image.build_request import TYPES, BuildOptions, build_request, this_machine
+from hotplate.image.build_request import (
+    DEFAULT_GROUPS,
+    TYPES,
+    BuildOptions,
+    build_request,
+    this_machine,
+)
 from hotplate.image.plan import BuildRequest, Kernel, Layout, Starts
 
 if TYPE_CHECKING:
@@ -153,7 +159,8 @@ def request_from(args: argparse.Namespace) -> BuildRequest:
         args.release,
         cache=load_settings(args).cache,
         environ=os.environ,
-        groups=words_of(args.group),
+        # One empty word is an image without groups.
+        groups=words_of(args.group) if args.group else DEFAULT_GROUPS,
         firmware=Starts(args.firmware) if args.firmware else None,
         arch=args.arch,
         image_type=args.type or "",

@@ -29,13 +29,17 @@ class BuildOptions:
     offline: bool = False
 
 
+#: The groups of an image for which none are named.
+DEFAULT_GROUPS = ("script",)
+
+
 def build_request(
     options: BuildOptions,
     release: str,
     *,
     cache: Path,
     environ: Mapping[str, str],
-    groups: Sequence[str] = (),
+    groups: Sequence[str] = DEFAULT_GROUPS,
     firmware: Starts | None = None,
     arch: str = "",
     image_type: str = "",
@@ -43,7 +47,7 @@ def build_request(
 ) -> BuildRequest:
     """Return the request for an image of a release.
 
-    :param groups: its groups; none for the group script.
+    :param groups: its groups; an image without any has no hooks and no agent.
     :param firmware: None for the default of the architecture.
     :param arch: by Debian's name; "" for that of this host.
     :param image_type: one of :data:`TYPES`; "" for the suffix of the output, else qcow2.
@@ -68,7 +72,7 @@ def build_request(
         output=output,
         cache=cache,
         release=release,
-        groups=tuple(groups) or ("script",),
+        groups=tuple(groups),
         firmware=firmware or (Starts.BIOS if arch == "amd64" else Starts.UEFI),
         arch=arch,
         image_type=image_type or (suffix if suffix in TYPES else "qcow2"),

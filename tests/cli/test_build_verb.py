@@ -39,6 +39,10 @@ def test_groups_are_separated_by_comma_or_by_option():
     )
 
 
+def test_empty_group_is_an_image_without_groups():
+    assert asked("--group", "").groups == ()
+
+
 @pytest.mark.parametrize(
     ("words", "kind"),
     [(["-o", "a.raw"], "raw"), (["-o", "a"], "qcow2"), (["-o", "a", "--type", "raw"], "raw")],
