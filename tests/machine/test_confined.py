@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import tiny_guest
-from conftest import Answerer, Made, ask, attached, machines
+from tiny_machines import Answerer, Made, ask, attached, machines
 
 from hotplate.guest.shell import Shell
 from hotplate.machine import wiring

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import attached
+from tiny_machines import attached
 
 from hotplate.errors import HostError, MachineLostError
 from hotplate.machine.machine import Machine

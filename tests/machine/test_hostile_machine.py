@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import tiny_guest
-from conftest import Made, attached
+from tiny_machines import Made, attached
 
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.addresses import Side

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import tiny_guest
-from conftest import BOOT_SECONDS, Made, ask, attached
+from tiny_machines import BOOT_SECONDS, Made, ask, attached
 
 from hotplate.errors import HostError, MachineLostError
 from hotplate.events import classify
