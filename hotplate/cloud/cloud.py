@@ -105,6 +105,7 @@ class Cloud:
             with heat_engine.without_garbage_collection():
                 self._start()
         except BaseException:
+            # Python does not call __exit__ when __enter__ raises.
             self._exit.close()
             raise
         return self
@@ -114,26 +115,32 @@ class Cloud:
 
     def close(self) -> None:
         """Stop everything; keep the directory."""
+        # First: _doubt() then ignores failures of Heat while its services go away.
         self._closing = True
+        # Requests that hang in a fault would keep their threads.
         self.faults.clear()
         self._exit.close()
 
     def _start(self) -> None:
         raise_descriptors()
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Heat's configuration and registries are global in a process.
         self._exit.callback(heat_engine.claim())
         heat_engine.load()
         # Only now: Heat must not be imported before its threading backend is chosen.
         from hotplate.cloud import services
 
+        # Listen first: the addresses go into the catalogue, and into Heat's configuration.
         listeners = self._listen()
         self._make_parts()
         heat_listener = self._connect_heat()
+        # Heat's engine calls these while it starts.
         for service in services.BESIDE_HEAT:
             self._open(service, listeners, self._neighbours)
         self._start_engine()
         for service in services.OF_HEAT:
             self._open(service, listeners, self._serving)
+        # Heat's requests to itself arrive here.
         self._exit.callback(self._serve("heat", heat_listener, serving=self._neighbours))
         self._serve_proxy()
 
@@ -207,6 +214,7 @@ class Cloud:
             on_failure=self._doubt,
             lift_limits=self.options.lift_limits,
         )
+        # Heat is patched before its threads start.
         self._exit.enter_context(
             patches.apply(
                 progress=self.progress,
@@ -217,6 +225,7 @@ class Cloud:
             )
         )
         self._engine.start()
+        # An ExitStack closes in reverse: the engine stops while the patches still hold.
         self._exit.callback(self._engine.stop)
 
     def _open(
@@ -297,6 +306,7 @@ class Cloud:
         front = Front(
             service,
             self._apps[service],
+            # The listener decides, so that a guest cannot claim to be the host.
             side=Side.GUEST if server_id else Side.HOST,
             server_id=server_id,
             events=self.events,
@@ -471,6 +481,7 @@ class Cloud:
         answer = client.stacks.get(stack, resolve_outputs=False)
         stood_in = stand_ins.not_there(self._engine.stood_in, networked=self._compute.networked)
         images = {image["id"] for image in self.parts.images.all()}
+        # Resources, also those of nested stacks: Heat allows five levels by default.
         resources = client.resources.list(answer.id, nested_depth=10)
         present = [
             StoodIn(resource.resource_type, resource.resource_name)
@@ -479,6 +490,7 @@ class Cloud:
         ]
         if self._compute.networked:
             present += [part for each in resources if (part := self._not_carried(each))]
+        # The names that its servers use; a spec has the name of the root stack.
         for server in self.servers.all():
             spec = server.spec
             if spec.stack_name != answer.stack_name:

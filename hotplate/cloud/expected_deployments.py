@@ -41,6 +41,7 @@ def deployments(configs: Iterable[Mapping[str, Any]], label: Label) -> list[Expe
 
 def _deployment(config: Mapping[str, Any], label: Label) -> ExpectedDeployment:
     inputs = {each["name"]: each.get("value") for each in config.get("inputs") or ()}
+    # Heat's deploy_stack_id is NAME/UUID.
     stack_path = str(inputs.get("deploy_stack_id") or "")
     stack = stack_path.rpartition("/")[2]
     resource = str(inputs.get("deploy_resource_name") or "")
@@ -63,6 +64,7 @@ def _signal(inputs: Mapping[str, object], stack_path: str, resource: str) -> str
     if transport == Transport.NONE:
         return ""
     if transport == Transport.TEMP_URL:
+        # Decoded, as the paths in the event log are.
         return unquote(urlsplit(str(inputs.get("deploy_signal_id") or "")).path)
     if transport == Transport.ZAQAR:
         return f"/queues/{inputs.get('deploy_queue_id')}/messages"

@@ -69,6 +69,7 @@ class Parts:
         self.store = Store(directory / "neighbours.db")
         closing.callback(self.store.close)
         self.identity = Identity(self.store, token_ttl=options.token_ttl)
+        # Keystone checks the signatures of requests to cfn, so the skew of either counts.
         self.identity.skew = lambda: faults.skew("keystone") + faults.skew("cfn")
         self.identity.addresses = Addresses(host)
         project = self.identity.owner.project_id
@@ -83,6 +84,7 @@ class Parts:
             owner=project,
             by_name=options.images_by_name,
             upload_refusal=options.upload_refusal,
+            # Called later: the servers are made below.
             used=lambda: {each.spec.image for each in self.servers.all()},
         )
         self.networking = Networking(self.store, project=project)
@@ -99,6 +101,7 @@ class Parts:
             requested_networks=lambda wanted: requested_networks(self.networking, wanted),
             image_refusal=self.images.refusal,
         )
+        # Closed before the store, whose callback was added earlier.
         closing.callback(self.servers.close)
         self.metadata = metadata_service.Metadata(
             self.servers, project=project, network_data=options.network_data
@@ -117,6 +120,7 @@ def _neutron(parts: Parts) -> WSGIApp:
     if not parts.compute.networked:
         return app
     routers = RouterUpdates(parts.networking, parts.compute)
+    # The database of a cloud that is started again has routers.
     routers.update()
     return routers.update_after_writes(app)
 

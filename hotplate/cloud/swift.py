@@ -71,6 +71,7 @@ class SwiftApi:
             response = self._answer(Request(environ))
         except exc.HTTPException as error:
             response = error
+        # The form of Swift's generate_trans_id().
         transaction = f"tx{uuid.uuid4().hex[:21]}-{int(time.time()):010x}"
         response.headers["X-Trans-Id"] = transaction
         response.headers["X-Openstack-Request-Id"] = transaction
@@ -78,7 +79,9 @@ class SwiftApi:
         return body
 
     def _answer(self, request: Request) -> Response:
+        # PEP 3333: a path's bytes come as latin-1 text.
         path = request.environ.get("PATH_INFO", "").encode("latin-1").decode("utf-8", "replace")
+        # Four slashes divide at most: the name of an object may contain more.
         parts = path.split("/", 4)
         if len(parts) < 3 or parts[1] != "v1" or not parts[2].startswith("AUTH_"):
             raise refused(404, _NOT_FOUND)
@@ -99,6 +102,7 @@ class SwiftApi:
     def _check_access(
         self, request: Request, path: str, account: str, container: str, *, is_object: bool
     ) -> None:
+        # A TempURL is judged by its signature alone, whatever token comes with it.
         if swift_objects.is_temp_url(request):
             keys = self._temp_url_keys(account, container)
             if not (is_object and self._temp_url_is_good(request, path, keys)):
@@ -110,6 +114,7 @@ class SwiftApi:
         try:
             grant = self._identity.read_token(request.headers.get("X-Auth-Token", ""))
         except IdentityError:
+            # Without a valid token the container's ACL may still let everybody read.
             acl = self._headers(account, container).get("x-container-read", "") if container else ""
             needed = ".r:*" if is_object else ".rlistings"
             if request.method in ("GET", "HEAD") and needed in acl.split(","):
@@ -124,6 +129,7 @@ class SwiftApi:
         return [
             key
             for level, headers in places.items()
+            # Two keys, so that one can be replaced while URLs with the other are in use.
             for number in ("", "-2")
             if (key := headers.get(f"x-{level}-meta-temp-url-key{number}"))
         ]
@@ -164,6 +170,7 @@ class SwiftApi:
         self._check_room(account)
         level = "container" if container else "account"
         with self._store.transaction():
+            # The first timestamp stays: an existing one overrides the new one.
             kept = {"x-timestamp": f"{time.time():.5f}", **self._headers(account, container)}
             for header, value in swift_objects.headers_of(request).items():
                 name = header.replace("x-remove-", "x-", 1)
@@ -199,6 +206,8 @@ class SwiftApi:
                     float(json.loads(row["headers"]).get("x-timestamp", 0))
                 ),
             }
+            # The row without a name has the headers of the account itself.  The join keeps
+            # containers without objects, whose sum is NULL.
             for row in self._store.rows(
                 "SELECT c.name, c.headers, count(o.name) AS count, sum(length(o.data)) AS size"
                 " FROM hotplate_container AS c LEFT JOIN hotplate_object AS o"
@@ -220,12 +229,14 @@ class SwiftApi:
         exists = self._has_container(account, container)
         if request.method == "PUT":
             self._keep_headers(request, account, container)
+            # As Swift: 202 when the container was there already.
             return answer(202 if exists else 201)
         if not exists:
             raise refused(404, _NOT_FOUND)
         if request.method == "POST":
             self._keep_headers(request, account, container)
             return answer(204)
+        # Expired objects do not count, nor do they keep a container from being deleted.
         self._drop_expired(account, container)
         entries = [
             {
@@ -262,6 +273,7 @@ class SwiftApi:
 
     def _object(self, request: Request, place: Place) -> Response:
         if request.method == "COPY":
+            # Swift's ``copy`` middleware makes a PUT of it, too.
             account, container, name = place
             to, new = _container_and_name(
                 "Destination", unquote(request.headers.get("Destination", ""))
@@ -307,11 +319,14 @@ class SwiftApi:
         account, own_container, own_name = place
         container, _, prefix = swift_objects.segments(manifest)
         self._drop_expired(account, container)
+        # No LIKE, which ignores case and for which "%" and "_" in a prefix have a meaning.  The
+        # manifest's own name may begin with the prefix, too.
         those = (
             " FROM hotplate_object WHERE account = ? AND container = ?"
             " AND substr(name, 1, ?) = ? AND (container, name) != (?, ?) ORDER BY name"
         )
         values = (account, container, len(prefix), prefix, own_container, own_name)
+        # The sizes first, because the segments are joined in memory.
         sizes = self._store.rows("SELECT length(data) AS size" + those, *values)
         size = sum(row["size"] for row in sizes)
         if size > swift_objects.MAX_SEGMENTS:
@@ -321,6 +336,7 @@ class SwiftApi:
                 "answered at most.",
             )
         parts = self._store.rows("SELECT data, etag" + those, *values)
+        # As Swift: the tag of a dynamic large object is made of its segments' tags, and quoted.
         tags = "".join(row["etag"] for row in parts).encode()
         tag = hashlib.md5(tags, usedforsecurity=False).hexdigest()
         return b"".join(bytes(row["data"]) for row in parts), f'"{tag}"'
@@ -335,6 +351,7 @@ class SwiftApi:
         response.headers.update({"Content-Type": stored.type, "Etag": etag, **stored.shown()})
         if swift_objects.is_temp_url(request):
             swift_objects.show_by_temp_url(request, response, place[2])
+        # WebOb's conditional response looks at If-None-Match and If-Modified-Since only.
         unmodified = request.if_unmodified_since
         if response.etag not in request.if_match or (
             unmodified and response.last_modified > unmodified
@@ -345,6 +362,7 @@ class SwiftApi:
     def _post(self, request: Request, place: Place) -> Response:
         """Replace an object's metadata."""
         self._check_room(place[0])
+        # Without a Content-Type the object keeps its own.
         self._store.write(
             "UPDATE hotplate_object SET headers = ?, type = coalesce(?, type), modified = ?"
             " WHERE account = ? AND container = ? AND name = ?",
@@ -380,6 +398,7 @@ class SwiftApi:
             data: bytes = request.body
         else:
             source = self._source(request, (account, *copied))
+            # A copy has the metadata of its source, unless the request asks for fresh metadata.
             data, kind = source.data, kind or source.type
             fresh = request.headers.get("X-Fresh-Metadata", "").lower() in swift_objects.TRUE
             kept = {**({} if fresh else source.headers), **kept}
@@ -387,6 +406,7 @@ class SwiftApi:
         self._check_put(request, place, etag)
         headers = self._headers(account, container)
         self._check_quota(headers, place, len(data))
+        # Before the object is overwritten.
         if versions := unquote(headers.get("x-versions-location", "")):
             self._keep_version(place, versions)
         now = time.time()
@@ -401,6 +421,7 @@ class SwiftApi:
             now,
             json.dumps(kept),
         )
+        # Rounded up, as in StoredObject.shown().
         return answer(
             201, headers={"Etag": etag, "Last-Modified": formatdate(int(now) + 1, usegmt=True)}
         )
@@ -429,6 +450,7 @@ class SwiftApi:
 
         :raises exc.HTTPException: 413.
         """
+        # The object that is replaced does not count.
         row = self._store.row(
             "SELECT count(*) AS count, sum(length(data)) AS size FROM hotplate_object"
             " WHERE account = ? AND container = ? AND name != ?",
@@ -442,6 +464,7 @@ class SwiftApi:
 
     def _drop_expired(self, account: str, container: str) -> None:
         """Remove the expired objects of a container."""
+        # The text may also be a value: has_expired() looks into the JSON.
         rows = self._store.rows(
             "SELECT name, headers FROM hotplate_object"
             " WHERE account = ? AND container = ? AND headers LIKE '%\"x-delete-at\"%'",
@@ -480,6 +503,7 @@ class SwiftApi:
         self._drop(place)
         versions = unquote(self._headers(account, container).get("x-versions-location", ""))
         prefix = _version_prefix(name)
+        # The times at the end of the names have one width, so the last name is the newest.
         newest = self._store.row(
             "SELECT name FROM hotplate_object WHERE account = ? AND container = ?"
             " AND substr(name, 1, ?) = ? ORDER BY name DESC",
@@ -561,6 +585,7 @@ def _container_and_name(header: str, text: str) -> tuple[str, str]:
 
 def _version_prefix(name: str) -> str:
     """Return the beginning of the names of an object's older versions, before a sortable time."""
+    # As Swift's ``versioned_writes``: the length in hexadecimal, and the name.
     return f"{len(name):03x}{name}/"
 
 
@@ -578,6 +603,7 @@ def _listing(
         body = json.dumps(chosen)
     else:
         body = "".join(f"{swift_objects.name_of(each)}\n" for each in chosen)
+    # As Swift: 204 for an empty list of text; one of JSON has the body "[]".
     status = 200 if body and request.method == "GET" else 204
     response = answer(status, body if status == 200 else "", headers)
     response.headers["Content-Type"] = f"{kind}; charset=utf-8"

@@ -149,6 +149,7 @@ def kept_headers(request: Request) -> dict[str, str]:
         if value and (name in KEPT or name.startswith(META))
     }
     now = int(time.time())
+    # X-Delete-After overrides X-Delete-At.
     if after := asked.get("x-delete-after"):
         kept[DELETE_AT] = str(now + _seconds("X-Delete-After", after))
     if DELETE_AT in kept and _seconds("X-Delete-At", kept[DELETE_AT]) <= now:
@@ -193,6 +194,7 @@ def show_by_temp_url(request: Request, response: Response, name: str) -> None:
         headers["Content-Disposition"] = kind
     elif filename or "Content-Disposition" not in headers:
         filename = filename or name.rstrip("/").rpartition("/")[2]
+        # filename* (RFC 6266) is for names beyond ASCII.
         plain = quote(filename, safe=" /")
         headers["Content-Disposition"] = (
             f"{kind}; filename=\"{plain}\"; filename*=UTF-8''{quote(filename)}"
@@ -218,6 +220,7 @@ def listing_type(request: Request) -> str:
     wanted = request.GET.get("format", "").lower()
     if wanted and wanted != "xml":
         return "application/json" if wanted == "json" else "text/plain"
+    # format=xml counts as "Accept: application/xml", which no offer below meets.
     accepted = create_accept_header("application/xml") if wanted else request.accept
     offers = accepted.acceptable_offers(["text/plain", "application/json"])
     if not offers:
@@ -240,6 +243,7 @@ def listed(entries: Sequence[dict[str, Any]], query: Mapping[str, str]) -> list[
         raise refused(412, f"Maximum limit is {MAX_LISTED}")
     chosen = _by_delimiter(entries, query.get("prefix", ""), query.get("delimiter", ""))
     low, high = query.get("marker", ""), query.get("end_marker", "")
+    # In reverse order the marker is the upper end.
     if query.get("reverse", "").lower() in TRUE:
         chosen.reverse()
         low, high = high, low
@@ -266,6 +270,7 @@ def _by_delimiter(
             chosen.append(each)
             continue
         subdir = name[: end + len(delimiter)]
+        # Entries are sorted: those of one subdir follow each other.
         if not chosen or chosen[-1].get("subdir") != subdir:
             chosen.append({"subdir": subdir})
     return chosen

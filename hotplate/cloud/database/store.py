@@ -72,25 +72,28 @@ ROW = 256
 
 
 class Store:
-    """A few tables in a SQLite file, usable from every thread.
-
-    Durable across a crash of the process, not of the host: the cloud lives as long as a run.
-    """
+    """A few tables in a SQLite file, usable from every thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # Reentrant: transaction() holds it while its block calls row() and write().
         self._lock = threading.RLock()
+        # The lock serialises the threads.  isolation_level None turns off the module's implicit
+        # BEGIN, so that only transaction() begins one.
         self._connection = sqlite3.connect(
             path, timeout=30.0, check_same_thread=False, isolation_level=None
         )
         self._connection.row_factory = sqlite3.Row
         # Readers must not wait for Heat's writers, nor Heat for ours.
         self._connection.execute("PRAGMA journal_mode=WAL")
+        # No fsync: the data survives a crash of the process, not of the host; a cloud lives for a
+        # run.
         self._connection.execute("PRAGMA synchronous=OFF")
         # Otherwise a row that "INSERT OR REPLACE" replaces would not be subtracted.
         self._connection.execute("PRAGMA recursive_triggers=ON")
         self._connection.executescript(_SCHEMA)
         for table, column, kind in _ADDED:
+            # SQLite has no "ADD COLUMN IF NOT EXISTS".
             if not self.row("SELECT 1 FROM pragma_table_info(?) WHERE name = ?", table, column):
                 self.write(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
         for table, (service, owner) in _COUNTED.items():
@@ -120,11 +123,15 @@ class Store:
                 # Part of the outer transaction.
                 yield
                 return
+            # IMMEDIATE takes the write lock at once; a deferred transaction takes it at its first
+            # write, where SQLite may refuse it.
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
+                # For KeyboardInterrupt, too: the connection is shared and must not stay in a
+                # transaction.
                 self._connection.execute("ROLLBACK")
                 raise
 
@@ -141,6 +148,7 @@ class Store:
         columns = [row["name"] for row in self.rows(f"PRAGMA table_info({table})")]
 
         def changed(row: str, sign: str) -> str:
+            # length() counts the characters of a text, but the bytes of a blob.
             parts = (f"coalesce(length(CAST({row}.{each} AS BLOB)), 0)" for each in columns)
             usage = f"service = '{service}' AND owner = {row}.{owner}"
             # No upsert: its conflict clause would be overridden by that of the outer statement.
@@ -154,6 +162,7 @@ class Store:
         old, new = changed("OLD", "-"), changed("NEW", "+")
         for event, body in (("INSERT", new), ("DELETE", old), ("UPDATE", old + new)):
             name = f"{table}_{event.lower()}"
+            # Made anew: a trigger of an older session does not count the columns in _ADDED.
             self._connection.executescript(
                 f"DROP TRIGGER IF EXISTS {name};"
                 f"CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {body} END;"

@@ -55,6 +55,7 @@ class GlanceApi:
 
     def _answer(self, request: Request) -> Answer:
         if request.path in ("", "/versions") and request.method == "GET":
+            # As Glance: 300 at the root, and 200 at /versions.
             status = 200 if request.path else 300
             return Answer(status, {"versions": _versions(self._identity.addresses.host["glance"])})
         caller = self._guard.check(request)
@@ -107,6 +108,7 @@ class GlanceApi:
             changes, drop = _changes(image, operations)
             schemas.check(changes)
             merged = {**image, **changes}
+            # Without Glance's own properties, which check() refuses.
             schemas.check(
                 {
                     name: value
@@ -140,6 +142,7 @@ class GlanceApi:
         image = self._mine(request, caller)
         path = self._images.path(image)
         if path is None:
+            # As Glance: 204 for an image without data.
             return Answer(204)
         size = path.stat().st_size
         if size > limits.IMAGE_DOWNLOAD:
@@ -251,6 +254,7 @@ def _has(image: Values, name: str, text: str) -> bool:
 
 
 def _sorted(images: list[Values], request: Request) -> list[Values]:
+    # KEY:DIRECTION; the slice drops the colon.
     pairs = [each.partition(":")[::2] for each in request.one("sort").split(",") if each]
     if not pairs:
         directions = request.query.get("sort_dir", [])
@@ -258,10 +262,12 @@ def _sorted(images: list[Values], request: Request) -> list[Values]:
         # The last direction is that of all further keys.
         shared = directions[-1] if directions else "desc"
         pairs = [*zip_longest(keys, directions[: len(keys)], fillvalue=shared)]
+    # The last key first, because sorted() is stable.
     for key, direction in reversed(pairs):
         if key not in _SORTED or direction not in ("", "asc", "desc"):
             raise HttpError(400, f"Invalid sort key: {key} {direction}")
         default = 0 if key == "size" else ""
+        # None does not compare with text: images without a value are a group of their own.
         images = sorted(
             images,
             key=lambda image: (image[key] is not None, image[key] or default),
@@ -297,6 +303,7 @@ def _changes(image: Values, operations: list[Values]) -> tuple[Values, set[str]]
     changes: Values = {}
     drop: set[str] = set()
     for each in operations:
+        # RFC 6901: "~1" is replaced first, so that "~01" becomes "~1" and not "/".
         name = each["path"][1:].replace("~1", "/").replace("~0", "~")
         present = (name in image or name in changes) and name not in drop
         if each["op"] != "add" and not present:

@@ -207,6 +207,7 @@ class Images:
                 400, "Properties disk_format, container_format must be set prior to saving data."
             )
         self._directory.mkdir(mode=0o700, exist_ok=True)
+        # A name of its own: two requests may upload the same image at the same time.
         part = self._directory / f"{image['id']}.{uuid.uuid4().hex}.part"
         try:
             size, checksum, digest = self._copy(data, part)
@@ -227,6 +228,7 @@ class Images:
                     },
                 )
         finally:
+            # After the rename there is no such file.
             part.unlink(missing_ok=True)
 
     def _copy(self, data: BinaryIO, part: Path) -> tuple[int, str, str]:

@@ -45,6 +45,7 @@ class _Keystone:
     """The adapter to which ``EC2Token`` posts a signature."""
 
     class session:  # noqa: N801
+        # EC2Token writes ``adapter.session.auth`` to its log.
         auth = "hotplate"
 
     def __init__(self, identity: Identity, ttl: int) -> None:
@@ -59,6 +60,7 @@ class _Keystone:
         try:
             grant = self._identity.check_ec2(credentials, ttl=self._ttl)
         except IdentityError as error:
+            # EC2Token answers it with AccessDenied.
             raise ks_exceptions.Unauthorized(str(error)) from error
         body = self._identity.describe(grant, Side.ENGINE, catalog=False)
         return _Response(self._identity.token(grant), body)
@@ -93,6 +95,7 @@ class _AuthToken(auth_token.BaseAuthProtocol):  # type: ignore[misc]
         return self._identity.describe(grant, Side.ENGINE)
 
     def process_request(self, request: Any) -> Any:
+        # Heat trusts X-User-Id, X-Roles and the like, so a client must not set them itself.
         request.remove_auth_headers()
         response = super().process_request(request)
         if response:
@@ -125,8 +128,10 @@ def heat_app(identity: Identity, version: DatabaseVersion) -> WSGIApp:
 
     :param version: of Heat's database; cached answers to polls are valid until it changes.
     """
+    # Innermost first: a request passes these from the last to the first.
     app: Any = openstack_v1.API(cfg.CONF)
     app = heat_context.ContextMiddleware(app, cfg.CONF)
+    # Behind authtoken, whose headers tell the cache who asks.
     app = DescribeCache(app, version)
     app = _AuthToken(app, identity)
     app = _AuthUrl(app, identity)

@@ -71,6 +71,7 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
         create = client.servers.create
 
         def create_somewhere(*args: Any, nics: Any = None, **fields: Any) -> Any:
+            # The look-up creates a group that the template assumes.
             groups = fields.get("security_groups")
             if groups:
                 fields["security_groups"] = self._neutron.get_secgroup_uuids(groups)
@@ -117,6 +118,7 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
             _use.wait(1.0)
         return True
 
+    # Heat's own check without the retries of its tenacity decorator.
     _is_detached = staticmethod(nova.NovaClientPlugin.check_interface_detach.__wrapped__)
 
     def _detaches(self, server_id: str) -> bool:
@@ -162,6 +164,7 @@ class _NetworkOfAny(str):
     """
 
     __slots__ = ()
+    # A class that defines __eq__ has no hash of its own otherwise.
     __hash__ = str.__hash__
 
     def __eq__(self, other: object) -> bool:
@@ -176,6 +179,7 @@ class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
 
     def _create(self) -> Any:
         client = super()._create()
+        # Taken before they are replaced, since the replacements call them.
         create_port, update_port = client.create_port, client.update_port
 
         def create(body: dict[str, Any]) -> Any:
@@ -200,6 +204,7 @@ class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
         try:
             return list(nova.client().servers.interface_list(server_id))
         except Exception as error:
+            # Raises every other error again.
             nova.ignore_not_found(error)
             return []
 

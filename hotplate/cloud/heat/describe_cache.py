@@ -35,6 +35,8 @@ class DatabaseVersion:
     """
 
     def __init__(self, path: Path) -> None:
+        # A connection of its own, which never writes: for its own commits, SQLite leaves a
+        # connection's data_version as it is.
         self._connection = sqlite3.connect(path, check_same_thread=False, timeout=30)
         self._lock = threading.Lock()
 
@@ -71,6 +73,7 @@ class DescribeCache:
         answer = self._kept(key)
         if answer is None:
             with self._one_at_a_time(key):
+                # Another thread may have stored the answer while this one waited.
                 answer = self._kept(key) or self._ask(key, environ)
         status, headers, body = answer
         start_response(status, headers)
@@ -85,6 +88,7 @@ class DescribeCache:
             with lock:
                 yield
         finally:
+            # The last user drops the lock: guests choose the keys, so locks must not pile up.
             with self._lock:
                 lock, users = self._locks.pop(key)
                 if users > 1:

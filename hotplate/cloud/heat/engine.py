@@ -193,6 +193,7 @@ class Engine:
             self._configure()
             self._open_database()
             self._start_service()
+            # All has started: the steps are undone by stop(), and not at the end of this block.
             self._undo = self._undo.pop_all()
 
     def stop(self) -> None:
@@ -241,6 +242,7 @@ class Engine:
             # Read later, so that it overrides the stand-ins.
             "environment_dir": str(self.environment_dir / "none"),
             "template_dir": str(self.environment_dir),
+            # The defaults are directories of the host, such as /usr/lib/heat.
             "plugin_dirs": [],
             "region_name_for_services": None,
             "stack_user_domain_id": "heat",
@@ -256,6 +258,7 @@ class Engine:
         }
         for name, value in options.items():
             self._override(name, value)
+        # Heat connects over loopback; public URLs are for guests.
         self._override("endpoint_type", "internalURL", "clients")
         self._override("auth_uri", self.keystone_url, "clients_keystone")
         loading.register_auth_conf_options(conf, "trustee")
@@ -278,12 +281,14 @@ class Engine:
 
         # Readers get connections of their own (for oslo.db: a slave without lag), so that only
         # writers need to wait for one another.
+        # timeout: seconds that a connection waits for a lock; sqlite3's default is 5.
         url = f"sqlite:///{self.database}?timeout=30"
         manager = enginefacade.transaction_context()
         manager.configure(
             connection=url,
             slave_connection=url,
             synchronous_reader=False,
+            # No fsync: as for the other services, a crash of the host ends the run anyway.
             sqlite_synchronous=False,
             # Heat deletes a resource and leaves its data to ON DELETE CASCADE, and SQLite reuses
             # the id of a deleted row: a new resource would have the old one's keys.
@@ -296,6 +301,7 @@ class Engine:
             self._undo.callback(engine.dispose)
             _tell_of_failures(engine, self.on_failure)
         with writer.connect() as connection:
+            # Readers do not wait for the writer.
             connection.connection.execute("PRAGMA journal_mode=WAL")
         _one_writer_at_a_time(writer)
         models.BASE.metadata.create_all(writer)
@@ -309,6 +315,7 @@ class Engine:
         from hotplate.cloud.heat import stand_ins
 
         self._undo.callback(messaging.cleanup)
+        # The in-memory driver of oslo.messaging.
         messaging.setup("fake://")
         # Drop the cached environment of an earlier cloud in this process.
         resources._environment = None
@@ -319,6 +326,7 @@ class Engine:
             resources.global_env(), env_dir=str(self.environment_dir)
         )
         running = service.EngineService("hotplate", rpc_api.ENGINE_TOPIC)
+        # Before it starts: an engine that fails half-way is stopped, too.
         self._undo.callback(self._stop_service, running)
         running.start()
         # The first client of the bus registers the option.
@@ -330,8 +338,10 @@ class Engine:
         # Stacks in progress are not waited for: their servers are going away.  Their threads end
         # at their next sleep, while the engine can still answer them.
         self.end_tasks()
+        # The last calls of these threads must not wait for ANSWER_SECONDS.
         cfg.CONF.set_override("rpc_response_timeout", 5)
         self._undo.callback(cfg.CONF.clear_override, "rpc_response_timeout")
+        # Ten seconds for all threads together.
         end = time.monotonic() + 10
         while time.monotonic() < end:
             groups = list(running.thread_group_mgr.groups.values())

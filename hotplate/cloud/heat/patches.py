@@ -170,6 +170,7 @@ def apply(
     def put(url: str, *args: Any, **kwargs: Any) -> Any:
         return requests.put(guest_to_host(url), *args, **kwargs)  # noqa: S113 - Heat gives one
 
+    # In this module only, which uses two names of requests.
     patch(
         service_software_config,
         "requests",
@@ -201,5 +202,6 @@ def _wake_listeners(undo: ExitStack) -> None:
         (impl_fake.FakeListener, "stop"),
     ):
         undo.enter_context(mock.patch.object(owner, name, notifying(getattr(owner, name))))
+    # impl_fake uses no other functions of time.
     clock = SimpleNamespace(time=time.time, sleep=lambda _: messages.wait(MESSAGE_SECONDS))
     undo.enter_context(mock.patch.object(impl_fake, "time", clock))

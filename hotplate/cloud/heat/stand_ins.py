@@ -98,15 +98,18 @@ class StandIn(resource.Resource):  # type: ignore[misc]
         return {"id": self.resource_id, "name": self.physical_resource_name()}
 
     def _resolve_attribute(self, name: str) -> Any:
+        # The template's own value, when a property has that name.
         if name in self.properties_schema:
             given = self.properties.get(name)
             if given is not None:
                 return given
+        # An address, when the name promises one.
         if name == "fixed_ips":
             return [{"ip_address": ADDRESS, "subnet_id": str(self.resource_id)}]
         lowered = name.lower()
         if "address" in lowered or lowered.endswith(("_ip", "publicip", "privateip")):
             return ADDRESS
+        # Otherwise a harmless value of the attribute's type, or the resource's name.
         schema = self.attributes_schema.get(name)
         return {
             attributes.Schema.MAP: {},
@@ -177,6 +180,7 @@ def _register(environment: Any) -> list[str]:
         if issubclass(real, NoneResource):
             # Heat itself made it a no-op.
             continue
+        # Heat reads the schemas from the class, so each type needs one.
         made = type(
             f"StandIn_{kind.replace('::', '_')}",
             (StandIn,),

@@ -105,6 +105,7 @@ class Faults:
         finally:
             fault.over.set()
             with self._lock:
+                # hit() may have removed it when it expired, or clear() with all others.
                 if fault in self._faults:
                     self._faults.remove(fault)
 
@@ -112,6 +113,7 @@ class Faults:
         self, endpoint: str, matches: Callable[[Fault], bool] = lambda _fault: True
     ) -> Fault | None:
         """Return the fault for the next request to ``endpoint``, and count the hit."""
+        # Without the lock: each request asks, and there is seldom a fault.
         if not self._faults:
             return None
         with self._lock:
@@ -119,6 +121,7 @@ class Faults:
                 if fault.expired:
                     self._faults.remove(fault)
                     continue
+                # A skew does not hit a request: services ask for it by skew().
                 if fault.kind == "skew" or fault.endpoint not in ("*", endpoint):
                     continue
                 if matches(fault):

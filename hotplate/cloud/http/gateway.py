@@ -86,6 +86,7 @@ class Front:
 
     def refused(self, request: object, status: int) -> None:
         """Log the response ``status`` to an invalid or too large request."""
+        # A flood of bad requests must not fill the event log.
         if self._quota is not None and not self._quota.request():
             return
         self._events.add(
@@ -100,6 +101,7 @@ class Front:
         )
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        # Not logged: the quota reports the flood once.
         if self._quota is not None and not self._quota.request():
             later = ("Retry-After", "10")
             return [_plain(start_response, "429 Too Many Requests", "Too many requests.", later)]
@@ -114,15 +116,19 @@ class Front:
             body = self._sensible(environ, started, fault)
         finally:
             self._log(environ, path, started, begun, fault)
+        # Only a real answer tells that no room is left; a planted 413 is no flood.
         if self._quota is not None and fault is None and self.service in limits.FULL:
             status = int(started.status.split(" ", 1)[0])
             self._quota.wrote(self.service, _size(environ), status)
+        # The service's own headers, whose length is that of the answer to a GET.
         if method == "HEAD":
             start_response(started.status, started.headers)
             return []
+        # The length is that of the collected body, which may be a fault's.
         headers = [
             (name, value) for name, value in started.headers if name.lower() != "content-length"
         ]
+        # RFC 9110: a 204 has no Content-Length, and a 304 would have that of the 200.
         if not started.status.startswith(("204", "304")):
             headers.append(("Content-Length", str(len(body))))
         start_response(started.status, headers)
@@ -143,6 +149,7 @@ class Front:
         self, environ: WSGIEnvironment, keep: StartResponse, fault: Fault | None
     ) -> bytes:
         """Return the service's response; 400 if it cannot parse the request, 414 for a long URI."""
+        # Waitress has one limit for all header lines together; this one is the services' own.
         asked = environ.get("PATH_INFO", ""), environ.get("QUERY_STRING", "")
         if sum(map(len, asked)) > limits.REQUEST_LINE:
             return _plain(keep, "414 URI Too Long", "The URI is too long.")
@@ -172,6 +179,7 @@ class Front:
         if fault is not None and fault.kind == "delay":
             fault.over.wait(fault.delay)
         result = self._app(environ, keep)
+        # PEP 3333: close() is called even when reading the result fails.
         try:
             body = b"".join(result)
         finally:
@@ -189,6 +197,7 @@ class Front:
         fault: Fault | None,
     ) -> None:
         asked: dict[str, str] = {}
+        # The rest of the query is not logged: it has the signature.
         if self.service == "cfn":
             query = {"Action": "", **dict(parse_qsl(environ.get("QUERY_STRING", "")))}
             asked = {name: clipped(value) for name, value in query.items()}
@@ -240,6 +249,7 @@ class Proxy(Front):
         front = self._fronts.get(environ.get("HTTP_HOST", ""))
         if front is None or environ["REQUEST_METHOD"] == "CONNECT":
             return super().__call__(environ, start_response)
+        # Waitress checks the limit of the proxy, which may be above that of the service.
         largest = limits.MAX_BODY_LIFTED if self._lift_limits else limits.MAX_BODY[front.service]
         if int(environ.get("CONTENT_LENGTH") or 0) > largest:
             text = "The body is too large."
@@ -266,6 +276,7 @@ class StartedResponse:
     """A WSGI ``start_response`` that records the status and headers of an application."""
 
     def __init__(self) -> None:
+        # The status of a service that fails before it starts a response.
         self.status = "500 "
         self.headers: list[tuple[str, str]] = []
 
@@ -281,6 +292,7 @@ def _size(environ: WSGIEnvironment) -> int:
     if environ["REQUEST_METHOD"] not in ("PUT", "POST"):
         return 0
     headers = (
+        # Swift stores headers as metadata, so they count.
         len(name) + len(value)
         for name, value in environ.items()
         if name == "CONTENT_TYPE" or name.startswith("HTTP_")

@@ -37,6 +37,7 @@ class Quota:
         """Count a request; return False when it exceeds the limit."""
         with self._lock:
             now = time.monotonic()
+            # A token bucket: it holds ``requests`` when full, and fills at ``per_second``.
             self._left = min(self._requests, self._left + (now - self._at) * self._per_second)
             self._at = now
             self._count += 1
@@ -44,6 +45,7 @@ class Quota:
                 self._left -= 1
                 return True
             count, seconds = self._count, now - self._begun
+        # Outside of the block: passed() takes the lock itself.
         self.passed("request-flood", f"the guest made {count} requests in {seconds:.0f} s")
         return False
 
@@ -95,4 +97,5 @@ class Quota:
             if fault in self._passed:
                 return
             self._passed.add(fault)
+        # Without the lock, because the callback writes to the event log.
         self._tell(fault, text)

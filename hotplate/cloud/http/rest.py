@@ -68,6 +68,7 @@ class Request:
     @classmethod
     def read(cls, environ: WSGIEnvironment) -> Request:
         """Return the request of a WSGI environment."""
+        # PEP 3333: a path's bytes come as latin-1 text.
         path = environ.get("PATH_INFO", "").encode("latin-1").decode("utf-8", "replace")
         query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
         return cls(environ["REQUEST_METHOD"], path.rstrip("/"), query, environ)
@@ -92,6 +93,7 @@ class Request:
         text = self.one(name)
         if not text:
             return min(default, most)
+        # Not "\d", which matches the digits of every script; 18 digits fit into 64 bits.
         if not re.fullmatch("[0-9]{1,18}", text):
             raise HttpError(400, f"{name} must be a whole number from 0 on, not '{text}'.")
         return min(int(text), most)
@@ -105,6 +107,7 @@ class Request:
         try:
             body = json.loads(raw)
         except (ValueError, RecursionError):
+            # json.loads() raises RecursionError for deeply nested lists.
             raise HttpError(400, "Malformed request body: it is not JSON.") from None
         if not isinstance(body, dict):
             raise HttpError(400, "Malformed request body: it is not a JSON object.")
@@ -144,6 +147,7 @@ class Routes(Generic[Caller]):
 
     def add(self, method: str, template: str, handler: Callable[[Request, Caller], Answer]) -> None:
         """Add a handler; a part of the path in braces is available as :meth:`Request.part`."""
+        # Because of the group, each second piece is a name in braces.
         names = re.split(r"\{(\w+)\}", template)
         pattern = "".join(
             f"(?P<{text}>[^/]+)" if index % 2 else re.escape(text)

@@ -114,7 +114,9 @@ class _Listening:
         accepted = super().accept()  # type: ignore[misc]
         if accepted is None or not self._front.refuses():
             return accepted
+        # The kernel has completed the handshake already; a reset is the nearest to a refusal.
         _reset(accepted[0])
+        # Waitress's handle_accept() takes None for "no connection".
         return None
 
 
@@ -143,6 +145,8 @@ class _ThreadPerRequest:
         try:
             thread.start()
         except BaseException:
+            # The host may be out of threads.  cancel() marks the channel for closing; otherwise its
+            # client would wait for an answer.
             self._ended(thread)
             task.cancel()
             raise
@@ -221,6 +225,7 @@ class Serving:
             # The loop itself has two for each listener, and the waker.
             connection_limit=self._connections + 2 * len(limits.MAX_BODY) * self._sides + 1,
             channel_timeout=limits.IDLE_SECONDS,
+            # Without a text of our own waitress sends "Server: waitress".
             ident="",
             # Waitress 3 also refuses a body of exactly this size.
             max_request_body_size=largest + 1,
@@ -229,6 +234,7 @@ class Serving:
             inbuf_overflow=1 << 16,
             outbuf_overflow=1 << 16,
             asyncore_use_poll=True,
+            # Not bound: add() passes listeners.
             listen="127.0.0.1:0",
         )
 
@@ -262,6 +268,7 @@ class Serving:
                     server.del_channel(self._map)
                     listener.close()
                     for channel in list(server.active_channels.values()):
+                        # The loop closes such a channel at its next turn.
                         channel.will_close = True
                     drain(server)
                 made.clear()
@@ -269,6 +276,7 @@ class Serving:
             def drain(server: Any) -> None:
                 # A worker that is still answering needs the server's trigger to wake the loop.
                 if server.active_channels and not self._stopping:
+                    # Look again at the next turn of the loop.
                     with self._lock:
                         self._work.append(lambda: drain(server))
                 else:
@@ -286,8 +294,10 @@ class Serving:
         def finish() -> None:
             self._stopping = True
 
+        # The loop ends first: nothing is accepted from then on.
         self._in_loop(finish)
         self._thread.join(timeout=10)
+        # Then the workers, which may still pull their servers' triggers.
         self._dispatcher.shutdown(cancel_pending=True, timeout=5)
         for each in list(self._map.values()):
             if isinstance(each, _Listening):
@@ -313,11 +323,13 @@ class Serving:
         with self._lock:
             self._work.append(run)
         self._waker.send(b"w")
+        # Bounded, because the loop may end after the check above.
         done.wait(10)
         if failed:
             raise failed[0]
 
     def _run_work(self) -> None:
+        # Run outside of the lock, which drain() takes to add work.
         with self._lock:
             work, self._work = self._work, []
         for run in work:
@@ -325,7 +337,9 @@ class Serving:
 
     def _loop(self) -> None:
         while not self._stopping:
+            # poll(), since select() refuses descriptors from 1024 on.
             wasyncore.loop(timeout=1.0, use_poll=True, map=self._map, count=1)
+            # drain() adds work without waking the loop.
             self._run_work()
 
 
@@ -342,6 +356,7 @@ class _Wakened(wasyncore.dispatcher):  # type: ignore[misc]
         return False
 
     def handle_read(self) -> None:
+        # One read takes all wake-ups so far.
         self.recv(4096)
         self._callback()
 

@@ -43,6 +43,7 @@ class KeystoneApi:
                 self._routes.add(method, path, handler)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+        # As Keystone: a cache must not give one caller's answer to another.
         vary = (("Vary", "X-Auth-Token"),)
         return respond(environ, start_response, self._answer, describe=_described, headers=vary)
 
@@ -61,6 +62,7 @@ class KeystoneApi:
         return self._identity.addresses.host["keystone"]
 
     def _versions(self, _request: Request, side: Side) -> Answer:
+        # As Keystone's root: 300 Multiple Choices.
         return Answer(300, {"versions": {"values": [_version(self._base(side))]}})
 
     def _version(self, _request: Request, side: Side) -> Answer:
@@ -70,6 +72,7 @@ class KeystoneApi:
 
     def _issue(self, request: Request, side: Side) -> Answer:
         grant = self._authenticate(request.json())
+        # The parameter has no value; its presence counts.
         catalog = "nocatalog" not in request.query
         body = self._identity.describe(grant, side, catalog=catalog)
         return Answer(201, body, _subject(self._identity.token(grant)))
@@ -80,6 +83,7 @@ class KeystoneApi:
         try:
             grant = self._identity.read_token(token)
         except IdentityError as error:
+            # A bad subject token is 404; 401 is about the caller's own token.
             raise HttpError(404, str(error)) from error
         return Answer(200, self._identity.describe(grant, side), _subject(token))
 
@@ -98,6 +102,7 @@ class KeystoneApi:
         identity = auth["identity"]
         methods = identity.get("methods") or []
         scope = auth.get("scope") or {}
+        # The user, by a password or by another token.
         if "password" in methods:
             user = self._password(identity.get("password") or {})
             method = "password"
@@ -109,6 +114,7 @@ class KeystoneApi:
         if not isinstance(scope, dict):
             # "unscoped"; a user has one project, so it is used.
             scope = {}
+        # The scope: a trust, or a project by its id or name.
         trust = (scope.get("OS-TRUST:trust") or {}).get("id", "")
         project = scope.get("project") or {}
         project_id = project.get("id", "")
@@ -131,6 +137,7 @@ class KeystoneApi:
                 403, "You are not authorized to perform the requested action: identity:ec2tokens."
             )
         body = request.json()
+        # Heat's EC2Token posts the second name.
         credentials = body.get("credentials") or body.get("ec2Credentials")
         if not isinstance(credentials, dict):
             raise HttpError(400, "credentials is a required property")
@@ -142,6 +149,7 @@ class KeystoneApi:
         try:
             return self._identity.read_token(request.header("X-Auth-Token"))
         except IdentityError:
+            # Keystone does not say why the caller's own token is refused.
             raise IdentityError from None
 
     # -- look-ups of command-line clients --------------------

@@ -29,6 +29,8 @@ class KeystoneBackend:
     stack_domain_id = STACK_DOMAIN
 
     def __init__(self, context: object, *_: object) -> None:
+        # Weak, as in Heat's own keystone client: the context holds its clients, and a strong
+        # reference would make a cycle.
         self._context = weakref.ref(context)
         assert _identity is not None, "no cloud runs in this process"
         self._identity = _identity
@@ -67,6 +69,7 @@ class KeystoneBackend:
     def create_stack_domain_project(self, stack_name: str = "", stack_id: str = "") -> str:
         """Create a project for the users of one stack."""
         name = f"{self.context.project_id}-{stack_id or stack_name}"
+        # Keystone's limit on a name; Heat's own client cuts it at the same place.
         return self._identity.create_project(name[:64])
 
     def delete_stack_domain_project(self, project_id: str) -> None:
@@ -134,6 +137,7 @@ class KeystoneBackend:
 
         if self.context.trust_id:
             return self.context
+        # Without overwrite=False oslo.context would make it the context of this thread.
         trust_context = RequestContext.from_dict(self.context.to_dict(), overwrite=False)
         trust_context.trust_id = self._identity.create_trust(
             self.context.user_id, self.context.project_id, tuple(self.context.roles)
@@ -144,6 +148,7 @@ class KeystoneBackend:
     def regenerate_trust_context(self) -> Any:
         """Return a context with a new trust that replaces the old one."""
         old = self.context.trust_id
+        # create_trust_context() returns a context that has a trust as it is.
         self.context.trust_id = None
         context = self.create_trust_context()
         if old:

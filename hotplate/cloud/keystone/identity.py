@@ -107,6 +107,7 @@ class Identity:
         self._store = store
         self._token_ttl = token_ttl
         self._key = store.setting("token_key", secrets.token_hex(32)).encode()
+        # Fernet wants 32 bytes in URL-safe base64: the hash of the key has that length.
         self._fernet = Fernet(base64.urlsafe_b64encode(hashlib.sha256(self._key).digest()))
         self._revoked: dict[bytes, float] = {}
         self.addresses = Addresses({})
@@ -118,6 +119,7 @@ class Identity:
     # -- users and projects --------------------
 
     def _bootstrap(self, name: str, roles: tuple[str, ...]) -> Credentials:
+        # The store keeps the first value, so a cloud that is started again has the same users.
         password = self._store.setting(f"password_{name}", secrets.token_urlsafe(18))
         user_id = self._store.setting(f"user_{name}", uuid.uuid4().hex)
         project = self._store.setting(f"project_{name}", uuid.uuid4().hex)
@@ -173,6 +175,7 @@ class Identity:
     def create_stack_user(self, name: str, project: str, password: str | None) -> str:
         """Create a stack user, as Heat does for a server or a deployment; return its id."""
         user_id = uuid.uuid4().hex
+        # Keystone's limit; Heat keeps the end of a longer name, too (``_get_username``).
         user = User(user_id, name[-255:], STACK_DOMAIN, project, (STACK_USER_ROLE,))
         self._insert_user(user, password or "")
         return user_id
@@ -225,8 +228,10 @@ class Identity:
         if user is None or not user.enabled:
             raise IdentityError
         row = self._store.row("SELECT password FROM hotplate_user WHERE id = ?", user.id)
+        # No password fits a user that was created without one.
         if row is None or not row["password"]:
             raise IdentityError
+        # In constant time, as every comparison with a secret.
         if not hmac.compare_digest(str(row["password"]), self._digest(password)):
             raise IdentityError
         return user
@@ -274,6 +279,7 @@ class Identity:
             raise IdentityError("Invalid EC2 signature.")
         if ttl:
             self._check_timestamp(dict(credentials.get("params") or {}), ttl)
+        # Heat disables the users of a suspended stack: their keys are refused, too.
         user = self._enabled(key.user)
         now = time.time()
         return Grant(
@@ -289,7 +295,9 @@ class Identity:
         return hmac.compare_digest(str(made).encode(), signature.encode())
 
     def _check_timestamp(self, params: dict[str, object], ttl: int) -> None:
+        # Version 2 of the signature has Timestamp, version 4 X-Amz-Date without punctuation.
         stamp = str(params.get("Timestamp") or params.get("X-Amz-Date") or "")
+        # As in Keystone's _check_timestamp(): a signer may leave it out.
         if not stamp:
             return
         form = "%Y-%m-%dT%H:%M:%SZ" if "-" in stamp else "%Y%m%dT%H%M%SZ"
@@ -332,6 +340,7 @@ class Identity:
         expires = now + self._token_ttl
         if trust:
             row = self._store.row("SELECT * FROM hotplate_trust WHERE id = ?", trust)
+            # The trustee is Heat's own user; nobody else can use the trust.
             if row is None or row["trustee"] != user.id:
                 raise IdentityError
             trustor = self._enabled(row["trustor"])
@@ -352,6 +361,7 @@ class Identity:
                 grant.expires,
                 grant.trust,
                 grant.methods,
+                # A nonce: tokens are revoked by their contents, so no two may be equal.
                 secrets.token_hex(4),
             ],
             separators=(",", ":"),
@@ -384,6 +394,7 @@ class Identity:
         :raises IdentityError: as :meth:`read_token`.
         """
         grant, now = self.read_token(token), time.time()
+        # An expired token is refused without an entry.
         kept = [(body, end) for body, end in self._revoked.items() if end > now]
         self._revoked = dict([*kept[1 - MAX_REVOKED :], (self._body(token), grant.expires)])
 
@@ -393,12 +404,15 @@ class Identity:
         :raises IdentityError: when it is not one of ours.
         """
         try:
+            # The padding that token() strips.  A lone surrogate, which JSON can carry, has no
+            # UTF-8: it becomes "?", and the token invalid.
             return self._fernet.decrypt((token + "=" * (-len(token) % 4)).encode(errors="replace"))
         except InvalidToken:
             raise IdentityError("This is not a recognized Fernet token") from None
 
     def describe(self, grant: Grant, side: Side, *, catalog: bool = True) -> dict[str, object]:
         """Return the body of a v3 token response, with the catalogue for ``side``."""
+        # A stack user's project is one that Heat created in the stack domain.
         project_domain = STACK_DOMAIN if STACK_USER_ROLE in grant.roles else DEFAULT_DOMAIN
         token: dict[str, object] = {
             "methods": list(grant.methods),
@@ -426,6 +440,8 @@ class Identity:
                 "trustor_user": {"id": grant.user.id},
                 "trustee_user": {"id": self.service.user_id},
             }
+            # Heat acts by trusts: its catalogue has loopback URLs as internal ones, and guests' as
+            # public.
             side = Side.ENGINE
         if catalog:
             token["catalog"] = self.catalog(grant.project, side)
@@ -440,6 +456,7 @@ class Identity:
             if service not in self.addresses.host:
                 continue
             outer = public
+            # Guests cannot reach these, so even Heat's public URL of them is the host's.
             if service in HOST_SERVICES:
                 if side is Side.GUEST:
                     continue

@@ -71,6 +71,7 @@ def hosts(network: Network) -> Pool:
     '10.0.0.1-10.0.0.6'
     """
     first, last = network.network_address, network.broadcast_address
+    # One or two addresses (RFC 3021) are all hosts'.
     if network.max_prefixlen - network.prefixlen <= 1:
         return Pool(first, last)
     # IPv6 has no broadcast: the last address of a network can be a host's.

@@ -49,6 +49,7 @@ class NeutronApi:
             ("GET", quota, partial(read, quotas.of)),
             ("GET", quota + "/default", partial(read, lambda _: DEFAULTS)),
             ("GET", quota + "/details", partial(read, quotas.details)),
+            # python-neutronclient asks for this one.
             ("GET", quota + "/details.json", partial(read, quotas.details)),
             ("PUT", quota, self._change_quota),
             ("DELETE", quota, self._reset_quota),
@@ -99,6 +100,7 @@ class NeutronApi:
                 self._routes.add(method, path, partial(handler, kind))
 
     def _list(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
+        # As in Neutron, the first look at the groups creates the default one.
         if kind.name == "security_groups":
             with self._networking.transaction():
                 self._networking.groups.default(caller.project)
@@ -108,6 +110,7 @@ class NeutronApi:
 
     def _create(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
         body = request.json()
+        # The plural in a body creates several, or none of them.
         if kind.name in body:
             return self._create_many(kind, body[kind.name], caller)
         made = self._networking.create(kind.name, inside(body, kind.single), caller.project)

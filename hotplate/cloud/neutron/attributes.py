@@ -281,9 +281,11 @@ class ResourceKind:
         :raises webob.exc.HTTPBadRequest: for an attribute that is unknown or may not be set.
         :raises neutron_lib.exceptions.NeutronException: for a bad value.
         """
+        # project_id and tenant_id are two names of one attribute.
         values = dict(attributes.populate_project_info(dict(body)))
         owner = values.get("project_id") or project
         values |= {"project_id": owner, "tenant_id": owner}
+        # The order of Neutron's Controller.prepare_request_body().
         self.info.verify_attributes(values)
         self.info.fill_post_defaults(values, exc_cls=exc.HTTPBadRequest)
         self._convert(values)

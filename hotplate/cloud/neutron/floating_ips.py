@@ -37,6 +37,7 @@ class FloatingIPs(Resources):
         """Allocate an address of an external network, and map it to a port if one is named."""
         network = self._external(values["floating_network_id"])
         asked = self._asked(values)
+        # A port that belongs to no project holds the address.
         own = self._routers.own_port(network["id"], "", FLOATING_IP, **asked)
         if not own["fixed_ips"]:
             raise exceptions.ExternalIpAddressExhausted(net_id=network["id"])
@@ -46,6 +47,7 @@ class FloatingIPs(Resources):
             "floating_port": own["id"],
         }
         made = super().create({**record, **self._association(record)})
+        # The id did not exist when the port was created.
         self.records.change("ports", own, {"device_id": made["id"]})
         return made
 
@@ -111,6 +113,7 @@ class FloatingIPs(Resources):
         }
 
     def _router(self, external: str, port: Values, subnet_id: str) -> str | None:
+        # The router with a gateway there and an interface on the port's subnet.
         for router in self._routers.all():
             gateway = router["external_gateway_info"] or {}
             if gateway.get("network_id") != external:

@@ -35,6 +35,7 @@ def listed(kind: ResourceKind, records: list[Values], request: Request, base: st
     body: Values = {}
     if limit:
         reverse = request.one("page_reverse").lower() in ("true", "1")
+        # Backwards, a page ends at the marker: turn the list, cut it, and turn the page.
         if reverse:
             records.reverse()
         records, more = page(
@@ -107,10 +108,12 @@ def _has_fixed_ip(record: Values, text: str) -> bool:
 def _sorted(kind: ResourceKind, records: list[Values], request: Request) -> list[Values]:
     keys = [key for key in request.query.get("sort_key", []) if key]
     directions = request.query.get("sort_dir", [])
+    # The last key first, because sorted() is stable.
     for place, key in reversed(list(enumerate(keys))):
         if not kind.map.get(key, {}).get("is_sort_key"):
             raise exc.HTTPBadRequest(f"['{key}'] is invalid attribute for sort keys")
         down = place < len(directions) and directions[place] == "desc"
+        # As text, because None does not compare with other values.
         records = sorted(records, key=lambda record: str(record.get(key)), reverse=down)
     return records
 

@@ -61,6 +61,7 @@ class Networks(Resources):
     def delete(self, record: Values) -> None:
         """Remove a network with its subnets, unless ports are on it."""
         ports = self.records.where("ports", network_id=record["id"])
+        # Neutron's own DHCP port goes with the network.
         used = [port["id"] for port in ports if port["device_owner"] != DHCP]
         if used:
             raise exceptions.NetworkInUse(
@@ -90,6 +91,7 @@ class Networks(Resources):
 def _mtu(asked: int | None) -> int:
     if not asked:
         return MTU
+    # 68 is the smallest MTU of IPv4 (RFC 791).
     if not 68 <= asked <= 9000:
         raise invalid("Requested MTU is not from 68 to 9000")
     return asked
@@ -104,6 +106,7 @@ class Networking:
     def __init__(self, store: Store, *, project: str) -> None:
         self.records = Records(store)
         self._project = project
+        # Each of these knows only those above it.
         pools = SubnetPools(self.records)
         subnets = Subnets(self.records, pools)
         rules = SecurityGroupRules(self.records)

@@ -44,6 +44,7 @@ class Ports(Resources):
         network = self.network(values["network_id"])
         mac = self._mac(network["id"], values.get("mac_address"))
         own = values["device_owner"].startswith("network:")
+        # Neutron's own ports are in no group.
         secured = not own and network["port_security_enabled"]
         record = {
             "port_security_enabled": secured,
@@ -55,6 +56,7 @@ class Ports(Resources):
             "mac_address": mac,
             "fixed_ips": self._addresses(network["id"], values.get("fixed_ips"), mac),
         }
+        # Not given is not the same as an empty list, which means no group.
         if "security_groups" not in values:
             project = record["project_id"]
             groups = [self._groups.default(project)["id"]] if secured and project else []
@@ -153,6 +155,7 @@ class Ports(Resources):
         self, network_id: str, subnets: list[Values], mac: str
     ) -> list[dict[str, str]]:
         given = []
+        # One address of each IP version.
         for version in (4, 6):
             candidates = [subnet for subnet in subnets if subnet["ip_version"] == version]
             for subnet in candidates:
@@ -161,6 +164,7 @@ class Ports(Resources):
                     given.append({"subnet_id": subnet["id"], "ip_address": str(address)})
                     break
             else:
+                # There are subnets of that version, and all are full.
                 if candidates:
                     raise exceptions.IpAddressGenerationFailure(net_id=network_id)
         return given
@@ -173,6 +177,7 @@ class Ports(Resources):
     def _next(self, subnet: Values, mac: str, mine: set[Address]) -> Address | None:
         taken = self._subnets.taken(subnet["id"]) | mine
         if subnet.get("ipv6_address_mode") in ("slaac", "dhcpv6-stateless"):
+            # The MAC determines the address, so there is no second choice.
             address = allocation.slaac_address(network_of(subnet), mac)
             return None if address in taken else address
         return allocation.lowest_free(pools_of(subnet), taken)

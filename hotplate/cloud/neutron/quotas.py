@@ -53,6 +53,7 @@ class Quotas:
         new = {name: _limit(name, limits[name]) for name in limits.keys() - _NO_LIMITS}
         if limits.get("check_limit"):
             used = {name: self._used(_KINDS[name], project) for name in new}
+            # A limit of -1 is unlimited.
             if overs := [name for name, limit in new.items() if 0 <= limit < used[name]]:
                 raise exceptions.OverQuota(overs=overs)
         present = self.of(project)

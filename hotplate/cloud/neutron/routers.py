@@ -33,6 +33,7 @@ class Routers(Resources):
         """Create a router, with a gateway if requested."""
         gateway = values.get("external_gateway_info")
         empty = {"routes": [], **values, "status": "ACTIVE", "external_gateway_info": None}
+        # Stored first: the gateway's port needs the router's id.
         router = super().create(empty)
         if not gateway:
             return router
@@ -56,6 +57,7 @@ class Routers(Resources):
         """Remove a router without interfaces, and its gateway."""
         if self.interfaces(record["id"]):
             raise l3_exceptions.RouterInUse(router_id=record["id"], reason="still has ports")
+        # This removes the gateway's port, unless a floating address uses it.
         self._changed(record, None)
         super().delete(record)
 
@@ -91,6 +93,7 @@ class Routers(Resources):
     def own_port(self, network_id: str, device: str, owner: str, **more: object) -> Values:
         """Create a port that belongs to Neutron and to no project."""
         body = {"network_id": network_id, "device_id": device, "device_owner": owner, **more}
+        # new() wants a project; in Neutron, ports of gateways and floating addresses have none.
         values = KINDS["ports"].new(body, "none")
         return self._ports.create({**values, "project_id": "", "tenant_id": ""})
 
@@ -223,6 +226,7 @@ class Routers(Resources):
         return {"router": self.view(router)}
 
     def _check_routes(self, router: Values, routes: list[Values]) -> None:
+        # With the gateway's port: a next hop may be on the external network.
         networks = [
             network_of(self._subnets.get(ip["subnet_id"]))
             for port in self._ports.where(device_id=router["id"])

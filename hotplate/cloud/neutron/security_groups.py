@@ -11,6 +11,7 @@ from hotplate.cloud.neutron.records import Records, Values
 from hotplate.cloud.neutron.resources import Resources
 
 DEFAULT = "default"
+# A request may name a protocol or give its number.
 WITH_PORTS = ("tcp", "udp", "udplite", "sctp", "dccp", "6", "17", "33", "132", "136")
 ICMP = ("icmp", "ipv6-icmp", "icmpv6", "1", "58")
 
@@ -89,6 +90,7 @@ class SecurityGroups(Resources):
         group_id = record["id"]
         if any(group_id in port["security_groups"] for port in self.records.all("ports")):
             raise security_group_error("SecurityGroupInUse", id=group_id)
+        # Other groups' rules that refer to this one go, too.
         for rule in self._rules.all():
             if group_id in (rule["security_group_id"], rule["remote_group_id"]):
                 self._rules.delete(rule)
@@ -148,6 +150,7 @@ def _check_ports(values: Values) -> None:
 
 
 def _check_icmp(kind: int | None, code: int | None) -> None:
+    # A rule for ICMP has its type and code in the fields for ports.
     for attribute, field, value in (
         ("port_range_min", "type", kind),
         ("port_range_max", "code", code),

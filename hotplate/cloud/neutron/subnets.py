@@ -112,6 +112,7 @@ def _checked(values: Values) -> Values:
     longest = MAX_LENGTH[version] if longest is None else int(longest)
     default = values.get("default_prefixlen")
     default = shortest if default is None else int(default)
+    # Each length must not be above the next one, nor the last above the version's.
     bounds = (("min_prefixlen", shortest), ("default_prefixlen", default))
     for (low, least), (high, most) in itertools.pairwise((*bounds, ("max_prefixlen", longest))):
         if least > most or most > MAX_LENGTH[version]:
@@ -180,6 +181,7 @@ class Subnets(Resources):
                 subnet_id=record["id"],
                 reason="One or more ports have an IP allocation from this subnet",
             )
+        # These are ports for DHCP only.
         for port in self._ports(record["id"]):
             kept = [ip for ip in port["fixed_ips"] if ip["subnet_id"] != record["id"]]
             self.records.change("ports", port, {"fixed_ips": kept})
@@ -271,6 +273,7 @@ def _gateway(cidr: Network, values: Values) -> Address | None:
     gateway = ipaddress.ip_address(values["gateway_ip"])
     if gateway.version != cidr.version:
         raise invalid(f"gateway_ip '{gateway}' does not match the ip_version '{cidr.version}'")
+    # A gateway outside of the subnet is allowed.
     if gateway in cidr and gateway not in allocation.hosts(cidr):
         raise invalid("Gateway is not valid on subnet")
     return gateway

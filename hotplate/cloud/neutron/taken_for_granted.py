@@ -62,6 +62,7 @@ class TakenForGranted:
             if present:
                 return present
             values = {"name": name_or_id, GRANTED: True}
+            # A template may name an id; the resource gets this very id.
             if uuidutils.is_uuid_like(name_or_id):
                 values["id"] = name_or_id
             made = getattr(self, f"_make_{kind}")(values)
@@ -177,6 +178,7 @@ class TakenForGranted:
             return
         cidr = _around(address)
         gateway = allocation.hosts(cidr).first
+        # The requested address may be the one that a gateway has by default.
         if gateway == address:
             gateway = allocation.hosts(cidr).last
         own: Values = {"name": str(cidr), _LONE: True}
@@ -184,6 +186,7 @@ class TakenForGranted:
             subnet = self._records.get("subnets", subnet_id)
             if subnet is None or not subnet.get(GRANTED) or self._used(subnet_id):
                 return
+            # Made anew with its id and name, since the CIDR of a subnet cannot be changed.
             own = {name: subnet[name] for name in ("id", "name", GRANTED)}
             self._records.remove("subnets", subnet_id)
         self._drop_unused(network_id)

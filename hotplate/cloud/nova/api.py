@@ -82,6 +82,7 @@ class NovaApi:
         try:
             answer = self._routes.answer(_below_version(request, grant.project), caller)
         except HttpError as error:
+            # An error names its version and request id, too.
             error.headers += headers
             raise
         return replace(answer, headers=(*answer.headers, *headers))
@@ -99,6 +100,7 @@ def _below_version(request: Request, project: str) -> Request:
     if not request.path.startswith("/v2.1/"):
         raise HttpError(404, "The resource could not be found.")
     path = request.path.removeprefix("/v2.1")
+    # Nova allows the project's id behind the version, as its older API had it.
     return replace(request, path=path.removeprefix(f"/{project}"))
 
 

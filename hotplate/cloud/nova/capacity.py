@@ -91,6 +91,7 @@ def _full(each: Flavor, caller: Caller) -> dict[str, Any]:
         "vcpus": each.vcpus,
         "ram": each.ram,
         "disk": each.disk,
+        # Before 2.75 no swap was an empty text.
         "swap": 0 if caller.since(75) else "",
         "OS-FLV-EXT-DATA:ephemeral": 0,
         "OS-FLV-DISABLED:disabled": False,
@@ -166,6 +167,7 @@ class QuotasApi:
         used = self._used()
         absolute = {most: limit for limit, most, _ in QUOTAS.values()}
         absolute |= {word: used[name] for name, (_, _, word) in QUOTAS.items() if word}
+        # 2.57 removed the injection of files, and its limits.
         if not caller.since(57):
             absolute |= {"maxPersonality": 5, "maxPersonalitySize": 10240, "maxImageMeta": 128}
         return Answer(body={"limits": {"rate": [], "absolute": absolute}})
@@ -191,6 +193,7 @@ class QuotasApi:
 
     def _services(self, _request: Request, caller: Caller) -> Answer:
         service = {
+            # Since 2.53 it is a UUID.
             "id": 1 if not caller.since(53) else "4d0c1f0e-5e0f-4c5c-9d3e-000000000001",
             "binary": "nova-compute",
             "host": HOST,

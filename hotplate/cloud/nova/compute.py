@@ -120,6 +120,7 @@ class ServerSpec:
     def from_json(cls, value: dict[str, Any]) -> ServerSpec:
         """Return the inverse of :meth:`to_json`."""
         typed = {
+            # latin-1 maps each byte to one character, and back.
             "user_data": value["user_data"].encode("latin-1"),
             "ports": tuple(ServerPort.from_json(each) for each in value.get("ports", ())),
         }
@@ -255,6 +256,7 @@ def user_data_parts(data: bytes) -> UserDataParts:
         no parts.
     """
     message = email.message_from_bytes(data)
+    # walk() begins with the message itself.
     parts = list(message.walk())[1:] if message.is_multipart() else []
     texts = [_text(part) for part in parts if not part.is_multipart()] or [
         data.decode(errors="replace")
@@ -274,6 +276,7 @@ def _text(part: Any) -> str:
 
 def _sources(init_data: str) -> list[str]:
     """Return the collectors for which the data has a setting that is not empty."""
+    # The part of that name may be anything: no JSON, or a list.
     with contextlib.suppress(ValueError, AttributeError):
         sections = json.loads(init_data).get("os-collect-config") or {}
         return [name for name in SOURCES if any((sections.get(name) or {}).values())]
@@ -282,4 +285,5 @@ def _sources(init_data: str) -> list[str]:
 
 def _handles(text: str) -> list[str]:
     """Return the wait condition handles whose URLs are in a text, as ``STACK-ID/NAME``."""
+    # Heat quotes the ARN in a signed URL (``arn_url_path``).
     return [f"{handle['stack']}/{handle['name']}" for handle in _HANDLE.finditer(unquote(text))]

@@ -79,6 +79,7 @@ class GroupsApi:
     def _view(self, group: Group, caller: Caller) -> dict[str, object]:
         members = [each.spec.id for each in self._servers.all() if each.notes.group == group.id]
         shown: dict[str, object] = {"id": group.id, "name": group.name, "members": members}
+        # 2.13 added the owner; 2.64 has one policy with rules instead of a list of policies.
         if caller.since(13):
             shown |= {"project_id": caller.grant.project, "user_id": caller.grant.user.id}
         if caller.since(64):

@@ -93,6 +93,7 @@ class InstanceAction:
     def event(self, caller: Caller, *, unfinished: bool) -> dict[str, object]:
         """Return its event, with the fields of the caller's version."""
         over = bool(self.ended) and not unfinished
+        # As Nova's generate_hostid(): users of different projects cannot compare hosts.
         host_id = hashlib.sha224(f"{self.project}{HOST}".encode()).hexdigest()
         event: dict[str, object] = {
             "event": EVENTS[self.action],
@@ -142,6 +143,7 @@ class InstanceActions:
         except HttpError as error:
             if error.status < 500:
                 self._forget(server_id, caller.request_id)
+            # A forgotten action has no row to update.
             self._end(server_id, caller.request_id, str(error))
             raise
         except Exception as error:
@@ -165,6 +167,7 @@ class InstanceActions:
         )
 
     def _forget_old(self, server_id: str) -> None:
+        # The newest action beyond the limit, and all before it.
         self._store.write(
             "DELETE FROM hotplate_action WHERE server = ? AND number <= (SELECT number FROM "
             "hotplate_action WHERE server = ? ORDER BY number DESC LIMIT 1 OFFSET ?)",
@@ -203,6 +206,7 @@ class InstanceActionsApi:
         for place, each in enumerate(rows):
             if each.request_id == wanted:
                 status = self._servers.status_if_present(each.server)
+                # Only the newest action can still be running.
                 unfinished = place == 0 and status is not None and status[0] in UNFINISHED
                 shown = each.shown(caller)
                 shown["events"] = [each.event(caller, unfinished=unfinished)]

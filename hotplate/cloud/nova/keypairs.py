@@ -34,6 +34,7 @@ class KeyPairsApi:
 
     def _list(self, request: Request, caller: Caller) -> Answer:
         pairs = self._servers.keypairs()
+        # Pages came with 2.35.
         if not caller.since(35):
             rows = pairs[: request.number("limit", default=MAX_PAGE, most=MAX_PAGE)]
             return Answer(body={"keypairs": [{"keypair": _view(row, caller)} for row in rows]})
@@ -57,6 +58,7 @@ class KeyPairsApi:
         self._servers.create_keypair(pair, caller.grant.user.id)
         if private:
             shown["private_key"] = private
+        # 2.2 changed these statuses.
         return Answer(201 if caller.since(2) else 200, {"keypair": shown})
 
     def _show(self, request: Request, caller: Caller) -> Answer:
@@ -108,6 +110,7 @@ def fingerprint(pair: KeyPair) -> str:
 def _ssh_key(line: str) -> bytes:
     from cryptography.hazmat.primitives import serialization
 
+    # This checks the line; the fingerprint is that of the bytes in it.
     serialization.load_ssh_public_key(line.encode())
     return base64.b64decode(line.split()[1])
 

@@ -80,6 +80,7 @@ class Metadata:
         files: dict[str, bytes] = {}
         for version in OPENSTACK_VERSIONS:
             for name, content in self._openstack(server, version).items():
+                # A drive is read-only, so Nova's has no password.
                 if config_drive and name == "password":
                     continue
                 files[f"openstack/{version}/{name}"] = content
@@ -108,6 +109,7 @@ class Metadata:
         server = self._servers.get(server_id)
         if parts[:1] == ["openstack"]:
             return self._answer_openstack(server, parts[1:])
+        # The EC2 tree is at the root as well as below /ec2.
         if parts[:1] == ["ec2"]:
             parts = parts[1:]
         if not parts:
@@ -207,6 +209,7 @@ class Metadata:
         if not below:
             return None
         names = sorted({_entry(name) for name in below})
+        # Keys are listed as INDEX=NAME.
         if path == "public-keys":
             names = [f"{i}={name}" for i, name in enumerate(server.spec.public_keys)]
         return "text/plain", "\n".join(names).encode()
@@ -221,6 +224,7 @@ class Metadata:
         values = {
             "ami-id": "ami-00000001",
             "ami-launch-index": "0",
+            # Nova's own value.
             "ami-manifest-path": "FIXME",
             "block-device-mapping/ami": "vda",
             "block-device-mapping/root": "/dev/vda",
@@ -269,6 +273,7 @@ def _answer(metadata: Metadata, servers: Servers, environ: WSGIEnvironment) -> A
 
 def _post_password(environ: WSGIEnvironment, servers: Servers, server_id: str) -> Answer:
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    # Nova: 4 chunks of 255 bytes (``nova/api/metadata/password.py``).
     if len(body) > 1020:
         return _text(400, b"Request is too large.")
     stored = servers.set_password(server_id, body.decode("utf-8", "replace"))

@@ -94,10 +94,12 @@ def asked_for(request: Request) -> int:
 
 
 def _text(request: Request) -> str:
+    # The header is shared by all services: "compute 2.90, volume 3.50".
     for entry in request.header(HEADER).split(","):
         service, _, version = entry.strip().partition(" ")
         if service.lower() == "compute" and version:
             return version.strip()
+    # Nova's own header, which is older than the guideline.
     return request.header(OLD_HEADER).strip() or "2.1"
 
 

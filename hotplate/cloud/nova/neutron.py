@@ -58,6 +58,7 @@ class ServerPorts:
         """Create or bind the ports of a new server: all of them, or none."""
         if wanted.networks == "none":
             return ()
+        # One port on the default network, unless networks are named.
         entries: list[dict[str, Any]] = [{}]
         if not isinstance(wanted.networks, str) and wanted.networks:
             entries = list(wanted.networks)
@@ -253,7 +254,9 @@ class ServerPorts:
                     if port["device_owner"] == DHCP:
                         return str(ip["ip_address"])
                     taken.add(ipaddress.ip_address(ip["ip_address"]))
+        # Any address of the subnet when its pools are full.
         pools = [*pools_of(subnet), allocation.hosts(network_of(subnet))]
+        # From the top, because servers get the lowest addresses.
         address = allocation.highest_free(pools, taken)
         if address is None:
             raise exceptions.IpAddressGenerationFailure(net_id=subnet["network_id"])
@@ -307,6 +310,7 @@ def _as_nova(entry: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     except HttpError:
+        # It is in Nova's words already.
         raise
     except Exception as error:
         fields = {name: entry.get(name) for name in ("uuid", "port", "fixed_ip")}
@@ -334,6 +338,7 @@ class RouterUpdates:
 
     def update(self) -> None:
         """Report the current routers, if they have changed."""
+        # The lock covers the report, too: the last one must be the newest.
         with self._lock:
             routers = self._routers()
             if routers != self._last:
@@ -358,6 +363,7 @@ class RouterUpdates:
 
     def _spec(self, router: Values) -> RouterSpec:
         ports = self._networking.routers.interfaces(router["id"])
+        # IPv4 only: IPv6 is stored and carries no packets.
         interfaces = (
             RouterInterface(port["network_id"], port["mac_address"].lower(), ip["ip_address"])
             for port in ports

@@ -16,6 +16,7 @@ MAX_SHOWN = 300
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^\S(.*\S)?$"}
 _TEXT = {"type": "string", "maxLength": 255}
+# Clients send numbers and booleans as text, too.
 _REFERENCE = {"type": ["string", "integer"], "maxLength": 255}
 _NUMBER = {"type": ["string", "integer"], "minimum": 1, "pattern": "^[0-9]{1,6}$"}
 _BOOLEAN = {"type": ["string", "boolean"], "maxLength": 10}
@@ -199,6 +200,7 @@ def check(body: dict[str, Any], schema: Schema) -> None:
     from jsonschema import Draft202012Validator
 
     errors = Draft202012Validator(schema).iter_errors(body)
+    # The error that is nearest to the root of the body.
     error = min(errors, key=lambda error: len(error.path), default=None)
     if error is None:
         return

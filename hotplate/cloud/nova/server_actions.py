@@ -122,6 +122,7 @@ class ActionsApi:
     def _act(self, request: Request, caller: Caller) -> Answer:
         server = self._servers.get(request.part("id"))
         body = request.json()
+        # The only key of the body names the action.
         name = next(iter(body), "")
         if len(body) != 1:
             raise HttpError(400, "Malformed request body: it must name one action.")
@@ -157,6 +158,7 @@ class ActionsApi:
 
     def _reboot(self, call: _Call) -> Answer:
         kind = call.asked("reboot", schemas.REBOOT)["type"].upper()
+        # The guest has to run for a soft one; REBOOT_IN has the states for a hard one.
         if kind == "SOFT":
             self._check_state(call.server, "reboot", ("ACTIVE",))
         self._servers.act(call.server.spec.id, "reboot" if kind == "SOFT" else "hard_reboot")
@@ -252,6 +254,7 @@ class ActionsApi:
         wanted = MAX_CONSOLE_LINES if length in (None, "") else int(length)
         wanted = min(wanted, MAX_CONSOLE_LINES) if wanted >= 0 else MAX_CONSOLE_LINES
         lines = self._servers.console(call.server.spec.id).splitlines()
+        # A slice from -0 would have all lines.
         return Answer(body={"output": "\n".join(lines[-wanted:] if wanted else [])})
 
     def _remote_console(self, request: Request, _caller: Caller) -> Answer:

@@ -117,6 +117,7 @@ class ChangesApi:
     # -- tags --------------------
 
     def _tagged(self, request: Request, caller: Caller) -> ServerRecord:
+        # Tags came with 2.26.
         if not caller.since(26):
             raise HttpError(404, "The resource could not be found.")
         return self._server(request)
@@ -150,6 +151,7 @@ class ChangesApi:
 
         self._servers.note(server.spec.id, tags=tagged)
         where = f"{caller.base}/servers/{server.spec.id}/tags/{tag}"
+        # A header cannot carry every tag.
         return Answer(201, headers=(("Location", where),) if tag.isascii() else ())
 
     def _delete_tag(self, request: Request, caller: Caller) -> Answer:
@@ -186,6 +188,7 @@ class ChangesApi:
 
     def _detach(self, request: Request, caller: Caller) -> Answer:
         server_id = self._server(request).spec.id
+        # end() is called when the guest, asked in the background, has released it.
         with self._begun(server_id, "detach_interface", caller) as end:
             self._servers.detach(server_id, request.part("port"), end)
         return Answer(202)

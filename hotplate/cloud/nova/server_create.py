@@ -38,10 +38,13 @@ class CreateApi:
         routes.add("POST", "/servers", self._create)
 
     def _create(self, request: Request, caller: Caller) -> Answer:
+        # Since 2.37 a request must have networks.
         schema = schemas.CREATE_SINCE_37 if caller.since(37) else schemas.CREATE
         body = schemas.read(request, schema)
         asked = body["server"]
+        # Nova accepts both names.
         hints = body.get("os:scheduler_hints") or body.get("OS-SCH-HNT:scheduler_hints") or {}
+        # These checks come before the first server is made.
         count = _count(asked)
         self._check_quota(count, asked)
         check_supported(asked)
@@ -154,6 +157,7 @@ def user_data(text: str | None) -> bytes:
     :raises HttpError: 400, when it is not base64.
     """
     try:
+        # base64.encodebytes() wraps lines, and validate=True refuses line ends.
         return base64.b64decode((text or "").replace("\n", ""), validate=True)
     except (binascii.Error, ValueError):
         raise HttpError(
@@ -233,4 +237,5 @@ def _count(asked: dict[str, Any]) -> int:
 
 
 def _name(name: str, number: int, count: int) -> str:
+    # Six digits of a number and the dash fit into Nova's 255 characters then.
     return name if count == 1 else f"{name[:248]}-{number}"

@@ -15,6 +15,7 @@ HOST = "hotplate"
 
 #: Status -> state of the virtual machine, of its power, and the task that changes it.
 STATES: dict[str, tuple[str, int, str | None]] = {
+    # Power: 0 NOSTATE, 1 RUNNING, 3 PAUSED, 4 SHUTDOWN (``nova/compute/power_state.py``).
     "BUILD": ("building", 0, "spawning"),
     "ACTIVE": ("active", 1, None),
     "REBOOT": ("active", 1, "rebooting"),

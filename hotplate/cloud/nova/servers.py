@@ -137,11 +137,13 @@ class Servers:
         """
         self.check_size(spec)
         notes = notes or Notes()
+        # Two servers must not get the same number.
         with self._lock:
             number = self._next_number()
             server = ServerRecord(
                 spec,
                 number,
+                # 512 bytes, as in Nova.
                 base64.b64encode(secrets.token_bytes(512)).decode(),
                 now(),
                 notes,
@@ -158,6 +160,7 @@ class Servers:
         try:
             self._start(spec)
         except BaseException:
+            # A server that did not start leaves no record.
             self._forget(spec.id)
             raise
         return server
@@ -178,6 +181,7 @@ class Servers:
         :param changes: fields of :class:`~hotplate.cloud.nova.compute.ServerSpec`.
         """
         with self._plugging(server_id):
+            # Checked first: a refused rebuild leaves the server as it is.
             self.check_size(replace(self.get(server_id).spec, **changes))
             self._compute.delete(server_id)
             self._start(self.change(server_id, lambda spec: replace(spec, **changes)))
@@ -229,6 +233,7 @@ class Servers:
                 json.dumps(spec.to_json()),
                 server_id,
             )
+            # This sets the time of the change.
             self.note(server_id)
         return spec
 
@@ -276,6 +281,7 @@ class Servers:
     def delete(self, server_id: str) -> None:
         """Stop a server and forget it."""
         self.get(server_id)
+        # The machine ends before its ports are free for others.
         self._compute.delete(server_id)
         if self._ports is not None:
             self._ports.release(server_id)
@@ -344,6 +350,7 @@ class Servers:
             return own_link(server_id)
         self._check_state(server_id, "attach_interface", ATTACH_IN)
         with self._plugging(server_id):
+            # Read again: another change may have ended while this one waited for the lock.
             server = self.get(server_id)
             port = self._ports.attach(wanted)
             spec = replace(server.spec, ports=(*server.spec.ports, port))
@@ -386,6 +393,7 @@ class Servers:
                 raise
         else:
             end("")
+        # A task of Heat may wait for the end of the detachment.
         self._services.notify()
 
     def _take_away(self, server_id: str, port_id: str) -> None:
@@ -401,6 +409,7 @@ class Servers:
     @contextmanager
     def _plugging(self, server_id: str) -> Iterator[None]:
         """Serialise changes of a server's interfaces: each starts from the last one's result."""
+        # For the look-up only: a guest may take long to release an interface.
         with self._lock:
             lock = self._plugs.setdefault(server_id, threading.Lock())
         with lock:
@@ -423,6 +432,7 @@ class Servers:
 
     def set_password(self, server_id: str, password: str) -> bool:
         """Store the guest's password; return False when it has been set before."""
+        # In one statement: of two posts at the same time, one is too late.
         return bool(
             self._store.write(
                 "UPDATE hotplate_server SET password = ? WHERE id = ? AND password = ''",

@@ -80,6 +80,7 @@ class ServersApi:
         """Sort as requested; newest first by default."""
         keys = request.query.get("sort_key") or ["created_at"]
         directions = request.query.get("sort_dir") or ["desc"]
+        # The last key first, because sorted() is stable.
         for index, key in reversed(list(enumerate(keys[: len(SORT_KEYS)]))):
             by = SORT_KEYS.get(key, SORT_KEYS["created_at"])
             down = (directions[index] if index < len(directions) else directions[-1]) == "desc"
@@ -87,10 +88,12 @@ class ServersApi:
         return rows
 
     def _filtered(self, request: Request) -> list[ServerRecord]:
+        # No deleted server is kept.
         if request.one("deleted").lower() in ("true", "1"):
             return []
         tests = [*_plain_filters(request), *_tag_filters(request), *self._address_filters(request)]
         rows = [row for row in self._servers.all() if all(test(row) for test in tests)]
+        # The compute is asked for a state only if a filter needs it.
         if not any(request.one(name) for name in ("status", *STATE_FILTERS)):
             return rows
         return [
@@ -175,6 +178,7 @@ def _plain_filters(request: Request) -> list[Callable[[ServerRecord], bool]]:
         ("name", lambda row: row.spec.name),
         ("description", lambda row: row.notes.description),
     ):
+        # The lambdas below have defaults because the variables of the loops change.
         if text := request.one(name):
             pattern = _pattern_test(name, text[:MAX_PATTERN])
             tests.append(lambda row, value=value, pattern=pattern: pattern(value(row)))  # type: ignore[misc]
@@ -226,6 +230,7 @@ def _pattern_test(name: str, text: str) -> Callable[[str], bool]:
         pattern = re.compile(text)
     except re.error:
         raise HttpError(400, f"Invalid filter field: {name}='{text}'.") from None
+    # A group may repeat a repetition, and the time of a search is then exponential.
     if "(" in text or len(re.findall(r"[*+?{]", text)) > MAX_REPEATS:
         return lambda value: text in value
     return lambda value: pattern.search(value) is not None

@@ -121,11 +121,13 @@ class Queues:
             raise QueueError("No messages to enqueue")
         if any(message.get("delay") for message in messages):
             raise QueueError("Messages are not delayed here: delay must be 0.")
+        # All lifetimes are checked before the first message is stored.
         default = (self.metadata(project, queue) or {}).get(DEFAULT_TTL)
         times = [_ttl(message.get("ttl", default)) for message in messages]
         self.create(project, queue)
         ids = []
         for message, ttl in zip(messages, times, strict=True):
+            # 24 hexadecimal digits, as the ids of Zaqar's MongoDB store.
             ids.append(uuid.uuid4().hex[:24])
             self._store.write(
                 "INSERT INTO hotplate_message (id, project, queue, body, ttl, posted)"
@@ -139,9 +141,11 @@ class Queues:
             )
         with self._lock:
             listeners = list(self._listeners.get((project, queue), ()))
+        # Without the lock: a listener writes to a socket, and may block.
         for listener in listeners:
             for message in messages:
                 listener(message)
+        # A task of Heat may wait for one of them as its signal.
         self._notify()
         return ids
 
@@ -185,6 +189,7 @@ class Queues:
         return [
             _message(row, queue)
             for row in self._store.rows(
+                # The number of a marker that is gone is NULL, and no number is greater than that.
                 "SELECT * FROM hotplate_message WHERE project = ? AND queue = ? AND number >"
                 " CASE ? WHEN '' THEN 0 ELSE (SELECT number FROM hotplate_message WHERE id = ?) END"
                 " ORDER BY number LIMIT ?",
@@ -372,6 +377,7 @@ class ZaqarApi:
     # -- authorisation --------------------
 
     def _project(self, request: Request) -> str:
+        # A pre-signed URL needs no token: its headers name project, paths, methods and end.
         if request.header("URL-Signature"):
             return self._signed_project(request)
         try:
@@ -403,6 +409,7 @@ class ZaqarApi:
         if not hmac.compare_digest(made.encode(), request.header("URL-Signature").encode()):
             raise refused
         try:
+            # A fraction or a zone may follow the seconds.
             end = datetime.strptime(expires[:19], _LATER).replace(tzinfo=UTC)
         except ValueError:
             raise refused from None
@@ -443,6 +450,7 @@ def _next(request: Request, limit: int, marker: str) -> list[dict[str, str]]:
 
 
 def _number(text: str) -> int:
+    # isdigit() alone accepts digits such as a superscript two, which int() refuses.
     digits = text.isascii() and text.isdigit() and len(text) < 6
     if not digits or not 0 < int(text) <= limits.ZAQAR_PAGE:
         raise QueueError(f"Limit must be at least 1 and no greater than {limits.ZAQAR_PAGE}.")
@@ -452,6 +460,7 @@ def _number(text: str) -> int:
 def _ttl(value: object) -> int:
     """Return the lifetime of a message in seconds (Zaqar's ``message_content``)."""
     if value is None:
+        # Zaqar: ``[transport] default_message_ttl``.
         return 3600
     shortest, longest = limits.ZAQAR_TTL
     if not isinstance(value, int) or not shortest <= value <= longest:

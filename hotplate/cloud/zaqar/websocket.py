@@ -59,6 +59,8 @@ class WebsocketServer:
         self._server_id = server_id
         self._events = events
         self._faults = faults
+        # The library logs each failed handshake as an error, and guests can make any number of
+        # them.
         logging.getLogger("websockets").setLevel(logging.CRITICAL)
         self._server = serve(
             self._accepted,
@@ -70,6 +72,8 @@ class WebsocketServer:
             max_size=limits.MAX_BODY_LIFTED if lift_limits else limits.ZAQAR_POST + limits.HEADERS,
             max_queue=2,
         )
+        # The library calls its handler in a thread for each connection, before the handshake: from
+        # there on a flood is counted.
         self._handle = self._server.handler
         self._server.handler = self._counted
         self._thread = Background(events, self._server.serve_forever, name="hotplate-websocket")
@@ -86,6 +90,7 @@ class WebsocketServer:
             return None
         if fault.kind == "refuse":
             self._events.emit(SERVICE, "refused", server=self._server_id)
+            # Not close(): the library closes the socket itself when the handshake fails.
             connection.socket.shutdown(socket.SHUT_RDWR)
             return None
         if fault.kind in ("delay", "hang"):
@@ -105,6 +110,8 @@ class WebsocketServer:
             self._handle(connection, address)
             return
         if not self._quota.open_websocket():
+            # As the library's handler does at its end: shutdown() waits for the threads in this
+            # set.
             with self._server.lock:
                 self._server.handler_threads.discard(threading.current_thread())
             connection.close()
@@ -116,6 +123,7 @@ class WebsocketServer:
 
     def _accepted(self, connection: ServerConnection) -> None:
         try:
+            # The client may disconnect at any time.
             with suppress(ConnectionClosed):
                 _Session(self, connection).run()
         except Exception as error:
@@ -148,6 +156,7 @@ class _Session:
         self._ends: dict[str, Callable[[], None]] = {}
         self._sending = threading.Lock()
         # A subscriber that does not read must not block those who post.
+        # A ``struct timeval``: seconds and microseconds.
         patience = struct.pack("ll", SEND_SECONDS, 0)
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
 
@@ -177,6 +186,7 @@ class _Session:
         except QuotaError:
             return "", 503, {"error": "No room is left."}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+            # A frame may be any JSON, such as a list: each step of _answer() can fail.
             return "", 400, {"error": "The frame is not a request."}
 
     def _answer(self, frame: str | bytes) -> tuple[str, int, dict[str, object]]:
