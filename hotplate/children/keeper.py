@@ -69,6 +69,8 @@ class Child:
             # No status was sent: the keeper was killed, and the kernel then kills the child as
             # well.
             self.status = int(text or b"-9")
+            # Under the lock, so that send_signal() never uses a number that another file has by
+            # now.
             os.close(self._pidfd)
         try:
             on_exit(self.status)
@@ -134,6 +136,8 @@ class Keeper:
 
     def __enter__(self) -> Keeper:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Close our copy of its end afterwards: otherwise its death would not be an end of file
+        # here.
         with theirs:
             self._process = subprocess.Popen(
                 [
@@ -148,6 +152,7 @@ class Keeper:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+                # Ctrl-C on the terminal must not reach it: the harness decides when it ends.
                 start_new_session=True,
             )
         self._control = ours
@@ -164,8 +169,10 @@ class Keeper:
     def _watch(self, pidfd: int, process: subprocess.Popen[bytes]) -> None:
         ended = select.poll()
         ended.register(pidfd, select.POLLIN)
+        # A pidfd becomes readable when its process ends (pidfd_open(2)).
         ended.poll()
         os.close(pidfd)
+        # close() forgets the process before it ends it: such an end is not reported.
         if self._process is process and self._on_exit is not None:
             self._on_exit()
 
@@ -177,11 +184,13 @@ class Keeper:
         control, self._control = self._control, None
         process, self._process = self._process, None
         if control is not None:
+            # End of file on this socket makes the helper kill its children and end.
             control.close()
         if process is not None:
             try:
                 process.wait(10)
             except subprocess.TimeoutExpired:
+                # The kernel then kills its children (PR_SET_PDEATHSIG).
                 process.kill()
                 process.wait()
 
@@ -201,12 +210,14 @@ class Keeper:
         :raises MachineLostError: when the helper is gone.
         """
         message = json.dumps({"do": do, **arguments}).encode()
+        # Answers have no numbers: one request at a time.
         with self._lock:
             if self._control is None:
                 raise MachineLostError("the helper process has been ended")
             try:
                 socket.send_fds(self._control, [message], list(fds))
                 reply, received = program.receive(self._control)
+            # The helper died before, or with our request unread (ECONNRESET).
             except (BrokenPipeError, ConnectionResetError):
                 reply, received = b"", []
         if not reply:
@@ -259,6 +270,8 @@ class Keeper:
             os.close(read_end)
             raise
         finally:
+            # The helper alone keeps this end: end of file on the other one means that the program
+            # ended, or that the helper was killed.
             os.close(write_end)
             os.close(error_file)
         return Child(pid, pidfd=received[0], exit_pipe=read_end, stderr=stderr, on_exit=on_exit)

@@ -31,6 +31,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# From Linux' sched.h, prctl.h, sockios.h and if.h; Python has none of them before 3.12.
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
@@ -38,7 +39,9 @@ PR_SET_NO_NEW_PRIVS = 38
 SIOCGIFFLAGS = 0x8913
 SIOCSIFFLAGS = 0x8914
 IFF_UP = 0x1
+#: A request is one message; that of ``spawn`` contains a program's whole command line.
 MESSAGE_BYTES = 1 << 17
+#: A start of QEMU passes its channels, cables and files.
 MAX_DESCRIPTORS = 32
 #: The users that systemd reserves for services without a user of their own (``DynamicUser``):
 #: nobody logs in as one, and none owns a file. As root, each machine gets another of them.
@@ -50,6 +53,7 @@ MAX_PROCESSES = 512
 #: First number in the child of the descriptors that come with a ``spawn`` request.
 FIRST_CHILD_FD = 10
 
+# Without use_errno, ctypes.get_errno() would not have a failed call's error.
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -98,6 +102,8 @@ def enter_namespace() -> str:
         unshare_as_ourselves()
         kind = "user and network namespace"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        # A new namespace's "lo" is down. The format is struct ifreq (netdevice(7)): an interface's
+        # name and its flags.
         request = struct.pack("16sh14x", b"lo", 0)
         flags = struct.unpack("16sh14x", fcntl.ioctl(control, SIOCGIFFLAGS, request))[1]
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
@@ -107,6 +113,7 @@ def enter_namespace() -> str:
 def is_mapped(user: int) -> bool:
     """Return True when our user namespace knows a user and the group of the same number."""
     for name in ("uid_map", "gid_map"):
+        # A row: the first id inside, the first id outside, their number (user_namespaces(7)).
         rows = [line.split() for line in Path(f"/proc/self/{name}").read_text().splitlines()]
         if not any(int(first) <= user < int(first) + int(count) for first, _, count in rows):
             return False
@@ -122,7 +129,9 @@ def choose_user() -> int:
         return -1
     size = LAST_USER - FIRST_USER + 1
     for number in range(size):
+        # Begin at our process id, so that helpers seldom share a user.
         user = FIRST_USER + (os.getpid() + number) % size
+        # A container may have fewer users; setresuid() would fail there.
         if not is_mapped(user):
             break
         try:
@@ -139,6 +148,7 @@ def become_user(user: int) -> None:
         device = os.stat("/dev/kvm")  # noqa: PTH116 - this program uses as little as it can
         if device.st_mode & 0o060 == 0o060:
             groups.append(device.st_gid)
+    # In this order: without the user id of root, neither groups nor group id could be changed.
     os.setgroups(groups)
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
@@ -150,6 +160,7 @@ def processes_of(user: int) -> int:
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit():
             with contextlib.suppress(OSError):
+                # A process may end while it is looked at.
                 if os.stat(f"/proc/{name}").st_uid == user:  # noqa: PTH116
                     count += len(os.listdir(f"/proc/{name}/task"))  # noqa: PTH208
     return count
@@ -175,7 +186,9 @@ class Reaper:
         self.user = choose_user()
         self.alive = True
         self.wakeup, writer = os.pipe()
+        # signal.set_wakeup_fd() demands it.
         os.set_blocking(writer, False)
+        # Only a signal with a handler is written to the wakeup descriptor.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(writer)
         self.watched = select.poll()
@@ -224,6 +237,7 @@ class Reaper:
         try:
             message, self.received = receive(self.control)
         except OSError:
+            # A connection that was reset by the harness' death is the same as its end of file.
             message = b""
         if not message:
             self.stop()
@@ -264,6 +278,8 @@ class Reaper:
     def do_connect(self, *, port: int, seconds: float) -> None:
         """Connect to a port of the loopback interface."""
         with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+            # The timeout made it non-blocking, which the harness' copy of the descriptor would
+            # share.
             connection.settimeout(None)
             self.handed_out.append(os.dup(connection.fileno()))
 
@@ -278,16 +294,20 @@ class Reaper:
     ) -> int:
         """Start a child: its exit goes to the first descriptor, its stderr to the second."""
         exit_pipe, stderr, *channels = self.received
+        # Both ends close on exec (PEP 446): end of file without a text means that the program runs.
         failure, error_pipe = os.pipe()
         parent = os.getpid()
+        # RLIMIT_NPROC counts all processes of a user, and not those of the child alone.
         processes = MAX_PROCESSES + processes_of(os.geteuid()) if spawns else 0
         child = os.fork()
         if child == 0:
             try:
+                # Before the change of user: the other one may not enter our directories.
                 os.chdir(cwd)
                 self.give_up(confine=confine, processes=processes)
             except OSError as error:
                 os.write(error_pipe, f"{error.errno} {error.strerror}".encode())
+                # No return and no exception: the parent's cleanup code must not run in the child.
                 os._exit(127)
             self.become(
                 argv,
@@ -301,9 +321,11 @@ class Reaper:
         problem = os.read(failure, 4096)
         os.close(failure)
         if problem:
+            # It is not in exit_pipes, so that reap() does not collect it.
             os.waitpid(child, 0)
             number, _, text = problem.decode().partition(" ")
             raise OSError(int(number), text)
+        # answer() closes the descriptors that came with the request.
         self.exit_pipes[child] = os.dup(exit_pipe)
         self.handed_out.append(os.pidfd_open(child))
         return child
@@ -320,9 +342,11 @@ class Reaper:
             processes = min(processes, MAX_PROCESSES)
         if processes:
             hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+            # A lower limit of the host stays: only CAP_SYS_RESOURCE could raise it.
             if hard == resource.RLIM_INFINITY or processes < hard:
                 resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
         if confine:
+            # No set-user-ID program gives it rights.
             checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
 
     def become(
@@ -339,8 +363,10 @@ class Reaper:
         try:
             # Set it after the change of user, which makes the kernel forget it.
             checked(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL), "prctl")
+            # If the parent died before prctl(), its signal never comes.
             if os.getppid() != parent:
                 os._exit(127)
+            # A signal that arrives before exec must not be written into the parent's pipe.
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             # Python ignores it too; QEMU must not die when we close a channel.
@@ -351,6 +377,7 @@ class Reaper:
             high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, free) for fd in [*channels, error_pipe]]
             error_pipe = high.pop()
             for number, target in ((null, 0), (stderr, 1), (stderr, 2)):
+                # os.dup2() makes copies that stay open on exec; all other descriptors close.
                 os.dup2(number, target)
             for target, number in enumerate(high, FIRST_CHILD_FD):
                 os.dup2(number, target)
@@ -362,18 +389,21 @@ class Reaper:
 
     def reap(self) -> None:
         """Send the exit statuses of ended children down their exit pipes."""
+        # Several signals of one kind may arrive as one, so each child is asked for.
         os.read(self.wakeup, 64)
         for child in tuple(self.exit_pipes):
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid:
                 exit_pipe = self.exit_pipes.pop(child)
                 with contextlib.suppress(OSError):
+                    # The harness may be gone, and with it the other end.
                     os.write(exit_pipe, str(os.waitstatus_to_exitcode(status)).encode())
                 os.close(exit_pipe)
 
     def end_children(self) -> None:
         """Kill all children and collect their exit statuses."""
         for child in self.exit_pipes:
+            # It was not waited for, so that its number is not another process's.
             os.kill(child, signal.SIGKILL)
         for child in self.exit_pipes:
             os.waitpid(child, 0)
@@ -383,6 +413,7 @@ def main(arguments: list[str], kind: type[Reaper] = Reaper) -> None:
     """Run the keeper on the inherited descriptor ``FD`` for the harness with pid ``PID``."""
     descriptor, harness = (int(argument) for argument in arguments)
     control: Any = socket.socket(fileno=descriptor)
+    # A child that inherited it would keep the harness from seeing our end of file.
     os.set_inheritable(descriptor, False)
     try:
         reaper = kind(control, harness)
