@@ -191,6 +191,7 @@ def probe(program: str, *, accelerator: str, cpu: str, rom: bytes | None = None)
         child = keeper.spawn(
             [
                 *(program, "-nodefaults", "-no-user-config", "-display", "none"),
+                # 32 MiB, as the ROM writes to the first 16.
                 *("-machine", "pc", "-accel", accelerator, "-cpu", cpu, "-m", "32"),
                 *("-bios", "probe.rom", "-device"),
                 f"isa-debug-exit,iobase={kvm_probe.EXIT_PORT},iosize=1",
@@ -217,6 +218,7 @@ def _remembered(program: str, cpu: str, cache: Path) -> KvmResult:
     key = f"{boot} {qemu_version(program)} {cpu}"
     verdicts: dict[str, list[object]] = {}
     with contextlib.suppress(OSError, ValueError):
+        # A missing or damaged cache costs another probe, no more.
         verdicts = json.loads(cache.read_text())
     with contextlib.suppress(KeyError, TypeError, ValueError):
         works, seen = verdicts[key]
@@ -228,6 +230,7 @@ def _remembered(program: str, cpu: str, cache: Path) -> KvmResult:
     # Without a writable cache the probe runs again the next time.
     with contextlib.suppress(OSError):
         cache.parent.mkdir(parents=True, exist_ok=True)
+        # Replaced at once: other processes read the old file or the new one, never a part.
         with tempfile.NamedTemporaryFile("w", dir=cache.parent, delete=False) as stream:
             json.dump(kept, stream)
         Path(stream.name).replace(cache)

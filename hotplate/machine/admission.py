@@ -37,6 +37,7 @@ def host_mib(*, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"
             kib = int(line.split()[1])
     limit = kib // 1024
     with contextlib.suppress(OSError, ValueError):
+        # cgroup v2: the root has no such file, and a group without a limit has the word "max".
         limit = min(limit, int((cgroup / "memory.max").read_text()) >> 20)
     return limit
 
@@ -106,6 +107,7 @@ def reserve(
 
     def first_in_the_queue(_: bool) -> bool | None:
         try:
+            # flock(2) has no timeout: it is tried until the deadline.
             fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             announce("other machines wait too, and come before this one")
@@ -128,6 +130,7 @@ def reserve(
         used = sum(live_reservations(directory))
         raise HostTooSlow(f"{error}: the running machines hold {used} of {budget} MiB") from None
     finally:
+        # Releases the queue to the next process, also while this machine runs.
         os.close(queue)
     try:
         yield
@@ -139,12 +142,14 @@ def live_reservations(directory: Path) -> list[int]:
     """Remove reservations whose owner is gone; return the MiB of the others."""
     alive = []
     for path in directory.glob("*.mib"):
+        # Another process may remove it meanwhile.
         with contextlib.suppress(OSError, ValueError), path.open("r+") as stream:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 alive.append(int(stream.read()))
             else:
+                # We got its lock, so its owner has ended.
                 path.unlink()
     return alive
 

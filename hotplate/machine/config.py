@@ -64,6 +64,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         machines={Firmware.BIOS: "pc,graphics=off", Firmware.UEFI: "q35,graphics=off"},
         console="ttyS0",
         uefi=(
+            # Debian's with 4 MiB and with 2 MiB of flash, then Fedora's.
             ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
             ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
             ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
@@ -233,6 +234,7 @@ def command_line(
         "-display",
         "none",
         "-machine",
+        # Takes the memory from the object "ram" below instead of QEMU's own.
         row.machines[config.firmware] + (",memory-backend=ram" if memory else ""),
         *accelerator,
         "-cpu",
@@ -263,11 +265,13 @@ def command_line(
         arguments += ["-device", "pvpanic"]
     if config.display:
         arguments += ["-device", "virtio-gpu-pci" if virt else "VGA"]
+    # The shell's channel has no device here: virtserialport below takes it.
     for name, device in (("console", "serial"), ("qmp", "mon"), ("shell", "")):
         arguments += ["-chardev", _chardev(channels[name], name)]
         if device == "serial":
             arguments += ["-serial", f"chardev:{name}"]
         elif device == "mon":
+            # mode=control is QMP; the default is the monitor for people.
             arguments += ["-mon", f"chardev={name},mode=control"]
     arguments += ["-device", "virtio-serial-pci,id=serial0"]
     arguments += ["-device", f"virtserialport,bus=serial0.0,chardev=shell,name={SHELL_PORT}"]
@@ -290,6 +294,8 @@ def command_line(
         code = uefi_files(config)[0]
         arguments += [
             "-drive",
+            # Unit 0 is the code, which all machines share, unit 1 the store of this one's
+            # variables.
             f"if=pflash,unit=0,format=raw,readonly=on,file={_quoted(code)}",
             "-drive",
             f"if=pflash,unit=1,format=raw,file={names.block(variables, write=True)}",
@@ -331,5 +337,6 @@ def _drive(
         options += ",readonly=on"
     device = f"virtio-blk-pci,drive={name}"
     if boot:
+        # The firmware starts from this disk, and never from a configuration drive.
         device += ",bootindex=1"
     return ["-drive", options, "-device", device]

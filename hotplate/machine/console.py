@@ -88,6 +88,7 @@ class File:
         """Continue the file, or make it; only the owner may read it."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         with contextlib.suppress(OSError):
+            # Without a file the lines are still events.
             self._file = os.open(self._path, flags, 0o600)
             self._room = FILE_BYTES - os.fstat(self._file).st_size
         self._left_out = 0
@@ -216,8 +217,11 @@ class Console:
                 fresh = self._lines.since(position)
                 position = self._lines.count
                 partial = clean(self._partial)
+                # Under the lock that the reader takes to add lines: a line added between this
+                # check and the wait would not end the wait.
                 if self._fault is None and not fresh and not expression.search(partial):
                     self._changed.wait(deadline.left)
+            # Outside of the lock, so that the reader goes on meanwhile.
             for line in (*fresh, partial):
                 if match := expression.search(line):
                     return match
@@ -239,12 +243,15 @@ class Console:
             raise
 
     def _read_all(self, channel: socket.socket) -> None:
+        # A character may be split between two reads.
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         with contextlib.suppress(OSError):
+            # A killed QEMU may reset the connection instead of closing it.
             while data := channel.recv(65536):
                 self._file.write(data)
                 self._take(decoder.decode(data))
         if self._partial:
+            # The last line has no end when the power is cut.
             self._take("\n")
         self._file.close()
 

@@ -41,11 +41,12 @@ class HandedFiles:
     def block(self, path: Path, *, write: bool) -> str:
         """Hand over the file of a block device; return its name for QEMU.
 
-        :param write: also for writing: QEMU opens a disk for reading first, and again when it
-            writes, and needs a descriptor of either kind.
+        :param write: also for writing.
         :raises HostError: when it cannot be opened.
         """
         self._sets += 1
+        # QEMU opens a disk for reading first, and again when it writes: from the set it takes the
+        # descriptor with the wanted access mode.
         for mode in (os.O_RDONLY, os.O_RDWR) if write else (os.O_RDONLY,):
             number = self._hand(_open(path, mode))
             self.options += ["-add-fd", f"fd={number},set={self._sets}"]
@@ -78,6 +79,7 @@ class HandedFiles:
         ):
             shutil.copyfileobj(source, copy)
             copy.flush()
+            # QEMU, as another user, reopens it by /proc/self/fd, which checks the mode of the file.
             os.fchmod(copy.fileno(), 0o444)
             return os.open(f"/proc/self/fd/{copy.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -100,6 +102,7 @@ def backing_options(names: Sequence[tuple[str, str]]) -> str:
     options = ""
     prefix = ""
     for name, kind in names:
+        # backing.driver is the next file's, backing.backing.driver that of the one behind it.
         prefix += "backing."
         options += f",{prefix}driver={kind},{prefix}file.driver=file,{prefix}file.filename={name}"
     return options

@@ -101,6 +101,7 @@ DATA: tuple[tuple[int, str, str], ...] = (
 
 def rom() -> bytes:
     """Return the image, which is mapped so that it ends at 4 GiB and at 1 MiB."""
+    # Filled with hlt, at which a wrong jump ends.
     image = bytearray(b"\xf4" * ROM_BYTES)
     for offset, code, _ in CODE + DATA:
         data = bytes.fromhex(code)

@@ -107,6 +107,7 @@ class Machine:
         self._exit: Exit | None = None
         self._started = False
         self._pulled: set[int] = set()
+        # QEMU's number of each card, by its place in the guest's order.
         self._cards: list[int] = []
         self._program = find_tool(architecture(config).program)
         self._migration = threading.Condition()
@@ -135,6 +136,7 @@ class Machine:
         self._reason, self._exit, self._migration_status = "", None, ""
         self._started = False
         self._pulled, self._unplugged = set(), set()
+        # Written first: when QEMU refuses to start, the error's hint names it.
         self.write_script()
         self._copy_uefi_variables()
         child = self._child = self._spawn(restored=incoming is not None)
@@ -143,6 +145,7 @@ class Machine:
             self._greet(child)
             if incoming is not None:
                 self._restore(incoming)
+        # A signal to the harness must not leave QEMU running either.
         except BaseException as error:
             self.kill()
             if isinstance(error, MachineLostError):
@@ -154,6 +157,7 @@ class Machine:
         child = self._child
         if child is None:
             return
+        # Before the kill: _on_exit() reads it in a thread of its own.
         self._reason = self._reason or "power-cut"
         child.kill()
         self._release()
@@ -191,6 +195,7 @@ class Machine:
     def resident_mib(self) -> float:
         """Return QEMU's resident memory in MiB, 0 when it is off."""
         with contextlib.suppress(OSError):
+            # The file is gone when QEMU is off or has just ended.
             for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
                 if line.startswith("VmRSS:"):
                     return int(line.split()[1]) / 1024
@@ -240,6 +245,7 @@ class Machine:
         number = max(self._cards, default=-1) + 1
         nic, net = f"nic{number}", f"net{number}"
         with cable.plug() as end:
+            # QEMU keeps a copy under this name until a backend takes it.
             self.qmp.execute("getfd", descriptor=end.fileno(), fdname=net)
         # QEMU takes the descriptor even when the command fails.
         self.qmp.execute("netdev_add", type="dgram", id=net, local={"type": "fd", "str": net})
@@ -277,6 +283,7 @@ class Machine:
             while nic not in self._unplugged:
                 if not self.running:
                     raise MachineLostError(f'the machine "{self.config.name}" is off')
+                # Look again each second: QEMU's end does not notify this condition.
                 if not self._unplugging.wait(min(deadline.left, 1.0)):
                     deadline.check()
             self._unplugged.discard(nic)
@@ -294,6 +301,7 @@ class Machine:
         """Write a PNG of the guest's screen; the machine needs ``display``."""
         # QEMU cannot open our files by name.
         with path.open("wb") as stream:
+            # Without the id of a set, QEMU makes a new one.
             handed = self.qmp.execute("add-fd", descriptor=stream.fileno())
             number = int(handed["fdset-id"])
             try:
@@ -325,6 +333,7 @@ class Machine:
             while self._migration_status not in ("completed", "failed"):
                 if not self.running:
                     raise MachineLostError("QEMU ended while it moved the machine's state")
+                # Look again each second, as in detach().
                 if not self._migration.wait(min(deadline.left, 1.0)):
                     deadline.check()
             return self._migration_status
@@ -367,6 +376,8 @@ class Machine:
         """
         by_hand = self.arguments(
             {
+                # mux=on: the guest's console and the monitor share the terminal. signal=off: Ctrl-C
+                # goes to the guest.
                 "console": "stdio,mux=on,signal=off",
                 **{
                     name: f"socket,path={name}.sock,server=on,wait=off"
@@ -391,6 +402,8 @@ class Machine:
             "# QMP and the shell port are sockets in a new directory, which goes when the machine\n"
             "# ends.\n"
             'directory=$(mktemp -d) && cd "$directory" || exit 1\n'
+            # QEMU takes over this shell's process id by exec, and tail ends with it. The traps
+            # keep Ctrl-C or a hang-up from ending the cleanup instead.
             "( trap '' HUP INT TERM; tail --pid=$$ -f /dev/null; rm -rf \"$directory\" ) "
             ">/dev/null 2>&1 &\n"
             'echo "sockets are in $directory" >&2\n'
@@ -409,6 +422,7 @@ class Machine:
                 self._channels[name], other = socket.socketpair()
                 descriptors.append(theirs.enter_context(other).fileno())
             try:
+                # The order of the list sets QEMU's numbers: channels, cables, files.
                 first = FIRST_CHILD_FD + len(CHANNELS)
                 cards, cables = self.wiring.plug(self.config.mac, first=first)
                 self._cards = [*range(len(cards))]
@@ -423,6 +437,7 @@ class Machine:
                     memory=self._handed_memory(files, restored=restored),
                 )
                 arguments += [*files.options, *self._sandbox()]
+                # Wait for migrate-incoming, before which capabilities have to be set.
                 arguments += ["-incoming", "defer"] if restored else []
                 return self.wiring.keeper.spawn(
                     [self._program, *arguments],
@@ -439,6 +454,7 @@ class Machine:
 
     def _greet(self, child: Child) -> None:
         """Attach the console and the monitor, and wait until QEMU answers there."""
+        # The console and the monitor close these sockets; _close_channels() closes the others.
         self.console.attach(self._channels.pop("console"))
         self._qmp = Qmp(
             self._channels.pop("qmp"),
@@ -480,6 +496,7 @@ class Machine:
 
     def _copy_uefi_variables(self) -> None:
         target = self.directory / "efi-vars.fd"
+        # Boot entries written by the guest stay over a power cycle.
         if self.config.firmware is Firmware.UEFI and not target.exists():
             shutil.copyfile(uefi_files(self.config)[1], target)
             target.chmod(0o600)
@@ -493,6 +510,7 @@ class Machine:
 
     def _on_qmp_event(self, name: str, data: dict[str, object]) -> None:
         if name == "SHUTDOWN":
+            # A cause of ours, such as a power cut, stays the reason.
             self._reason = self._reason or str(data.get("reason", ""))
             self._emit(kinds.PowerOff(self._reason))
         elif name == "RESET":

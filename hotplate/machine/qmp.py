@@ -85,6 +85,7 @@ class Qmp:
                 name.replace("_", "-"): value for name, value in arguments.items()
             }
         data = json.dumps(message).encode() + b"\n"
+        # Commands are sent without an id: the next reply is that of the last command.
         with self._lock:
             try:
                 if descriptor is None:
@@ -110,6 +111,7 @@ class Qmp:
                 f"gave up waiting for {deadline.what} after {deadline.seconds:.0f} s"
             ) from None
         if reply is None:
+            # For the next caller, to whom QEMU is gone as well.
             self._replies.put(None)
             raise MachineLostError(f'the machine is gone: QEMU ended at the command "{command}"')
         return reply
@@ -117,6 +119,7 @@ class Qmp:
     def _read(self) -> None:
         try:
             with self._channel.makefile("rb") as stream:
+                # Each message is one line, as the monitor was not given pretty=on.
                 for line in stream:
                     message = json.loads(line)
                     if "event" in message:
@@ -124,6 +127,7 @@ class Qmp:
                     else:
                         self._replies.put(message)
         except (OSError, ValueError):
+            # QEMU was killed, perhaps in the middle of a message; the None below says so.
             pass
         finally:
             self._replies.put(None)
@@ -135,6 +139,7 @@ class Qmp:
     def close(self) -> None:
         """Close the connection; QEMU runs on."""
         with contextlib.suppress(OSError):
+            # Closing alone would not wake the reader; the call fails when QEMU has closed its end.
             self._channel.shutdown(socket.SHUT_RDWR)
         self._thread.join(5)
         self._channel.close()

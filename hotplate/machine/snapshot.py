@@ -26,6 +26,7 @@ SECONDS = 120.0
 
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 MEMFD_FLAGS = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+#: Bytes of one sendfile(2), which moves 0x7ffff000 at most.
 MAX_AT_ONCE = 1 << 30
 
 #: Waits for the end of a migration; returns QEMU's ``completed`` or ``failed``.
@@ -38,10 +39,12 @@ def save(qmp: Qmp, path: Path, wait: Wait, *, apart: bool = False) -> None:
     :param apart: leave out its memory, which is in a file shared with QEMU.
     :raises HostError: when the file cannot be written.
     """
+    # Memory, devices and the disk have to be of the same instant.
     qmp.execute("stop")
     with _written(path, "state") as target:
         status = _move(qmp, wait, target, "migrate", apart=apart)
         if status != "completed" or os.fstat(target).st_size == 0:
+            # _written() removes the file and raises it as HostError.
             raise OSError(0, "QEMU did not complete it")
 
 
@@ -58,11 +61,14 @@ def restore(qmp: Qmp, path: Path, wait: Wait, *, apart: bool = False) -> None:
         raise MachineLostError(f'"{path}" cannot be read: {error.strerror}') from error
     if status != "completed":
         raise MachineLostError(f'the saved state "{path}" does not fit this machine')
+    # It was saved while stopped, so it is paused now.
     qmp.execute("cont")
 
 
 def _move(qmp: Qmp, wait: Wait, descriptor: int, command: str, *, apart: bool) -> str:
     """Run one of the two migration commands on a descriptor and wait for its end."""
+    # Without "events" QEMU sends no MIGRATION, for which the caller waits. "x-ignore-shared" leaves
+    # out memory in a file that is mapped shared.
     wanted = {"events": True, "x-ignore-shared": apart}
     capabilities = [{"capability": name, "state": state} for name, state in wanted.items()]
     qmp.execute("migrate-set-capabilities", capabilities=capabilities)
@@ -131,6 +137,7 @@ class GuestMemory:
             with path.open("rb") as source:
                 os.ftruncate(descriptor, os.fstat(source.fileno()).st_size)
                 _copy(source.fileno(), descriptor)
+            # Only now: F_SEAL_WRITE would refuse our own writes.
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
         except OSError as error:
             os.close(descriptor)
@@ -152,6 +159,7 @@ class GuestMemory:
     @property
     def used_mib(self) -> int:
         """Return how much of the host's memory it uses, in MiB."""
+        # st_blocks counts units of 512 bytes, whatever the file system's are (stat(2)).
         return os.fstat(self.descriptor).st_blocks * 512 >> 20
 
     def close(self) -> None:

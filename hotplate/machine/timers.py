@@ -74,6 +74,7 @@ class TimerSlack:
 
     def _set(self, nanoseconds: int) -> None:
         with contextlib.suppress(OSError):
+            # Recorded before the write, so that a refused value is not tried again for each line.
             if nanoseconds != self._nanoseconds and self._file >= 0:
                 self._nanoseconds = nanoseconds
                 os.write(self._file, str(nanoseconds).encode())

@@ -137,6 +137,7 @@ class Namespace(Wiring):
                 f"this host does not allow a network namespace of our own: {error}",
                 hint="sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000",
             ) from error
+        # After the helper has entered the namespace: a socket stays where it was made.
         descriptors = self.keeper.request("listen", ports=self.ports)[1]
         for port, descriptor in zip(self.ports, descriptors, strict=True):
             self.listeners[port] = socket.socket(fileno=descriptor)
@@ -149,6 +150,7 @@ class Namespace(Wiring):
             for port in self.guest_ports
         )
         return (
+            # With IPv6, slirp would announce a network of its own, which leads nowhere.
             f"user,ipv6=off,net={NETWORK},host={METADATA_ADDRESS},dns={DNS_ADDRESS},"
             f"dhcpstart={FIRST_GUEST_ADDRESS}{forwards}"
         )
@@ -240,6 +242,7 @@ class Cables(Wiring):
         ]
         with contextlib.ExitStack() as stack:
             ends = [stack.enter_context(cable.plug()) for cable in self.cables]
+            # All are there: from here on the caller closes them.
             stack.pop_all()
         return cards, ends
 
@@ -308,6 +311,7 @@ class GuestForward(Wiring):
             for port in self.ports
         )
         return (
+            # slirp refuses a guestfwd at the address of its own host, so that is another one here.
             f"user,ipv6=off,restrict=on,net={NETWORK},host=169.254.169.1,"
             f"dns={DNS_ADDRESS},dhcpstart={FIRST_GUEST_ADDRESS}{forwards}"
         )
@@ -333,6 +337,7 @@ class GuestForward(Wiring):
 def _sweep(base: Path) -> None:
     """Remove the socket directories of harnesses that were killed."""
     for directory in base.glob(f"{SOCKETS}*"):
+        # A living harness holds its directory; another process may remove the others at once.
         with contextlib.suppress(OSError, locks.InUse):
             if _is_ours(directory.stat().st_uid):
                 with locks.exclusive(directory, wait=False):
