@@ -73,19 +73,24 @@ def command(
     ]
     return [
         program,
+        # A fork would hide its end from the helper, its parent.
         "--keep-in-foreground",
         # Not the host's /etc/dnsmasq.conf.
         "--conf-file=/dev/null",
         # It would become a user that does not exist in the namespace.
         "--user=root",
+        # None: the default file is one for the whole host.
         "--pid-file=",
+        # Messages go to standard error, not to the host's syslog.
         "--log-facility=-",
         "--quiet-dhcp",
+        # Neither the names nor the name servers of the host.
         "--no-hosts",
         "--no-resolv",
         # It would wait for an answer of somebody else before it hands out an address.
         "--no-ping",
         f"--interface={interfaces}",
+        # --interface adds the loopback interface by itself.
         "--except-interface=lo",
         f"--addn-hosts={names}",
         f"--domain={domain}",
@@ -121,6 +126,7 @@ def _handing_out(subnet: Subnet, tag: str) -> list[str]:
         *([f"mtu,{subnet.mtu}"] if subnet.mtu < ETHERNET_MTU else []),
     ]
     return [
+        # "static" hands out addresses of the hosts file only.
         f"--dhcp-range=set:{tag},{first},static,{mask},{LEASE_SECONDS}s",
         *(f"--dhcp-option=tag:{tag},option:{each}" for each in options),
     ]
@@ -152,6 +158,9 @@ def release(mac: bytes, address: IPv4Address, server: IPv4Address) -> bytes:
 
     Without it dnsmasq keeps a lease, and its name, for a day.
     """
+    # op, htype, hlen, hops, xid, secs, flags and ciaddr; yiaddr, siaddr and giaddr are zero.
     fields = struct.pack("!4BIHH4s12x", 1, 1, len(mac), 0, 0, 0, 0, address.packed)
+    # Option 53, the message type, is 7 (DHCPRELEASE); option 54 is the server's address.
     magic, options = b"\x63\x82\x53\x63", b"\x35\x01\x07\x36\x04" + server.packed + b"\xff"
+    # chaddr has 16 bytes; sname and file together have 192.
     return fields + mac.ljust(16, b"\0") + bytes(192) + magic + options

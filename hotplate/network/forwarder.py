@@ -29,6 +29,7 @@ class Forwarder(reaper.Reaper):
     def do_open(self, *, ip: str) -> None:
         """Enter new namespaces in which packets are forwarded."""
         enter_namespaces(self.user)
+        # We are that user now: children have no other to become.
         self.user = -1
         self.ip = ip
         links.prepare_router(ip)
@@ -44,6 +45,7 @@ class Forwarder(reaper.Reaper):
         except OSError:
             links.remove(self.ip, number)
             raise
+        # Taken out of the list, so that answer() does not close it.
         cable = socket.socket(fileno=self.received.pop())
         self.ends[number] = (inside, cable)
         self.watch(inside.fileno(), functools.partial(_carry, inside, cable))
@@ -63,6 +65,7 @@ class Forwarder(reaper.Reaper):
         :param new: destination and next hop of each route.
         """
         for to in old:
+            # Unlike "delete", "flush" is no error for a route that went with its interface.
             links.run(self.ip, [f"route flush exact {to}"])
         links.run(self.ip, [f"route replace {to} via {by}" for to, by in new])
 
@@ -70,6 +73,7 @@ class Forwarder(reaper.Reaper):
 def _carry(source: socket.socket, sink: socket.socket) -> None:
     for _ in range(BURST):
         try:
+            # One byte more than allowed: the segment's switch refuses a longer frame by its size.
             frame = source.recv(MAX_FRAME + 1, socket.MSG_DONTWAIT)
         except OSError:
             return

@@ -18,9 +18,11 @@ from ipaddress import IPv4Address, IPv4Network
 MAX_FRAME = 1514
 IPV4 = b"\x08\x00"
 ARP = b"\x08\x06"
+# Hardware type Ethernet, protocol type IPv4, and the lengths of their addresses.
 _ARP_FOR_IPV4 = b"\x00\x01\x08\x00\x06\x04"
 _NOBODY = bytes(4)
 _UDP = 17
+# Port 67 as the source; and 68 to 67 as source and destination.
 _DHCP_SERVER = b"\x00\x43"
 _DHCP_REQUEST = b"\x00\x44\x00\x43"
 
@@ -39,6 +41,7 @@ class OutsideNetwork(Container[bytes]):
         self._last = network.broadcast_address.packed
 
     def __contains__(self, address: object) -> bool:
+        # Big-endian bytes compare as their numbers do.
         return isinstance(address, bytes) and not self._first <= address <= self._last
 
 
@@ -54,7 +57,10 @@ def datagram(
     ends = addresses[0].packed + addresses[1].packed
     # Leave out the UDP checksum, which IPv4 allows (RFC 768).
     udp = struct.pack("!4H", *ports, length, 0) + payload
+    # Version 4, a header of five words, no fragment, 64 hops.
     fields = (0x45, 0, 20 + length, 0, 0, 64, _UDP)
+    # The ones' complement sum of the header, with a checksum of zero; the second fold adds the
+    # carry of the first (RFC 1071).
     total = sum(struct.unpack("!10H", struct.pack("!BBHHHBBH", *fields, 0) + ends))
     total = (total & 0xFFFF) + (total >> 16)
     checksum = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
@@ -109,15 +115,19 @@ def _refusal_of_arp(frame: bytes, mac: bytes, addresses: frozenset[bytes]) -> st
 
 
 def _refusal_of_ipv4(frame: bytes, addresses: frozenset[bytes], routed: Container[bytes]) -> str:
+    # The lower half of the first byte counts the header's words of four bytes.
     header = 4 * (frame[14] & 0x0F) if len(frame) >= 34 else 0
     if header < 20 or frame[14] >> 4 != 4:
         return "protocol"
     ports = b""
+    # Only the first fragment has the ports: its offset is zero.
     if frame[23] == _UDP and not (frame[20] & 0x1F or frame[21]):
         ports = frame[14 + header : 18 + header]
         if len(ports) < 4:
+            # A fragment that ends before its ports would hide them.
             return "protocol"
     sender = frame[26:30]
     if sender in addresses or (sender != _NOBODY and sender in routed):
         return "dhcp" if ports[:2] == _DHCP_SERVER else ""
+    # A client without an address may only ask for one.
     return "" if sender == _NOBODY and ports == _DHCP_REQUEST else "address"

@@ -58,6 +58,7 @@ class NetworkHelper(reaper.Reaper):
     def milliseconds(self) -> float | None:
         """See :meth:`~hotplate.children.reaper.Reaper.milliseconds`."""
         seconds = self.switch.seconds()
+        # Rounded up: poll() would otherwise return just before the frame is due, again and again.
         return None if seconds is None else math.ceil(seconds * 1000)
 
     def tick(self) -> None:
@@ -71,6 +72,7 @@ class NetworkHelper(reaper.Reaper):
         :param base: parent of that directory, unless the new user may not write there.
         """
         enter_namespaces(self.user)
+        # We are that user now: children have no other to become.
         self.user = -1
         self.ip, self.services = ip, mac
         self.switch.mac = packed(mac)
@@ -100,8 +102,10 @@ class NetworkHelper(reaper.Reaper):
         for name, text in ((HOSTS, hosts), (NAMES, names)):
             part = self.directory / f"{name}.new"
             part.write_text(text)
+            # dnsmasq may read at any time, and must not see a part.
             part.replace(self.directory / name)
         if server in self.exit_pipes:
+            # Only while it is our child, so that the number is not another process's.
             os.kill(server, signal.SIGHUP)
 
     def do_port(
@@ -149,6 +153,7 @@ class NetworkHelper(reaper.Reaper):
         for packed_address in outlet.addresses:
             address = IPv4Address(packed_address)
             server = IPv4Interface(self._at(address)).ip
+            # The machine cannot send it any more: it enters by the link of the services instead.
             frame = frames.datagram(
                 dhcp.release(outlet.mac, address, server),
                 macs=(outlet.mac, self.switch.mac),

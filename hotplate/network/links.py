@@ -33,6 +33,7 @@ _SETTINGS = {
     # Limit of the frames that wait for a machine to take them; QEMU's end is a datagram socket.
     "net/unix/max_dgram_qlen": "512",
 }
+# From Linux' sockios.h, ethtool.h, socket.h, if_packet.h and if_ether.h.
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_STXCSUM = 0x17
 _ETHTOOL_STSO = 0x1F
@@ -79,6 +80,7 @@ def run(program: str, commands: Iterable[str]) -> None:
     :raises OSError: with its last words when it failed.
     """
     try:
+        # One process for all commands; without -force it stops at the first that fails.
         done = subprocess.run(
             [program, "-batch", "-"],
             input="".join(f"{each}\n" for each in commands),
@@ -118,6 +120,7 @@ def add(
 
 def serve(number: int, at: str) -> str:
     """Return the command that gives the services an address, with its prefix, on a port."""
+    # Without noprefixroute each port's interface would get a route to the whole subnet.
     return f"address add {at} dev {HOST}{number} noprefixroute"
 
 
@@ -155,6 +158,7 @@ def finish_frames(interface: str) -> None:
     """
     for feature in (_ETHTOOL_STSO, _ETHTOOL_STXCSUM):
         value = array.array("I", [feature, 0])
+        # struct ifreq, whose ifr_data points to struct ethtool_value: the command, and 0 for "off".
         request = struct.pack("16sP16x", interface.encode(), value.buffer_info()[0])
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
             fcntl.ioctl(control, _SIOCETHTOOL, request)
@@ -162,8 +166,10 @@ def finish_frames(interface: str) -> None:
 
 def tap(interface: str) -> socket.socket:
     """Return a socket that receives and sends whole frames on an interface."""
+    # Protocol 0 receives nothing until bind() sets the interface (packet(7)).
     packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     try:
+        # Frames that the kernel itself sends on this interface are not received.
         packets.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
         packets.bind((interface, _ETH_P_ALL))
     except BaseException:

@@ -53,6 +53,7 @@ def _unshare_mapped(user: int) -> None:
     Only a process that is still root outside may write the map: a child of ours, which waits until
     we are inside.
     """
+    # Root's groups would still open the host's files.
     os.setgroups([])
     inside, entered = os.pipe()
     parent = os.getpid()
@@ -60,7 +61,9 @@ def _unshare_mapped(user: int) -> None:
     if child == 0:
         status = 1
         try:
+            # Our copy of the write end would keep the end of file away.
             os.close(entered)
+            # End of file instead of a byte: the parent could not enter.
             if os.read(inside, 1):
                 for name in ("uid_map", "gid_map"):
                     Path(f"/proc/{parent}/{name}").write_text(f"{user} {user} 1")
@@ -83,6 +86,8 @@ def _keep_for_children() -> None:
     wanted = sum(1 << each for each in FOR_CHILDREN)
     low, high = wanted & 0xFFFFFFFF, wanted >> 32
     everything = 0xFFFFFFFF
+    # Version and process, 0 for ourselves; then two structures for 64 bits, each with the
+    # effective, permitted and inheritable set (capget(2)).
     header = struct.pack("Ii", _CAPABILITIES_VERSION_3, 0)
     current = ctypes.create_string_buffer(24)
     checked(libc.capget(header, current), "capget")
@@ -90,4 +95,5 @@ def _keep_for_children() -> None:
     sets = (permitted[0], permitted[0], low, permitted[1], permitted[1], high & everything)
     checked(libc.capset(header, struct.pack("6I", *sets)), "capset")
     for each in FOR_CHILDREN:
+        # Only a capability that is permitted and inheritable can be ambient, and so survive exec.
         checked(libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, each, 0, 0), "prctl")

@@ -70,6 +70,7 @@ class Router:
         subnet = segment.subnet_with(address) or segment.subnets[0]
         self._last += 1
         try:
+            # The helper gets a copy of this end; ours closes.
             with port.plug() as cable:
                 self._ask(
                     "attach",

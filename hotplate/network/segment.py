@@ -209,6 +209,7 @@ class Segment:
         self._program = ""
         self.directory = directory
         self.services = tuple(services)
+        # 02: administered locally, and of one machine (IEEE 802).
         self.mac = "02:" + ":".join(f"{each:02x}" for each in secrets.token_bytes(5))
         self.ports: dict[int, Port] = {}
         self._on_exit = on_exit
@@ -234,6 +235,7 @@ class Segment:
 
     def close(self) -> None:
         """End the segment: its ports, its services, its namespaces."""
+        # First: from here on dnsmasq's end is expected.
         self._closing = True
         for port in tuple(self.ports.values()):
             for listener in port.listeners.values():
@@ -260,6 +262,7 @@ class Segment:
             self.request("subnet", at=_at(subnet))
             self.subnets = (*self.subnets, subnet)
             # dnsmasq reads its ranges at its start only.
+            # Without a server, _ended() does not report the end of this one.
             before, self._server = self._server, None
             if before is not None:
                 before.kill()
@@ -345,6 +348,7 @@ class Segment:
                 hosts=str(self._files / helper.HOSTS),
                 names=str(self._files / helper.NAMES),
             ),
+            # The helper, as another user, may not enter our private directories.
             directory=Path("/"),
             stderr=self.directory / "dhcp.log",
             on_exit=self._ended,

@@ -104,6 +104,7 @@ class Switch:
 
     def _forward(self, source: Outlet, frame: bytes) -> None:
         target = frame[:6]
+        # The lowest bit of the first byte marks broadcast and multicast (IEEE 802).
         everyone = bool(target[0] & 1)
         if source.host is not None and (everyone or target == self.mac):
             self._send(frame, source, [source], to_host=True)
@@ -115,6 +116,8 @@ class Switch:
         self, frame: bytes, outlet: Outlet, links: list[Outlet], *, to_host: bool = False
     ) -> None:
         """Send to a port's machine or its services, over the links of these ports."""
+        # links[0] is the sending port's; for frames of the services it is the port's own, and no
+        # port is parted from itself.
         if outlet.number in links[0].parted:
             outlet.counts["parted"] += 1
         # A simulated loss needs no secure random numbers.
@@ -129,6 +132,8 @@ class Switch:
         if len(self._delayed) >= MAX_DELAYED:
             outlet.counts["dropped"] += 1
             return
+        # Breaks ties in the heap: frames that are due at once keep their order, and outlets are
+        # never compared.
         self._sequence += 1
         entry = (self._clock() + delay, self._sequence, outlet, to_host, frame)
         heapq.heappush(self._delayed, entry)
@@ -146,6 +151,7 @@ class Switch:
 def _receive(source: socket.socket | None) -> bytes:
     """Return a frame, truncated when it is too long; b"" when there is none."""
     try:
+        # One byte more than allowed, so that refusal() sees it.
         return source.recv(frames.MAX_FRAME + 1, socket.MSG_DONTWAIT) if source is not None else b""
     except OSError:
         return b""
