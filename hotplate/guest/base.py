@@ -65,6 +65,7 @@ class CommandError(SubjectError):
     """
 
     def __init__(self, result: CommandResult) -> None:
+        # The bytes are cut first, as there may be many of them to decode.
         quote = (result.stderr or result.stdout)[-2000:].decode(errors="replace").strip()[-400:]
         super().__init__(f'the command "{result.command}" ended with status {result.rc}: {quote}')
         self.result = result

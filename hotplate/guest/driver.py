@@ -145,6 +145,7 @@ class Driver(Protocol):
             ``seconds`` when it is in any other state. Quotes its state and the end of its journal.
         """
         ask = [
+            # "show" succeeds for an unknown unit too, and names its LoadState.
             *("systemctl", "show", unit),
             *("--property", "LoadState,ActiveState,SubState"),
         ]
@@ -174,6 +175,7 @@ class Driver(Protocol):
 
         :raises ExpectationError: when nothing accepts connections after ``seconds``.
         """
+        # bash itself connects for a redirection from /dev/tcp, so that the image needs no nc.
         connect = ["bash", "-c", f"exec 3<>/dev/tcp/{shlex.quote(address)}/{port:d}"]
         unmet = f"nothing listens on port {port} of {address}"
         self._until(connect, seconds, lambda result: result.rc == 0, unmet)

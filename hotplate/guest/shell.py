@@ -41,6 +41,7 @@ DIRECTORY = "/run/hotplate-shell"
 HELLO = "hotplate-hello"
 REPLY = "hotplate-reply"
 OFF = "the machine is off: nothing answers its shell"
+#: Bytes of a file in one line to the guest: 64 KiB as base64.
 CHUNK = 48 * 1024
 FILE_CHUNK = 8 << 20
 #: Bytes; the header of a reply has less than a hundred.
@@ -54,6 +55,9 @@ def guest_program(nonce: str) -> str:
 
     :param nonce: identifies a guest that answers later as the one that was given it.
     """
+    # umask 077 is for the directory and the nonce; commands get the usual 022. A virtio port can be
+    # opened once at a time, so that one descriptor serves both directions. The empty line before
+    # the greeting ends an answer that the shell before did not end.
     return f"""\
 umask 077
 mkdir -p {DIRECTORY}
@@ -82,6 +86,9 @@ def vendor_data(nonce: str) -> str:
     """
     program = base64.b64encode(guest_program(nonce).encode()).decode()
     # The program is in a file: every user of the guest could read a nonce on a command line.
+    # StartLimitIntervalSec=0: systemd never gives up restarting it. KillMode=process: programs that
+    # commands left running survive a restart. DefaultDependencies=no: it neither waits for
+    # basic.target nor stops at the beginning of a shutdown.
     return f"""\
 #cloud-boothook
 #!/bin/sh
@@ -169,12 +176,15 @@ class Shell:
         # guest, and most commands print nothing, or only on one of the two.
         sizes = f"[ ! -s {out} ] || out=$(wc -c <{out}); [ ! -s {err} ] || err=$(wc -c <{err})"
         status, stdout, stderr = self._exchange(
+            # KILL, as a command may ignore SIGTERM. The files are emptied afterwards: /run is in
+            # memory.
             f"cd /; timeout -s KILL {timeout:.3f} sh -c {shlex.quote(text)} "
             f"<{given} >{out} 2>{err}; status=$? out=0 err=0; {sizes}; "
             f'printf "\\n{REPLY} %s %s %s %s\\n" {{token}} $status $out $err; '
             f"[ $out$err = 00 ] || cat {out} {err}; : >{out} >{err}{remove}",
             deadline,
         )
+        # 128 + SIGKILL: that was the time limit if it has passed, else a signal of somebody else's.
         if status == 137 and limit.passed:
             limit.check()
         return CommandResult(text, status, stdout, stderr)
@@ -183,6 +193,7 @@ class Shell:
         """See :meth:`hotplate.guest.base.Guest.copy_in`."""
         whole = contents(data)
         quoted = shlex.quote(target)
+        # The mode is set before the contents come, which may be secret.
         self.run(f": >{quoted} && chmod {mode:o} {quoted}").check()
         for start in range(0, len(whole), CHUNK):
             # printf is a builtin, so that no argument list is too long.
@@ -244,6 +255,7 @@ class Shell:
 
         :raises GuestGoneError: when the guest's shell was restarted meanwhile.
         """
+        # A new token each time: the rest of an abandoned answer is never taken for this one.
         token = secrets.token_hex(8)
         with self._lock:
             self._send(line.replace("{token}", token).encode() + b"\n", deadline)

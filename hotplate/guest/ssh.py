@@ -75,6 +75,7 @@ class Ssh:
                 transport.banner_timeout = ATTEMPT_SECONDS
                 transport.start_client(timeout=ATTEMPT_SECONDS)
                 self.key = self._let_in(transport)
+            # Before SSHException, of which it is a subclass.
             except paramiko.AuthenticationException as error:
                 transport.close()
                 # While the guest starts, the key may not be installed yet.
@@ -162,14 +163,17 @@ class Ssh:
             ) from None
         except (OSError, EOFError, paramiko.SSHException) as error:
             raise GuestGoneError(f"the ssh connection was lost: {error}") from error
+        # 128 + SIGKILL: that was the time limit if it has passed, else a signal of somebody else's.
         if status == 137 and limit.passed:
             limit.check()
+        # paramiko returns -1 when no status came.
         if status < 0:
             raise GuestGoneError("the ssh connection was lost before the command ended")
         return CommandResult(text, status, stdout, stderr)
 
     @property
     def _as_root(self) -> str:
+        # -n: fail instead of asking for a password.
         return "" if self.user == ROOT else "sudo -n -- "
 
     def copy_in(self, data: bytes | Path, target: str, *, mode: int = 0o644) -> None:
@@ -185,6 +189,7 @@ class Ssh:
 
     def set_time(self, seconds: float) -> None:
         """See :meth:`hotplate.guest.base.Guest.set_time`."""
+        # busybox's date does not support fractions.
         self.run(f"date -u -s @{seconds:.3f} || date -u -s @{seconds:.0f}").check()
 
     def close(self) -> None:

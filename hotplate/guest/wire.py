@@ -36,6 +36,7 @@ class Channel:
         while view:
             self._wait(select.POLLOUT, deadline)
             try:
+                # A blocking send() would wait beyond the deadline until all of it fits.
                 view = view[self._channel.send(view, socket.MSG_DONTWAIT) :]
             except BlockingIOError:
                 continue
@@ -53,6 +54,7 @@ class Channel:
         head = b""
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > limit:
+                # Keep the head only, until the line ends.
                 head = head or bytes(self._buffer[:limit])
                 self._buffer.clear()
             self._receive(deadline)
@@ -77,6 +79,7 @@ class Channel:
         try:
             data = self._channel.recv(count)
         except OSError:
+            # A connection that was reset has ended too.
             data = b""
         if not data:
             raise MachineLostError(self._off)
@@ -87,6 +90,7 @@ class Channel:
         poller = select.poll()
         while True:
             deadline.check()
+            # Another thread has closed it; poll() takes no -1.
             if self._channel.fileno() < 0:
                 raise MachineLostError(self._off)
             poller.register(self._channel, mask)
