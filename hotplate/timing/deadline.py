@@ -87,6 +87,7 @@ class GuestDeadline(Deadline):
         if left > 0 or self._final:
             return left
         end = self._begun + self._span * self._measure()
+        # When even the stretched deadline has passed, the host is not measured again.
         self._final = end <= time.monotonic()
         self._end = max(self._end, end)
         self.seconds = self._end - self._begun
@@ -121,6 +122,7 @@ def retry(attempt: Callable[[bool], T | None], deadline: Deadline, *, every: flo
             return result
         if last_try:
             deadline.check()
+        # Not past the deadline, so that the last call comes in time.
         time.sleep(min(every, max(deadline.left, 0.001)))
 
 

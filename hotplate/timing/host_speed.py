@@ -11,6 +11,7 @@ REFERENCE_SECONDS = 0.04
 #: Upper bound of the factor, so that a deadline passes even on a very slow host.
 MAX_FACTOR = 4.0
 
+#: Seconds for which a measurement counts.
 KEPT_SECONDS = 5.0
 
 _lock = threading.Lock()
@@ -24,6 +25,7 @@ def factor() -> float:
     processor and a shared one both raise it.
     """
     global _measured
+    # Two measurements at once would slow each other down.
     with _lock:
         at, value = _measured
         if time.monotonic() - at > KEPT_SECONDS:
