@@ -117,6 +117,7 @@ class BootImages:
         """
         for path, before in self._stamps.items():
             now = _stamp(path)
+            # The same device and inode: the file was written to, and not replaced.
             if now != before and now[:2] == before[:2]:
                 raise _changed(path)
 

@@ -179,6 +179,7 @@ def _started(
 ) -> Server:
     """Create a stack with one server, and return the server once the sign was seen."""
     heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    # Subscribed before the stack is made, so that no event is missed.
     stop = testbed.events.subscribe(heard.put)
     try:
         # There may have been other stacks in this cloud before.
@@ -308,6 +309,7 @@ def _wait_for(
                 raise end
             seen += shows(event)
         narrator.remind()
+        # Before the first sign, requests are no progress: a guest may repeat one in vain.
         if not classify.is_request(event) or seen:
             silence.extend(patience)
     return ours

@@ -150,6 +150,7 @@ def probe_tool(tool: Tool) -> Finding:
     done = _run(path, tool.ask)
     text = done.stdout + done.stderr
     match = re.search(r"\d+(?:\.\d+)+\S*", text) or re.search(r"\d+", text)
+    # Other statuses do not matter: mkfs.vfat prints its version with its usage, and fails.
     if done.returncode in (126, 127) or match is None:
         sentence = f"does not run: {_reply(done)}"
         return Finding(tool.name, tool.use, State.FAILS, sentence, package_of(tool.name))
@@ -263,10 +264,12 @@ def disk(cache: Path) -> Iterator[Finding]:
     )
     for name, use, folder, needed in needs:
         there = folder
+        # A folder that does not exist yet will be on its nearest parent's file system.
         while not there.exists():
             there = there.parent
         try:
             with tempfile.TemporaryFile(dir=there) as stream:
+                # The free space alone does not show a quota.
                 os.posix_fallocate(stream.fileno(), 0, 16 * MIB)
         except OSError as error:
             yield Finding(name, use, State.FAILS, f'"{folder}" cannot be used: {error.strerror}')
@@ -315,6 +318,8 @@ def loop_devices() -> Iterator[Finding]:
             stream.truncate(8 * MIB)
             # A master boot record with one Linux partition from sector 2048 on.
             stream.seek(446)
+            # An entry: flag, first CHS address, type, last CHS address, first sector, number of
+            # sectors.
             stream.write(struct.pack("<B3sB3sII", 0, b"\0" * 3, 0x83, b"\0" * 3, 2048, 8192))
             stream.seek(510)
             stream.write(b"\x55\xaa")
@@ -335,6 +340,8 @@ def device_mapper() -> Iterator[Finding]:
     """Ask the kernel's device-mapper for its version (DM_VERSION of linux/dm-ioctl.h)."""
     other = "hotplate's block-device plug-in does not need it"
     size = 312
+    # _IOWR(DM_IOCTL, DM_VERSION_CMD, struct dm_ioctl): a structure of 312 bytes, which begins with
+    # the caller's version, 4.0.0, and its own size.
     request = (3 << 30) | (size << 16) | (0xFD << 8)
     answer = bytearray(struct.pack("<IIIII", 4, 0, 0, size, 0).ljust(size, b"\0"))
     try:

@@ -212,11 +212,14 @@ class QemuCompute:
         """
         spec = start.spec
         with memory as owned:
+            # The network, and a folder for the server's files.
             link = owned.enter_context(self._wired(spec))
             directory = start.folder or self._folder(spec)
             identity = directory / IDENTITY
+            # Private before it has the nonce.
             identity.touch(mode=0o600)
             identity.write_text(json.dumps({"id": spec.id, "nonce": start.nonce}) + "\n")
+            # The cloud's services, on the interfaces of this server only.
             vendor_data = shell.vendor_data(start.nonce)
             owned.enter_context(
                 start.services.serve(spec.id, *link.interface_listeners, vendor_data=vendor_data)
@@ -236,6 +239,7 @@ class QemuCompute:
             )
             owned.enter_context(machine)
             machine.write_script()
+            # Known before it is switched on: readers of its first events look it up.
             server = Server(spec, machine, nonce=start.nonce, owned=owned)
             self.servers[spec.id] = server
             try:
@@ -244,6 +248,7 @@ class QemuCompute:
             except BaseException:
                 self.servers.pop(spec.id, None)
                 raise
+            # From here on the server closes all of it.
             server.owned = owned.pop_all()
             return server
 
@@ -388,6 +393,7 @@ class QemuCompute:
                 raise MachineLostError(f'the server "{spec.name}" comes too late: the run is over')
             self._state[spec.id] = ("BUILD", "")
         try:
+            # Try at once, without waiting: Heat's request must not wait for memory.
             memory = self._reserve(spec)
         except DeadlineExceeded:
             deadline = Deadline(self.settings.limit, _wish(spec))
@@ -418,11 +424,13 @@ class QemuCompute:
         except Exception as error:
             self._remember(spec, error)
             self._set_state(spec.id, "ERROR", str(error))
+            # A fault of hotplate's own: Background reports it to all who wait for events.
             if outcome_of(error) is Outcome.ERROR:
                 raise
         finally:
             with self._lock:
                 del self._waiting[spec.id]
+                # delete() has forgotten the state of a server that was deleted while it waited.
                 wanted = spec.id in self._state
                 unwanted = None if wanted else self.servers.pop(spec.id, None)
             if unwanted is not None:
@@ -432,10 +440,13 @@ class QemuCompute:
     def _reboot(self, server: Server) -> None:
         what = f'the server "{server.spec.name}" to shut down'
         server.was_rebooted = True
+        # When the system does not shut down, the power is cut below.
         with contextlib.suppress(DeadlineExceeded, MachineLostError):
             server.machine.shutdown(GuestDeadline(REBOOT_SECONDS, what))
+        # A hard reboot or a deletion may have taken the machine over meanwhile.
         mine = self._reboots.get(server.spec.id) is threading.current_thread()
         if mine and self.servers.get(server.spec.id) is server:
+            # _power_cycle() has made the error the server's state.
             with contextlib.suppress(HostError, MachineLostError):
                 self._power_cycle(server)
 
@@ -505,6 +516,7 @@ class QemuCompute:
 
     def _folder(self, spec: ServerSpec) -> Path:
         """Return a folder named after the server; a second one of that name gets a number."""
+        # The name comes from a template: it must not lead out of the directory.
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.name).strip("-.")[:60] or "server"
         with self._lock:
             for name in (plain, *(f"{plain}-{number}" for number in range(2, 10_000))):
@@ -520,6 +532,7 @@ class QemuCompute:
         append = ""
         if image.kernel is not None:
             console = ARCHITECTURES[self.arch].console
+            # The last console= becomes /dev/console, to which init writes.
             append = f"root=/dev/vda ro console=tty0 console={console},115200"
             append = f"{append} {self.settings.append}".rstrip()
         source = self.settings.datasource
@@ -569,6 +582,7 @@ class QemuCompute:
     def _drive(self, start: _Start, directory: Path, source: Datasource) -> Path:
         path = directory / DRIVE
         path.unlink(missing_ok=True)
+        # cloud-init finds a drive by the label of its file system.
         tree, label = start.services.metadata_tree(start.spec.id), "config-2"
         if source is Datasource.NOCLOUD:
             tree, label = _nocloud(start.spec, tree), "cidata"
@@ -581,6 +595,7 @@ class QemuCompute:
         ended = MachineExit.of(event)
         if ended is None or event.server not in self._state:
             return
+        # The end of a machine is a part of its reboot.
         if self._state[event.server][0] in REBOOTING and ended.reason != "lost":
             return
         if ended.reason == "lost":

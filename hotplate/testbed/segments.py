@@ -98,6 +98,7 @@ class Segments:
         with self._lock, ExitStack() as owned:
             subnets = subnets_of(spec, port)
             segment = self._segment(port, subnets[0])
+            # When the port fails, a network that was made for it ends again.
             owned.callback(self._close_unused, port.network_id)
             for subnet in subnets:
                 if subnet.network not in {each.network for each in segment.subnets}:
@@ -110,6 +111,7 @@ class Segments:
                 )
             )
             self._routers.keep_up(self._segments)
+            # It has succeeded: detach() undoes it later.
             owned.pop_all()
         try:
             yield made
@@ -135,8 +137,10 @@ class Segments:
                 on_exit=lambda status, words: self._ended(port.network_name, status, words),
             )
             try:
+                # Not a with statement: _close_unused() or close() ends it.
                 segment.__enter__()
             except HostError as error:
+                # A host with other networks can have them: this one has failed.
                 if self._segments:
                     raise
                 self._refusal = error.message
@@ -233,6 +237,7 @@ class _RunningRouters:
     def _set(self, spec: RouterSpec, present: dict[RouterInterface, Segment]) -> None:
         running = self._running.get(spec.id) or self._start(spec)
         for interface, (segment, number) in [*running.attached.items()]:
+            # A network that ended and was made again is another segment.
             if present.get(interface) is not segment:
                 running.router.detach(number)
                 del running.attached[interface]
@@ -250,6 +255,7 @@ class _RunningRouters:
         running.router.set_routes(
             (IPv4Network(to), IPv4Address(by))
             for to, by in spec.routes
+            # The kernel refuses a route whose next hop is on none of the networks.
             if any(IPv4Address(by) in network for network in networks)
         )
 
@@ -326,6 +332,7 @@ def _last_free(network: IPv4Network, chosen: PortAddress) -> str:
     highest = int(network.broadcast_address) - 1
     return next(
         str(IPv4Address(each))
+        # Three candidates, of which two at most are taken.
         for each in range(highest, highest - 3, -1)
         if str(IPv4Address(each)) not in taken
     )

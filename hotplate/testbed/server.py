@@ -80,6 +80,7 @@ class Server:
         :raises MachineLostError: when the machine is off.
         """
         with self._lock:
+            # Another process id means that the machine was off meanwhile.
             if self._shell is None or self._shell_of != self.machine.pid:
                 way = shell.Shell(
                     self.machine.shell_channel, nonce=self.nonce, at_boot=self._boot_nonce
@@ -121,6 +122,7 @@ class Server:
         :param public_key: a line of OpenSSH's.
         :param seconds: how long to wait for the guest's shell.
         """
+        # The file is replaced at once, so that sshd never reads a part of it.
         line = shlex.quote(public_key)
         self.shell(seconds=seconds).run(
             "umask 077; mkdir -p /root/.ssh; cd /root/.ssh; touch authorized_keys; "
@@ -135,6 +137,7 @@ class Server:
         :raises DeadlineExceeded: when it does not.
         """
         self.restored = True
+        # The guest's clock lags by the time since the state was saved.
         self.shell(seconds=seconds).set_time(time.time())
 
     def _give_nonce(self, way: Shell) -> None:
@@ -147,6 +150,7 @@ class Server:
         before = self.shell()
         boot = before.run(BOOT_ID).check().text
         self.was_rebooted = True
+        # --no-block: the shell answers before the guest goes down.
         before.run("systemctl --no-block reboot")
         with self._lock:
             self._shell = None
@@ -183,6 +187,7 @@ class Server:
         """
         first = self.machine
         first.kill()
+        # A log of its own: this boot is no part of the run.
         events = EventLog()
         with Machine(
             replace(first.config, display=True),
@@ -231,6 +236,7 @@ class Server:
             except DeadlineExceeded:
                 if not left:
                     raise
+        # Only now: a guest that keeps the interface keeps its cable.
         cable = wiring.cables[place]
         wiring.remove(place)
         ports = tuple(each for each in self.spec.ports if each is not port)
@@ -244,6 +250,7 @@ class Server:
         spec = replace(self.spec, ports=(*self.spec.ports, port))
         with ExitStack() as owned:
             cable = owned.enter_context(segments.attached(spec, port))
+            # The services answer before the guest sees the interface.
             owned.enter_context(services.serve(spec.id, cable.listeners))
             self.machine.attach(cable)
             self.owned.enter_context(owned.pop_all())

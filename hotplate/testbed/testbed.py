@@ -98,6 +98,7 @@ class Testbed:
                     options=options,
                 )
             )
+            # The cloud is made with the images, so its uploads are known to them only now.
             images.uploaded = self.cloud.parts.images.uploaded
             # Servers end before the cloud that they use.
             owned.callback(self.compute.close)

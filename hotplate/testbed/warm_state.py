@@ -102,6 +102,7 @@ class WarmState:
         try:
             shutil.copytree(self.directory / "cloud", directory)
             for path in directory.glob("*.db"):
+                # sqlite3's own context manager ends a transaction, and does not close.
                 with contextlib.closing(sqlite3.connect(path)) as database:
                     if database.execute("PRAGMA quick_check").fetchone() != ("ok",):
                         raise sqlite3.DatabaseError("the check failed")
@@ -127,6 +128,7 @@ class WarmState:
                     f'the saved state "{self.directory}" was removed before it was used'
                 ) from error
             yield
+        # The last user removes it: before that, others hold their locks.
         if self.discarded:
             self.remove()
 
@@ -138,6 +140,7 @@ class WarmState:
         except locks.InUse:
             return False
         except FileNotFoundError:
+            # Another process has removed it.
             pass
         return True
 
@@ -233,6 +236,7 @@ def remove_leftover(path: Path) -> bool:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            # The process that makes it holds the lock.
             return False
         shutil.rmtree(path, ignore_errors=True)
     return True
@@ -266,6 +270,7 @@ def identity(image: Image, settings: Settings) -> dict[str, str]:
 
 def key(about: dict[str, str]) -> str:
     """Return the name of a state's folder."""
+    # A renamed image has the same state.
     named = {name: value for name, value in about.items() if name != "name"}
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:24]
 
@@ -288,6 +293,7 @@ def _code(package: Path = Path(__file__).parents[1]) -> str:
 def _host_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Return the guest-visible properties of the host's processor under KVM, except its speed."""
     names = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+    # The first paragraph is that of the first processor; the others are like it.
     lines = cpuinfo.read_text().partition("\n\n")[0].splitlines()
     return "\n".join(line for line in lines if line.partition(":")[0].strip() in names)
 
@@ -329,6 +335,7 @@ def find_or_make(
     name = key(about)
     kept_in = store(settings.cache)
     with _only_one(kept_in, name):
+        # Under the lock: another process may just have made it.
         for state in states(settings.cache):
             if _key_of(state.directory) == name and not state.discarded:
                 return state
@@ -349,6 +356,7 @@ def discard(state: WarmState) -> None:
     It is removed at once, or with its last user, whose disk is an overlay of its disk.
     """
     with contextlib.suppress(OSError):
+        # Another process may have removed it meanwhile.
         (state.directory / DISCARDED).touch()
     state.remove()
 
@@ -378,6 +386,7 @@ def _make(
             server = boot(testbed, say=say)
             wait_between_polls(testbed.events, server)
             say(f"saving its state: {settings.memory} MiB of memory, and its disk")
+            # It stops the guest: memory and disk stay as they are from here on.
             server.machine.save_state(temporary / "devices")
             if server.machine.memory is not None:
                 server.machine.memory.save(temporary / "memory")
@@ -390,6 +399,7 @@ def _make(
             name: (temporary / name).stat().st_size for name in ("memory", "devices", "disk.qcow2")
         }
         (temporary / "server.json").write_text(json.dumps(private))
+        # The last file, without which states() lists no directory.
         made = {**about, "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         (temporary / "about.json").write_text(json.dumps(made, indent=2) + "\n")
         temporary.rename(state.directory)
