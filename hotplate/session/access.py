@@ -146,6 +146,8 @@ class Access:
         with self._lock:
             if key in self._let_in:
                 return
+            # Before the attempt: a guest without our shell is waited for once, not at each
+            # connection.
             self._let_in.add(key)
         key_line = self.directory.public_key()
         with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
@@ -193,6 +195,7 @@ class Access:
         """Return the answer of QEMU's human monitor to a command (QMP: human-monitor-command)."""
         if not server.machine.running:
             raise UsageError(f'the server "{server.spec.name}" is off')
+        # The monitor for people ends its lines by CR LF.
         reply = server.machine.qmp.execute("human-monitor-command", command_line=command)
         return 0, [in_memory(str(reply).replace("\r\n", "\n").encode())]
 
@@ -222,6 +225,7 @@ def pause(
 
             def enter() -> None:
                 with contextlib.suppress(OSError, ValueError):
+                    # A standard input that was closed raises ValueError.
                     sys.stdin.readline()
                 control.end()
 

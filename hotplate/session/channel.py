@@ -23,6 +23,7 @@ from pathlib import Path
 from hotplate.errors import HostError, HotplateError, outcome_of, sentence_of
 
 MESSAGE_BYTES = 1 << 16
+#: A command's answer passes its output and its error output.
 MAX_DESCRIPTORS = 2
 #: The socket's name in the session's directory.
 CONTROL = "control"
@@ -47,6 +48,7 @@ def listen(directory: Path) -> socket.socket:
     """Listen in a claimed directory: the process that bound the socket before is gone."""
     with contextlib.ExitStack() as owned:
         listener = owned.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        # bind() refuses a path that exists.
         (directory / CONTROL).unlink(missing_ok=True)
         with _short(directory) as name:
             listener.bind(f"{name}/{CONTROL}")
@@ -81,6 +83,7 @@ def check_peer(channel: socket.socket) -> None:
     """Refuse any other user but root."""
     size = struct.calcsize("3i")
     credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    # struct ucred: process, user and group (unix(7)).
     _, uid, _ = struct.unpack("3i", credentials)
     if uid not in (os.geteuid(), 0):
         raise PermissionError(f"the other end of the session's socket belongs to user {uid}")
@@ -103,6 +106,7 @@ def pass_on(descriptor: int, output: int) -> None:
     """
     try:
         with socket.socket(fileno=os.dup(output)) as channel:
+            # OpenSSH's mm_receive_fd() expects one byte with the descriptor.
             socket.send_fds(channel, [b"\0"], [descriptor])
     except OSError as error:
         raise HostError(
@@ -136,6 +140,7 @@ class Control:
         with contextlib.ExitStack() as owned:
             self._listener = owned.enter_context(listen(self._directory))
             self._woken, self._waker = (owned.enter_context(each) for each in socket.socketpair())
+            # signal.set_wakeup_fd() demands it.
             self._waker.setblocking(False)
             owned.callback((self._directory / CONTROL).unlink, missing_ok=True)
             # A signal delivered to another thread would not end the main thread's select().
@@ -173,6 +178,7 @@ class Control:
         descriptors: list[int] = []
         with contextlib.ExitStack() as owned, contextlib.suppress(OSError):
             owned.callback(channel.close)
+            # A client that goes away before its answer is no error (OSError above).
             check_peer(channel)
             try:
                 message, handed = receive(channel, owned)

@@ -146,6 +146,7 @@ class SessionDirectory:
         path = self.path / name
         temporary = path.with_name(f".{name}.new")
         temporary.unlink(missing_ok=True)
+        # Private before it has contents.
         temporary.touch(mode=0o600)
         temporary.write_text(text)
         return temporary.rename(path)
@@ -164,7 +165,9 @@ class SessionDirectory:
 
     def write_ssh_config(self) -> None:
         """Write the config with which ``ssh -F FILE`` reaches every server of the session."""
+        # -P: Python must not import modules from the current directory.
         words = [sys.executable, "-P", "-m", "hotplate", "ssh", "--directory", str(self.path)]
+        # ssh replaces tokens such as "%h" in both values (ssh_config(5)).
         command = " ".join(shlex.quote(word) for word in words).replace("%", "%%")
         key = str(self.ssh_key).replace("%", "%%")
         self.write(
@@ -174,6 +177,7 @@ class SessionDirectory:
             "Host *\n"
             "    User root\n"
             f'    IdentityFile "{key}"\n'
+            # The agent's keys would be tried first, and a server takes a few attempts only.
             "    IdentitiesOnly yes\n"
             "    StrictHostKeyChecking no\n"
             "    UserKnownHostsFile /dev/null\n"
@@ -247,6 +251,7 @@ class SessionDirectory:
                 channel = owned.enter_context(channels.connect(self.path))
             except OSError as error:
                 raise self._nobody() from error
+            # Before anything is sent: another user's process must not get our descriptors.
             channels.check_peer(channel)
             request = json.dumps({"ask": ask, **details}).encode()
             if len(request) > MESSAGE_BYTES:
@@ -276,6 +281,7 @@ class SessionDirectory:
             # Nothing is ever sent on it again; the session's end closes it.
             poller.register(channel, select.POLLIN | select.POLLHUP)
             poller.poll(deadline.left * 1000)
+        # The session releases its lock after it has closed its connections.
         retry(lambda _: None if self.is_claimed() else True, deadline)
         return bool(kept)
 

@@ -129,6 +129,7 @@ class Pusher:
 
 
 def _contents(descriptor: int) -> bytes:
+    # asked() closes the descriptor itself.
     with os.fdopen(os.dup(descriptor), "rb") as stream:
         return stream.read()
 

@@ -221,6 +221,7 @@ class Up:
         self.directory.write_ssh_config()
 
     def _forget(self) -> None:
+        # A kept session that could not be resumed stays.
         if not self.keep and (self._started or not self._went_on):
             self.directory.remove()
         elif about := self.directory.about():
@@ -235,6 +236,7 @@ class Up:
         deadline = Deadline(SHUTDOWN_SECONDS, "the guests to shut down")
 
         def one(server: Server) -> None:
+            # The power is cut afterwards in any case.
             with contextlib.suppress(HotplateError, DeadlineExceeded, RuntimeError, OSError):
                 server.machine.shutdown(deadline)
 
@@ -243,6 +245,7 @@ class Up:
             for server in self.testbed.servers
             if server.machine.running
         ]
+        # All at once, as they share one deadline.
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -253,6 +256,7 @@ class Up:
         from heatclient import exc
         from keystoneauth1.exceptions import ClientException
 
+        # A Heat that does not answer must not stop the end of the session.
         with contextlib.suppress(exc.BaseException, ClientException):
             for stack in self.testbed.cloud.heat().stacks.list():
                 action, _, status = stack.stack_status.partition("_")
