@@ -44,6 +44,7 @@ _STATUS = {
     Outcome.LOST: 4,
     Outcome.GIVEN_UP: 4,
     Outcome.ERROR: 4,
+    # 128 + SIGINT.
     Outcome.INTERRUPTED: 130,
 }
 
@@ -206,6 +207,7 @@ def remedy(error: BaseException) -> str:
 def _number(error: BaseException) -> int | None:
     """Return the operating system's error number of an exception, SQLite's too."""
     if isinstance(error, sqlite3.Error):
+        # SQLite has codes of its own; this is the one of a full disk.
         full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
         return errno.ENOSPC if full else None
     return error.errno if isinstance(error, OSError) else None
@@ -213,11 +215,13 @@ def _number(error: BaseException) -> int | None:
 
 def causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception and its causes, in the order of a traceback."""
+    # Causes may form a ring, as each exception's context can be set.
     seen: set[int] = set()
     each: BaseException | None = error
     while each is not None and id(each) not in seen:
         seen.add(id(each))
         yield each
+        # "raise ... from None" hides the context, here as in a traceback.
         each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
 
 

@@ -23,9 +23,8 @@ class Interrupts:
     """Turns :data:`SIGNALS` into :class:`~hotplate.errors.Interrupted`; a context manager.
 
     It does so only where :meth:`allowed`, so that results are written to their end, and never
-    within Python's import system, which would keep its locks: other threads' imports would wait
-    for ever. A signal that was ignored at the start (``nohup``, ``&`` in a script) stays ignored.
-    SIGALRM is used for the retry.
+    within Python's import system. A signal that was ignored at the start (``nohup``, ``&`` in a
+    script) stays ignored. SIGALRM is used for the retry.
 
     :ivar came: the first signal received, 0 while there is none.
     """
@@ -42,6 +41,7 @@ class Interrupts:
                 self._before.callback(signal.signal, number, before)
         before = signal.signal(signal.SIGALRM, self._on_alarm)
         self._before.callback(signal.signal, signal.SIGALRM, before)
+        # Undone first: an alarm without its handler would end the process.
         self._before.callback(signal.setitimer, signal.ITIMER_REAL, 0)
         return self
 
@@ -79,6 +79,8 @@ class Interrupts:
         self.came = self.came or number
         if not self._allowed:
             return
+        # An exception there would leave the import system's locks held: other threads' imports
+        # would wait for ever.
         if frame is not None and frame.f_code.co_filename.startswith(IMPORT_SYSTEM):
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
             return

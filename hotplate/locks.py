@@ -95,6 +95,8 @@ def has_holder(file: Path) -> bool:
 
     Source: fcntl(2), ``F_OFD_GETLK``; QEMU's docs/system/images.rst, "Disk image file locking".
     """
+    # struct flock: type, whence, start, length and process, which has to be 0; padded to its
+    # alignment.
     layout = "@hhqqi0q"
     question = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)

@@ -92,6 +92,8 @@ def _open_standard_files() -> None:
     """Reserve the numbers of standard files that were closed at the start."""
     for number in STANDARD:
         try:
+            # A file opened later would get a free one of these numbers, and be written to by
+            # print().
             os.fstat(number)
         except OSError:
             # The lowest free number is this one.

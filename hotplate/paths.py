@@ -11,6 +11,7 @@ from hotplate.errors import HostError
 def _shared(name: str) -> Path:
     """Return a directory beside the package, or in share/hotplate when installed."""
     checkout = Path(__file__).resolve().parent.parent / name
+    # In site-packages a neighbour of that name belongs to another package.
     if checkout.is_dir() and (checkout.parent / "pyproject.toml").is_file():
         return checkout
     installed = Path(sys.prefix) / "share" / "hotplate" / name

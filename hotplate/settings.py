@@ -73,6 +73,7 @@ def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
         return Path(chosen)
     if base := environ.get("XDG_CACHE_HOME"):
         return Path(base) / "hotplate"
+    # A system service without User= has no HOME (systemd.exec(5)).
     return Path(environ.get("HOME") or "/root") / ".cache" / "hotplate"
 
 
@@ -199,6 +200,7 @@ class Settings:
         values: dict[str, Any] = {"cache": cache_dir(environ)}
         for name in TABLE:
             variable = variable_of(name)
+            # The first source with a value wins.
             for source, value in (
                 (COMMAND_LINE, given.get(name)),
                 (variable, environ.get(variable)),
@@ -284,6 +286,7 @@ def _converted(name: str, value: Any, source: str) -> Any:
             if not (zero or 0 < converted < float("inf")):
                 raise ValueError
         return converted
+    # int() of TOML's inf raises OverflowError.
     except (ValueError, TypeError, OverflowError) as error:
         raise UsageError(
             f'setting "{name}" from {source} is "{value}"; expected {_expected(name)}'

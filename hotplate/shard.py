@@ -36,6 +36,7 @@ class Shard:
 
     def has(self, name: str) -> bool:
         """Return True when the item of that name is in this part."""
+        # Python's hash() differs between processes. A file name need not be UTF-8.
         digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
         number = int.from_bytes(digest[:8], "big")
         return number % self.parts == self.part - 1
