@@ -24,6 +24,7 @@ def main(arguments: list[str]) -> int:
     The modules for a change are loaded during the wait for the boot metadata. The configuration is
     read after that: before, it may be missing, or damaged by a power cut.
     """
+    # While cloud-init still works, for which prepare() waits: the imports cost no time then.
     _load()
     if not program.is_again():
         status = boot.prepare()
@@ -54,6 +55,7 @@ def _own(text: str) -> str | None:
     """Return the path of our os-refresh-config if *text* runs it, else None."""
     try:
         words = shlex.split(text)
+        # Only without arguments: a fork gets none.
         program_path: str | None = process.path_of(words[0]) if len(words) == 1 else None
         if program_path is None or os.path.realpath(program_path) != os.path.realpath(REFRESH):
             return None

@@ -16,24 +16,30 @@ from .errors import ApplyError
 KEYS = ("allow_empty", "mode", "owner", "group")
 HIGHEST_MODE = 0o777
 
+# As in YAML 1.1 and PyYAML's resolver: other spellings, and "y" and "n", are text.
 _TRUE = re.compile("yes|Yes|YES|true|True|TRUE|on|On|ON")
 _FALSE = re.compile("no|No|NO|false|False|FALSE|off|Off|OFF")
 _NULL = re.compile("~|null|Null|NULL")
+# Digits behind a 0 are octal: "0600" is a mode, while "0o600" is text, as with PyYAML.
 _INTEGERS = (
     (re.compile("[-+]?0b[01_]+"), 2),
     (re.compile("[-+]?0x[0-9a-fA-F_]+"), 16),
     (re.compile("[-+]?0[0-7_]+"), 8),
     (re.compile("[-+]?(?:0|[1-9][0-9_]*)"), 10),
 )
+# YAML 1.1 reads digits with colons in base 60: 1:30 is 90.
 _SIXTIES = re.compile("[-+]?[1-9][0-9_]*(?::[0-5]?[0-9])+")
 
 _QUOTED = r"""'(?:[^'\n]|'')*'|"(?:[^"\\\n]|\\["\\/])*\""""
+# An indicator begins no plain word; "-", "?" and ":" do where a character follows at once.
 _FIRST = r"""(?![-?:](?:\s|$))[^\s,\[\]{}#&*!|>'"%@`]"""
+# A colon with a blank behind it ends a word. In braces, a comma or a bracket does so, too.
 _REST = r"(?:[^\s:]|:(?=\S))"
 _FLOW_REST = r"(?:[^\s:,\[\]{}]|:(?=[^\s,\[\]{}]))"
 _PLAIN = rf"{_FIRST}{_REST}*(?: +(?!#){_REST}+)*"
 _FLOW_PLAIN = rf"{_FIRST}{_FLOW_REST}*(?: +(?!#){_FLOW_REST}+)*"
 _NOTHING = re.compile(r" *(?:#.*)?")
+# The mark in front of a document: alone, with a comment, or with a map in braces behind it.
 _BEGIN = re.compile(r"---(?: *$| +#| +\{)")
 # PyYAML takes a comment right behind a quote as well.
 _END = r"""(?: +#.*| *|(?<=['"])#.*)"""
@@ -46,6 +52,7 @@ _FLOW_ENTRY = re.compile(
 )
 _FLOW_EMPTY = re.compile(rf"\{{{_SPACE}\}}")
 _FLOW_REST_OF_TEXT = re.compile(_SPACE)
+# PyYAML refuses most of these, and reads U+0085, U+2028 and U+2029 as line breaks.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]")
 
 TYPE_CHECKING = False
@@ -80,6 +87,7 @@ def _boolean(value: Value) -> bool:
 
 
 def _mode(value: Value) -> int:
+    # Not isinstance(), which is true for True; upstream refuses that too.
     if type(value) is not int:
         raise ApplyError(f"mode '{value}' is not numeric")
     if not 0 <= value <= HIGHEST_MODE:
@@ -118,9 +126,11 @@ def parse(text: str) -> dict[str, Value]:
         return _flow_map("\n".join(lines))
     settings: dict[str, Value] = {}
     open_key: str | None = None
+    # The first line sets the depth of all keys.
     depth = len(lines[0]) - len(lines[0].lstrip(" ")) if lines else 0
     for line in lines:
         indent = len(line) - len(line.lstrip(" "))
+        # A deeper line is the value of the key above it, which had none on its own line.
         if indent > depth and open_key is not None:
             match = _VALUE.fullmatch(line, indent)
             key, open_key = open_key, None
@@ -140,6 +150,7 @@ def _lines(text: str) -> list[str]:
     if _UNPRINTABLE.search(text):
         raise _not_a_map()
     lines = [line for line in text.split("\n") if not _NOTHING.fullmatch(line)]
+    # "..." marks the end of a document.
     if len(lines) > 1 and lines[-1].rstrip(" ") == "...":
         del lines[-1]
     if lines and _BEGIN.match(lines[0]):

@@ -49,6 +49,7 @@ def run(path: str, document: dict[str, Any], environment: Mapping[str, str]) -> 
     Raises ApplyError when it cannot be run, fails, or prints anything but UTF-8. The sentence has
     its standard error, without the values of *document*.
     """
+    # Without a slash the program would be looked up in PATH.
     if not os.path.dirname(path):
         path = os.path.join(".", path)
     try:
@@ -58,6 +59,7 @@ def run(path: str, document: dict[str, Any], environment: Mapping[str, str]) -> 
     stdin = os.memfd_create("metadata")  # in memory: it holds credentials
     try:
         files.write_all(stdin, data)
+        # The program reads from the shared offset, which writing has moved to the end.
         os.lseek(stdin, 0, os.SEEK_SET)
         child = _Child(path, environment, stdin)
     except OSError as error:
@@ -99,6 +101,7 @@ class _Child:
             _close(readers)
             raise
         finally:
+            # A reader gets its end of file only when no copy of the writing end is open here.
             _close(writers)
         self._sinks = {readers[0]: self.output, readers[1]: self._errors}
 
@@ -122,6 +125,8 @@ class _Child:
                 self._take(reader, poll)
             if status is not None:
                 return status
+        # Both pipes have ended, or a limit was exceeded. A program that has closed its output may
+        # still run; one that has printed too much is killed at once.
         status = None
         if len(self.output) <= OUTPUT_LIMIT:
             status = process.wait(self._pid, max(0.0, deadline - time.monotonic()))
@@ -134,6 +139,7 @@ class _Child:
         data = os.read(reader, PIPE_SIZE)
         sink = self._sinks[reader]
         sink += data
+        # Only the end is shown, so no more of it is kept.
         if sink is self._errors:
             del sink[:-ERRORS_SHOWN]
         if not data:
@@ -160,6 +166,7 @@ def _close(descriptors: Any) -> None:
 def _without_values(text: str, document: Any) -> str:
     """Return *text* with HIDDEN for each line, from SHORT characters on, of *document*'s texts."""
     words = {line.strip() for value in _texts(document) for line in value.splitlines()}
+    # The longest first: a shorter one may be a part of it, and the rest would be shown.
     for word in sorted(words, key=len, reverse=True):
         if len(word) >= SHORT:
             text = text.replace(word, HIDDEN)

@@ -58,6 +58,7 @@ def read_list(path: str) -> list[str]:
         isinstance(each, (str, type(None))) for each in paths
     ):
         raise ApplyError(f"No list defined in json file: {path}")
+    # Null and "" may be in the list: upstream's read_configs() skips them.
     return [each for each in paths if each]
 
 
@@ -115,6 +116,7 @@ def value_of(document: dict[str, Any], key: str) -> Any:
 
 def _element(values: list[Any], word: str) -> Any:
     try:
+        # Python's indexes, as upstream: -1 is the last element.
         return values[int(word)]
     except (ValueError, IndexError):
         return None

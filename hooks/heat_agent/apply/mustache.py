@@ -47,9 +47,11 @@ def parse(text: str) -> list[Node]:
         kind, name = _read_tag(match)
         start, after = match.span()
         indent = match["blank"]
+        # A tag alone on its line takes the whole line with it, unless it prints a value.
         if kind not in ("", "&") and _is_alone(text, start, after):
             after = _behind_line_break(text, after)
         else:
+            # Blanks in front of any other tag are text.
             start += len(indent)
             indent = ""
         if position != start:
@@ -72,6 +74,8 @@ def parse(text: str) -> list[Node]:
             nodes.append((kind, name))
     if position != len(text):
         nodes.append(text[position:])
+    # In a section that is not closed these are its parts: the text before it is lost, as with
+    # pystache.
     return nodes
 
 
@@ -80,6 +84,7 @@ def _tag_pattern(delimiters: Any) -> re.Pattern[str]:
         raise ValueError("a tag that sets delimiters must name two")
     begin, end = re.escape(delimiters[0]), re.escape(delimiters[1])
     change = r"=\s*(?P<delimiters>.+?)\s*="
+    # "{{{name}}}": the inner braces belong to the tag, whatever the delimiters are.
     bare = r"\{\s*(?P<bare>.+?)\s*\}"
     plain = r"(?P<kind>[!>&/#^]?)\s*(?P<name>[\s\S]+?)"
     return re.compile(rf"(?P<blank>[ \t]*){begin}\s*(?:{change}|{bare}|{plain})\s*{end}")
@@ -100,6 +105,7 @@ def _is_alone(text: str, start: int, after: int) -> bool:
 
 
 def _behind_line_break(text: str, position: int) -> int:
+    # CR, LF or CR LF is one line break.
     for character in BREAKS:
         if text[position : position + 1] == character:
             position += 1
@@ -113,6 +119,7 @@ def _render(nodes: list[Any], stack: list[Any], partial: Callable[[str], str]) -
             continue
         kind, name = node[:2]
         if kind == ">":
+            # Each line of the partial gets the blanks that were in front of its tag.
             yield from _render(
                 parse(LINE_START.sub(node[2] + r"\1", partial(name))), stack, partial
             )
@@ -136,6 +143,7 @@ def _look_up(stack: list[Any], name: str) -> Any:
         return stack[-1]
     first, *others = name.split(".")
     value: Any = next((item[first] for item in reversed(stack) if _has(item, first)), MISSING)
+    # No outer object is searched from here on: "a.b" is missing if the nearest "a" has no "b".
     for word in others:
         if not _has(value, word):
             return MISSING

@@ -25,6 +25,7 @@ CONFIG_FILES = "/var/lib/os-collect-config/os_config_files.json"
 OLD_CONFIG_FILES = "/var/run/os-collect-config/os_config_files.json"
 LOG_FILE = "/var/log/os-apply-config.log"
 
+#: Upstream returns -1, of which a parent sees the low eight bits.
 NOT_BOOLEAN = 255
 
 TYPE_CHECKING = False
@@ -99,6 +100,7 @@ def _sources(list_file: str, environment: Mapping[str, str], log: Log) -> list[s
     if "OS_CONFIG_FILES" in environment:
         return environment["OS_CONFIG_FILES"].split(":")
     sources = metadata.read_list(list_file)
+    # The fallback is only for the default list, not for one that --os-config-files names.
     if not sources and list_file == _list_file(environment):
         log("WARNING", f"DEPRECATED: falling back to {OLD_CONFIG_FILES}")
         sources = metadata.read_list(OLD_CONFIG_FILES)
@@ -113,15 +115,18 @@ def _shown(value: Any, kind: str) -> str:
     """Return a value as --key prints it. Raises ApplyError when it is not of the type *kind*."""
     import json
 
+    # As upstream, the type is checked against Python's notation of the value ("True").
     value_types.check(str(value), kind)
     return json.dumps(value) if isinstance(value, (dict, list, bool)) else str(value)
 
 
 def _print(text: str) -> None:
     try:
+        # A default or a path from the command line may hold bytes that are not UTF-8.
         line = text.encode("utf-8", "surrogateescape") + b"\n"
     except UnicodeEncodeError:
         raise ApplyError("the value holds half a character") from None
+    # Before the write to the buffer below, which sys.stdout knows nothing of.
     sys.stdout.flush()
     sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
@@ -151,6 +156,7 @@ class Log:
 
     def __call__(self, level: str, text: str) -> None:
         """Write *text* with the time and *level* in front of it."""
+        # Upstream's DATE_FORMAT, a clock of twelve hours.
         line = f"[{time.strftime('%Y/%m/%d %I:%M:%S %p')}] [{level}] {text}\n"
         sys.stderr.write(line)
         sys.stderr.flush()

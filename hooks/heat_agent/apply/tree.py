@@ -73,6 +73,7 @@ def names(root: str) -> list[str]:
     """
     paths = []
     for folder, folders, here in os.walk(root):
+        # In place: os.walk() descends in this order.
         folders.sort()
         relative = os.path.relpath(folder, root)
         paths += [
@@ -87,6 +88,7 @@ def render_one(path: str, document: dict[str, Any], environment: Mapping[str, st
     """Return the text that the template at *path* gives for *document*. Raises ApplyError."""
     if executable.is_executable(path):
         return executable.run(path, document, environment)
+    # As a file opened in text mode, which is how upstream reads templates.
     text = _read(path).replace("\r\n", "\n").replace("\r", "\n")
     try:
         return mustache.render(text, document, _partial)

@@ -48,9 +48,11 @@ def write(wanted: list[File], output: str, log: Log) -> None:
     path = output
     staged: dict[str, str] = {}
     try:
+        # Write and sync all files beside their places: a full disk is noticed with no file changed.
         for path, file in places:
             if not file.is_unwanted:
                 staged[path] = _stage(path, file, len(staged))
+        # Only renaming and removing are left.
         for path, _ in places:
             if path not in staged:
                 _remove(path, log)
@@ -58,6 +60,7 @@ def write(wanted: list[File], output: str, log: Log) -> None:
             log("INFO", f"writing {path}")
             os.rename(staged[path], path)
             del staged[path]
+        # Sync the directories last: that makes the new names survive a power cut.
         for path in sorted({os.path.dirname(path) or os.curdir for path, _ in places}):
             if os.path.isdir(path):
                 files.sync_directory(path)
@@ -80,6 +83,7 @@ def _stage(path: str, file: File, number: int) -> str:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)  # left by a run with the same process id before a power cut
+    # Private until it is complete, and never through a file or link that somebody put there.
     descriptor = os.open(temporary, flags, files.PRIVATE_FILE)
     try:
         files.write_all(descriptor, file.body)
@@ -100,6 +104,7 @@ def _make_directory(path: str) -> None:
         return
     parent = os.path.dirname(os.path.abspath(path))
     _make_directory(parent)
+    # Another process may have made it meanwhile.
     with contextlib.suppress(FileExistsError):
         os.mkdir(path)
     files.sync_directory(parent)

@@ -118,6 +118,7 @@ class Agent:
             status, pause = self.round()
             if self._settings.one_time:
                 return status or 0
+            # Only the command renders a new configuration, so the files are compared after it.
             if status is not None and self._settings.are_outdated():
                 return RELOAD
             if status is None:
@@ -133,6 +134,7 @@ class Agent:
         self.rounds += 1
         gathered = self._gather(keep=True)
         changed, status = self._take_in(gathered.pairs)
+        # A command that fails is run again after each poll; that must not keep the pauses short.
         fresh = bool(changed) and status == 0
         return status, self._pace.after(fresh=fresh, troubled=gathered.troubled, wait=gathered.wait)
 
@@ -151,6 +153,7 @@ class Agent:
                 if error.overloaded:
                     gathered.trouble(name, error.wait)
                 else:
+                    # An empty queue or an invalid document is no overload: pauses stay short.
                     gathered.works(name)
                 self._log_unavailable(name, str(error), loud=not error.quiet)
                 pairs = self._last_documents(name) if keep else []
@@ -164,6 +167,7 @@ class Agent:
                 self._earlier[name] = pairs
             gathered.pairs += pairs
         if keep:
+            # Two documents of one name would be one file of the cache.
             gathered.pairs = documents.last_of_each(gathered.pairs)
         return gathered
 
@@ -171,10 +175,12 @@ class Agent:
         """Return a source's earlier documents, from memory or from the cache."""
         if name in self._earlier or name not in sources.REMOTE:
             return self._earlier.get(name, [])
+        # After a restart the cache still has it.
         document = self._cache.read(name)
         if not isinstance(document, dict):
             return []
         keys = self._settings.deployment_key
+        # An option of its own, which upstream calls deprecated but reads.
         keys = self._settings.cfn.deployment_key if name == "cfn" else keys
         pairs = documents.explode(name, document, keys, self._log.debug)
         return _encoded(pairs)
@@ -183,12 +189,14 @@ class Agent:
         """Cache *pairs* and run the command; return the changed keys and the status of round()."""
         try:
             changed = [key for key, text in pairs if self._cache.store(key, text)]
+            # All documents are there before the list that names them.
             if changed:
                 self._cache.write_list([key for key, _ in pairs])
         except OSError as error:
             self._log.error(f"the cache cannot be written: {error.strerror}")
             return [], 1
         if changed:
+            # Before the command, as upstream: the copy has no .last file of this round.
             self._back_up()
         if not changed and not self._settings.force:
             self._log.debug("Nothing has changed.")
@@ -198,6 +206,7 @@ class Agent:
     def _run(self, paths: list[str], changed: list[str]) -> int:
         command = self._settings.command or ""
         self._log.info(f"{_count(changed)} changed; running the command.")
+        # Until allow(): a SIGHUP must not come between the command's success and the commit.
         self._signals.put_off()
         status = self._seams.command(command, paths)
         if status:
@@ -223,6 +232,7 @@ class Agent:
     def _sleep(self, pause: float) -> None:
         """Wait; after the shortest pause, a message that arrives ends the wait."""
         first = min(pause, self._settings.shortest)
+        # Even a queue that is never empty is not read more often than this.
         time.sleep(first)
         streams = [
             stream
@@ -230,6 +240,7 @@ class Agent:
             for stream in (getattr(source, "wakes", lambda: None)(),)
             if stream is not None
         ]
+        # Data in the buffers of the stream and of TLS does not show in poll(2).
         if any(stream.holds() for stream in streams):
             return
         if not streams:
@@ -247,6 +258,7 @@ class Agent:
         repeated = self._complaints.get(name) == sentence
         say = self._log.warning if loud and not repeated else self._log.debug
         say(f'Source "{name}": {sentence}.')
+        # Recovery is reported only for a problem that was reported.
         if loud:
             self._complaints[name] = sentence
 

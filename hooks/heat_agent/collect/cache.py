@@ -42,12 +42,14 @@ class Cache:
         """
         files.make_directory(self.directory)
         path = self.path(key)
+        # json.dumps() has escaped all other characters.
         data = text.encode("ascii")
         first = not os.path.exists(path + ".orig")
         if first:
             files.write_whole(path + ".orig", data)
         if _bytes(path) != data:
             files.write_whole(path, data)
+        # As in upstream's store(): a document without .orig or .last is a change, too.
         return first or not self._is_last(path, data)
 
     def commit(self, key: str) -> None:
@@ -70,6 +72,7 @@ class Cache:
             return
         own = os.path.realpath(self.directory)
         other = os.path.realpath(directory)
+        # Below, the other directory is removed first.
         if own == other or other.startswith(own + os.sep) or own.startswith(other + os.sep):
             raise OSError(0, "one of the two directories is inside the other")
         tree.remove(directory)

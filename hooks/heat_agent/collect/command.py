@@ -7,6 +7,7 @@ import os
 from heat_config import files, process
 
 OUTPUT_LIMIT = 1 << 20
+#: A shell's status for a command that it cannot find.
 NO_SHELL = 127
 
 
@@ -25,9 +26,11 @@ def run(command: str, paths: list[str]) -> int:
 
 def output_of(argv: list[str], seconds: float) -> bytes | None:
     """Return a program's standard output, or None if it fails or takes more than *seconds*."""
+    # A file in memory and no pipe: a process that the program leaves behind cannot block the agent.
     output = os.memfd_create("output")
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
+        # In a session of its own, so that everything it starts can be ended with it.
         pid = process.spawn(
             argv, env=dict(os.environ), stdin=nothing, stdout=output, stderr=2, session=True
         )

@@ -47,8 +47,10 @@ def steps(arguments: list[str]) -> list[tuple[Any, ...]]:
         parser.add_argument(
             f"--{word}",
             action=Step,
+            # A default argument: a closure would see the last word of the loop.
             const=lambda path, word=word: (word, path),
             dest="steps",
+            # argparse would set "steps" to None at the beginning.
             default=argparse.SUPPRESS,
             metavar=label,
             help="also read this; later values win",
@@ -61,11 +63,13 @@ def steps(arguments: list[str]) -> list[tuple[Any, ...]]:
     parser.add_argument(
         "sources", nargs="*", metavar="collectors", help="sources to use, in this order"
     )
+    # Sources may stand between options, which parse_args() does not support.
     namespace = parser.parse_intermixed_args(arguments)
     noted = list(getattr(namespace, "steps", []))
     if namespace.sources:
         collectors = next(option for option in OPTIONS if option.name == "collectors")
         noted = [step for step in noted if step[1] is not collectors]
+        # The value None empties the list: sources replace those of --collectors and of the files.
         noted += [(VALUE, collectors, None)]
         noted += [(VALUE, collectors, source) for source in namespace.sources]
     return noted

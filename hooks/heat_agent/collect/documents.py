@@ -71,6 +71,7 @@ def explode(
     keys: of lists of deployments in the document. say: called with a sentence for each deployment
     that is skipped.
     """
+    # The source's own document comes first, as in upstream's merged_list_from_content().
     pairs = [(name, document)]
     for key in keys:
         if key not in document:
@@ -114,6 +115,7 @@ def is_file_name(name: Any) -> bool:
         return False
     try:
         return len(os.fsencode(name)) <= NAME_LIMIT
+    # Half of a surrogate pair, which JSON can hold.
     except UnicodeEncodeError:
         return False
 

@@ -51,10 +51,12 @@ def _assignment(line: str, number: int) -> tuple[str, str]:
     places = [place for place in (line.find("="), line.find(":")) if place >= 0]
     if not places:
         raise IniError(f'line {number} has neither "=" nor ":"')
+    # The first of the two signs ends the key; a value may hold the other one.
     key = line[: min(places)].strip()
     value = line[min(places) + 1 :].strip()
     if not key:
         raise IniError(f"line {number} has no key")
+    # As upstream, a value of one quote alone becomes empty.
     if value and value[0] == value[-1] and value[0] in "\"'":
         value = value[1:-1]
     return key, value

@@ -39,6 +39,7 @@ class Token:
     ) -> None:
         self.value = value
         self.catalog = catalog
+        # A token of less than ten minutes is used for nine tenths of its lifetime.
         self._end = uptime() + lifetime - min(EARLY, lifetime / 10)
 
     def is_fresh(self) -> bool:
@@ -68,6 +69,7 @@ class Keystone:
     def authorized(self, act: Callable[[Token], Answer]) -> Answer:
         """Return the answer of ``act(token)``, if its status is below 400. Raises Unavailable."""
         answer = act(self.token())
+        # The token may have been revoked: one more try, with a new one.
         if answer.status == UNAUTHORIZED:
             self._token = None
             answer = act(self.token())
@@ -92,6 +94,7 @@ class Keystone:
         not be sent there.
         """
         named = str(self._options.auth_url).rstrip("/")
+        # The version is known, which saves a request.
         if named.endswith("/v3"):
             return named
         root = named[: -len("/v2.0")] if named.endswith("/v2.0") else named
@@ -101,6 +104,7 @@ class Keystone:
             # Keystone answers 300 if there are several.
             listed = documents.decode_object(answer.body, "the list of versions")
         except Unavailable as error:
+            # A server in trouble is asked again later; one without a list is assumed to have v3.
             if error.overloaded:
                 raise
             return root + "/v3"
@@ -150,6 +154,7 @@ class Keystone:
             headers={"Content-Type": "application/json", "Accept": "application/json"},
             body=json.dumps(body).encode("ascii"),
             limit=TOKEN_LIMIT,
+            # The body has the password, which must not go to another address.
             follow=False,
         )
         web.accept(answer)
@@ -172,6 +177,7 @@ def endpoint(token: Token, kind: str, region: str | None) -> str:
 def _endpoints_v3(catalog: Any) -> Iterator[tuple[str, tuple[Any, ...], str]]:
     for service, entry in _entries(catalog):
         if entry.get("interface") == "public" and isinstance(entry.get("url"), str):
+            # The same region: "region" is the older name, and keystoneauth reads both.
             yield service, (entry.get("region_id"), entry.get("region")), entry["url"]
 
 
@@ -194,6 +200,7 @@ def _entries(catalog: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
 def _newest(listed: Any, root: str) -> str:
     """Return the URL of the newest API in Keystone's list of versions."""
     versions = listed.get("versions")
+    # The root of Keystone wraps its list in "values"; the URL of one API has a single "version".
     versions = versions.get("values") if isinstance(versions, dict) else versions
     versions = versions if isinstance(versions, list) else [listed.get("version")]
     has_v2 = False
@@ -226,6 +233,7 @@ def _on_host(root: str, url: Any) -> str | None:
 def _between(start: Any, end: Any) -> float:
     """Return the seconds between two of Keystone's timestamps, which are in UTC."""
     try:
+        # The lifetime by Keystone's clock: that of the guest may be wrong.
         return max(0.0, _seconds(end) - _seconds(start)) or UNKNOWN_LIFETIME
     except (AttributeError, TypeError, ValueError, OverflowError):
         return UNKNOWN_LIFETIME
@@ -236,8 +244,10 @@ def _seconds(text: str) -> float:
     year, month, date = (int(part) for part in day.split("-"))
     hour, minute, second = clock.split(":")
     # Only the difference is used, so the time zone does not matter.
+    # Keystone writes fractions of a second: 2026-01-01T00:00:00.000000Z.
     return time.mktime((year, month, date, int(hour), int(minute), int(float(second)), 0, 0, 0))
 
 
 def uptime() -> float:
+    # Not CLOCK_MONOTONIC, which stands still while the machine is suspended.
     return time.clock_gettime(time.CLOCK_BOOTTIME)

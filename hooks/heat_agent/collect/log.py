@@ -49,6 +49,7 @@ class Log:
     def _say(self, level: int, sentence: str) -> None:
         if level < self._level:
             return
+        # A server's text must not forge a line of the log, or send escape sequences to a terminal.
         plain = "".join(c if c.isprintable() else "\ufffd" for c in sentence)
         try:
             self._write(level, plain)
@@ -60,6 +61,7 @@ def open_log(settings: Settings) -> Log:
     """Return the Log that the settings ask for. Raises SettingsError."""
     level = DEBUG if settings.debug else INFO
     if settings.log_config_append:
+        # At DEBUG, since the file sets the levels.
         return Log(_by_file(settings.log_config_append), DEBUG)
     if settings.log_file:
         path = os.path.join(settings.log_dir or "", settings.log_file)
@@ -110,6 +112,7 @@ def _to_journal(level: int, sentence: str) -> None:
     """Send one entry; see systemd's "Native Journal Protocol"."""
     import socket
 
+    # _say() leaves no line feed in a sentence, so no field needs the protocol's binary form.
     fields = (f"PRIORITY={PRIORITIES[level]}", f"SYSLOG_IDENTIFIER={NAME}", f"MESSAGE={sentence}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.sendto("\n".join([*fields, ""]).encode("utf-8", "replace"), JOURNAL)

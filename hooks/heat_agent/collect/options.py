@@ -119,13 +119,14 @@ OPTIONS = (
     _option("zaqar", "queue-id"),
     _option("zaqar", "use-websockets", BOOLEAN, False),
     _option("zaqar", "region-name"),
+    # False upstream, where the token and the metadata then use a connection without verification.
     _option("zaqar", "ssl-certificate-validation", BOOLEAN, True),
     _option("zaqar", "ca-file"),
 )
 
 GROUPS = tuple(dict.fromkeys(option.group for option in OPTIONS))
-ALIASES = {"log-config-append": ("log-config", "log_config"), "log-dir": ("logdir",)}
 #: Other names of options on the command line.
+ALIASES = {"log-config-append": ("log-config", "log_config"), "log-dir": ("logdir",)}
 ALIASES["log-file"] = ("logfile",)
 
 

@@ -41,6 +41,7 @@ class Pace:
         if not troubled:
             return pause
         if wait is not None and wait > pause:
+            # Never earlier than the server asked for, and not at the same moment on all machines.
             return wait * (1 + chance() / 4)
         return pause * (0.5 + chance() / 2)
 

@@ -53,6 +53,7 @@ def main(
             return _again(log)
         except Ended as end:
             number = end.number
+    # The parent sees the signal itself, as with a program that handles none.
     die_of(number)
     return 128 + number
 
@@ -83,6 +84,7 @@ def _poll(
     """Poll, and reload the settings whenever they have changed."""
     is_again()  # its command must not inherit the variable
     if chosen.splay and chosen.splay > 0 and not chosen.one_time:
+        # time.sleep() raises OverflowError when the nanoseconds do not fit in 64 bits.
         time.sleep(min(chosen.splay, 1e6) * chance())
     client = _client(environ)
     in_a_row = 0
@@ -130,8 +132,10 @@ def is_again() -> bool:
 def _again(log: Log) -> int:
     """Re-execute this program, which may have been updated, with the same Python."""
     log.info("SIGHUP: restarting.")
+    # exec keeps the process id. A program that merely inherits the variable has another one.
     os.environ[AGAIN] = str(os.getpid())
     flags = [flag for flag, is_set in _FLAGS if is_set]
+    # The buffers of Python do not survive the exec.
     sys.stdout.flush()
     try:
         os.execv(sys.executable, [sys.executable, *flags, *sys.argv])  # noqa: S606
@@ -140,4 +144,5 @@ def _again(log: Log) -> int:
     return 1
 
 
+# sys.argv does not have the options in the program's first line.
 _FLAGS = (("-I", sys.flags.isolated), ("-S", sys.flags.no_site))

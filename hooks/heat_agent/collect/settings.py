@@ -107,6 +107,7 @@ def load(arguments: list[str], environ: Mapping[str, str], system: str = SYSTEM)
     """
     steps = command_line.steps(arguments)
     places = [environ.get("HOME") or os.path.expanduser("~"), system]
+    # Before the files are read: a change during that makes them outdated.
     before = _fingerprint(_watched(steps, places))
     defaults = []
     if not any(step[0] == command_line.FILE for step in steps):
@@ -187,6 +188,7 @@ def _watched(steps: list[tuple[Any, ...]], places: list[str]) -> list[str]:
     files = [step[1] for step in steps if step[0] == command_line.FILE] or files
     directories = [step[1] for step in steps if step[0] == command_line.DIRECTORY] or directories
     for directory in directories:
+        # A directory that is missing now may appear later.
         with contextlib.suppress(SettingsError):
             files += _directory(directory)
     return files
@@ -194,6 +196,7 @@ def _watched(steps: list[tuple[Any, ...]], places: list[str]) -> list[str]:
 
 def _fingerprint(paths: list[str]) -> list[tuple[str, bytes | None]]:
     """Return the paths with their current contents."""
+    # Contents and not times: the command renders the same text again and again.
     contents: list[tuple[str, bytes | None]] = []
     for path in paths:
         try:
@@ -217,6 +220,7 @@ def _converted(option: Option, value: Any, where: str) -> Any:
             return float(value) if value else None
         except ValueError:
             raise SettingsError(f"{where} must be a number") from None
+    # With a "$" it is an address only after the substitution.
     if option.kind == ADDRESS and value and "$" not in value:
         _check_address(value, where)
     return value
@@ -255,6 +259,7 @@ def _filled(text: Any, group: str, chosen: Any, depth: int) -> Any:
 
     ``$$`` and ``\\$`` stand for a dollar sign. Unknown names are kept as written.
     """
+    # The depth ends a circle of options that name each other.
     if not isinstance(text, str) or "$" not in text or depth > 10:
         return text
     import re
@@ -278,4 +283,5 @@ def _filled(text: Any, group: str, chosen: Any, depth: int) -> Any:
 
 
 def _seconds(value: float | None, default: float) -> float:
+    # NaN and negative numbers get the default as well.
     return value if value is not None and 0 <= value < 1e9 else default

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+# Both derive from BaseException: "except Exception" around a source must not catch them.
 class Hangup(BaseException):
     """SIGHUP: restart."""
 

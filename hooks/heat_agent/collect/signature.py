@@ -18,8 +18,10 @@ MODULES = ("_sha2", "_sha256", "hashlib")
 def hmac_sha256(key: bytes, text: bytes) -> bytes:
     """Return the 32 bytes with which *key* signs *text*."""
     sha256 = _sha256()
+    # A long key is replaced by its hash; any key is then filled up with zeros to one block.
     key = sha256(key).digest() if len(key) > BLOCK else key
     key = key.ljust(BLOCK, b"\0")
+    # 0x36 and 0x5C are ipad and opad of the RFC.
     inner = sha256(bytes(byte ^ 0x36 for byte in key) + text).digest()
     signed: bytes = sha256(bytes(byte ^ 0x5C for byte in key) + inner).digest()
     return signed

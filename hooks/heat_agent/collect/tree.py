@@ -41,6 +41,7 @@ def copy(source: str, target: str, depth: int = DEPTH) -> None:
                     _copy_file(entry.path, place)
             except FileNotFoundError:
                 continue
+    # Last: each entry changes the directory's time, and its mode may forbid writing.
     _copy_status(os.stat(source), target)
 
 

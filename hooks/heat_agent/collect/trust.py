@@ -71,6 +71,7 @@ class Trust:
     def _named(self) -> str | None:
         for variable in VARIABLES:
             path = self._environ.get(variable)
+            # A missing file is ignored; python-requests would fail in every request.
             if path and os.path.exists(path):
                 return path
         return None

@@ -136,6 +136,7 @@ class Client:
     def _exchange(
         self, request: Request, target: Target, way: Proxy | None, deadline: Deadline
     ) -> Answer:
+        # A connection is reused only for the same server by the same way with the same trust.
         place = (
             target.scheme,
             target.host,
@@ -152,6 +153,8 @@ class Client:
             try:
                 return self._on(stream, place, request, target, way, deadline)
             except OSError as error:
+                # The server may close a kept connection at any time. The request is made again on
+                # a new one, unless it may not be repeated, or a byte of the answer has come.
                 if not _is_closed(error) or stream.received or request.method not in AGAIN:
                     raise
         stream = Stream(self._connect(request, target, way, deadline))
@@ -176,8 +179,10 @@ class Client:
         }
         path = target.path
         if way is not None and target.scheme == "http":
+            # A proxy for plain HTTP gets the whole URL (RFC 9112 3.2.2).
             path = target.whole
             headers.update(way.headers())
+        # Also for a POST without a body (RFC 9110 8.6).
         if request.body or request.method not in ("GET", "HEAD", "DELETE"):
             headers["Content-Length"] = str(len(request.body))
         stream.received = 0
@@ -243,6 +248,7 @@ def accept(answer: Answer) -> Answer:
     overloaded = answer.status == 429 or answer.status >= 500
     wait = None
     text = answer.headers.get("retry-after", "")
+    # The other form of Retry-After, a date, would need clocks that agree.
     if overloaded and text.isascii() and text.isdigit():
         wait = min(float(text), LONGEST_WAIT)
     sentence = f'"{redacted(answer.url)}" answered {answer.status}'
@@ -291,6 +297,7 @@ def _redirected(request: Request, url: str, answer: Answer) -> tuple[Request, st
     try:
         other = urljoin(url, answer.headers["location"])
         before, after = Target(url), Target(other)
+        # A shorter value may be the same in both URLs by chance.
         values = [value for _, value in parse_qsl(urlsplit(url).query) if len(value) >= 8]
         passed = {value for _, value in parse_qsl(urlsplit(other).query)}
     except ValueError:
@@ -302,12 +309,14 @@ def _redirected(request: Request, url: str, answer: Answer) -> tuple[Request, st
     if any(value in passed for value in values):
         raise Unavailable(f'"{shown}" redirects its signature to another host')
     headers = {name: text for name, text in request.headers.items() if name.lower() not in PRIVATE}
+    # A source's own CA file, and its permission not to verify, are for its own server only.
     return request._replace(headers=headers, ca_file=None, verify=True), other
 
 
 def _is_same_place(before: Target, after: Target) -> bool:
     if before.host.lower() != after.host.lower():
         return False
+    # HTTPS of the same server, both at their default ports.
     upgraded = (before.scheme, before.port, after.scheme, after.port) == ("http", 80, "https", 443)
     return before.port == after.port or upgraded
 

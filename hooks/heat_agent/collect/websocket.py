@@ -84,13 +84,16 @@ class WebSocket:
         """Send a close frame, if that is possible at once, and close."""
         self.stream.sock.settimeout(0)
         try:
+            # 1000, "normal closure" (RFC 6455 7.4.1).
             self.stream.sock.send(frame(CLOSE, b"\x03\xe8"))
+        # The connection ends in any case.
         except OSError:
             pass
         finally:
             self.stream.close()
 
     def _part(self, final: bool, code: int, payload: bytes) -> str | None:
+        # A continuation needs a message that has begun; no other data may come in between (5.4).
         if (code == CONTINUED) != bool(self._parts):
             raise Failed("the server sent the parts of a message out of order")
         self._size += len(payload)
@@ -113,8 +116,10 @@ class WebSocket:
         # No extension was negotiated (bits 1 to 3), and a server must not mask (RFC 6455 5.1).
         if first & 0x70 or second & 0x80:
             raise Failed("the server sent an invalid frame")
+        # A control frame is short and never fragmented (5.5).
         if code >= CLOSE and (length > CONTROL_LIMIT or not first & 0x80):
             raise Failed("the server sent an invalid frame")
+        # 126 and 127 announce a length of 16 and of 64 bits (5.2).
         if length == 126:
             length = int.from_bytes(self.stream.exactly(2, deadline), "big")
         elif length == 127:
@@ -141,7 +146,9 @@ def frame(code: int, payload: bytes) -> bytes:
         head = bytes((0x80 | code, 0x80 | 126)) + size.to_bytes(2, "big")
     else:
         head = bytes((0x80 | code, 0x80 | 127)) + size.to_bytes(8, "big")
+    # Each frame needs a new key that nobody can predict (5.3).
     mask = os.urandom(4)
+    # One XOR of two long integers instead of a loop over the bytes, which is slow in Python.
     repeated = (mask * (size // 4 + 1))[:size]
     masked = int.from_bytes(payload, "big") ^ int.from_bytes(repeated, "big")
     return head + mask + masked.to_bytes(size, "big")

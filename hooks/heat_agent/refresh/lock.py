@@ -20,6 +20,7 @@ class Lock:
 
     def take(self) -> None:
         """Lock the file; raises OSError, with EAGAIN when another process holds it."""
+        # No O_TRUNC: until the lock is held, the text is that of another process.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, files.PRIVATE_FILE)
         try:
@@ -34,6 +35,7 @@ class Lock:
 
     def release(self) -> None:
         """Release the lock."""
+        # Before the unlock: after it, another process may have written its text.
         os.ftruncate(self._descriptor, 0)
         # Unlock explicitly: a fork that lives on has the same open file.
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)

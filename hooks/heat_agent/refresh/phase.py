@@ -23,6 +23,9 @@ DATE = "%a %b %e %H:%M:%S %Z %Y"
 #: Bash runs a file without "#!" itself, and explains why another cannot be started.
 BY_ITSELF = ("-c", '"$1"', "dib-run-parts")
 
+# One shell for all, so that a script gets the variables that the files set. Bash before 4.4
+# treats an empty array as unset under "set -u", hence ${scripts[@]+...}. EPOCHREALTIME (Bash 5.0)
+# has the decimal point of the locale.
 WITH_ENVIRONMENT = """
 set -eu -o pipefail
 directory=$1 count=$2
@@ -99,6 +102,7 @@ def _run_script(
         status = _wait(_start(path, environment), deadline)
     except OSError as error:
         _say(f"{path}: {error.strerror}")
+        # As a shell: 127 for a program that is missing, 126 for one that cannot be started.
         status = process.NOT_FOUND if error.errno == errno.ENOENT else process.NOT_RUNNABLE
     seconds = time.monotonic() - began
     phase = os.path.basename(directory)
@@ -127,6 +131,7 @@ def _start(path: str, environment: Mapping[str, str]) -> int:
 
 
 def _spawn(words: list[str], environment: Mapping[str, str]) -> int:
+    # So that lines of this program come before those of the script.
     sys.stdout.flush()
     sys.stderr.flush()
     return process.spawn(words, env=environment, stdin=0, stdout=1, stderr=2)

@@ -16,17 +16,20 @@ def kill(pid: int) -> None:
     They are stopped first, so that none of them starts another while they are counted.
     """
     family: set[int] = set()
+    # Until a search finds no more: one may have been started before its parent was stopped.
     for _ in range(ROUNDS):
         added = ({pid} | _below(pid)) - family
         if not added:
             break
         _signal(added, signal.SIGSTOP)
         family |= added
+    # SIGKILL ends stopped processes, too.
     _signal(family, signal.SIGKILL)
 
 
 def _signal(pids: set[int], number: int) -> None:
     for pid in pids:
+        # It may have ended meanwhile.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
@@ -50,6 +53,7 @@ def _parent(name: str) -> int:
     """Return the parent's id of the process *name*, 0 when it is gone."""
     try:
         with open(f"/proc/{name}/stat", "rb") as stream:
+            # The name, in parentheses, may hold blanks and parentheses itself.
             return int(stream.read().rpartition(b")")[2].split()[1])
     except (OSError, IndexError, ValueError):
         return 0

@@ -67,6 +67,7 @@ class Log:
         if LEVELS[level] < self._lowest:
             return
         now = time.time()
+        # The format of Python's logging, with a comma in front of the milliseconds.
         moment = (
             f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(now))},{int(now % 1 * 1000):03d}"
         )

@@ -63,8 +63,10 @@ def _run_phases(base: str, environment: Mapping[str, str], seconds: int | None, 
         status = phase.run(directory, environment, deadline)
         if deadline is not None and time.monotonic() >= deadline:
             log("ERROR", f"Timeout reached: {seconds}s. Sent SIGKILL to all children")
+            # A script may have ended well just before the deadline, with others left.
             status = status or 1
         if status:
+            # Upstream's text, that of subprocess.CalledProcessError.
             command = f"Command '{['dib-run-parts', directory]}'"
             log(
                 "ERROR",

@@ -13,6 +13,7 @@ import re
 NAMES = "^[0-9A-Za-z_-]+$"
 
 ENVIRONMENT_NAMES = re.compile("[0-9A-Za-z_.-]+")
+# NAME_MAX: a fraction has no more digits.
 LONGEST_NAME = 255
 
 _NUMBER = re.compile(r"[ \t]*(-?)([0-9]*)(?:\.([0-9]*))?")
@@ -52,6 +53,7 @@ def environment_files(directory: str) -> list[str]:
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
+    # Python's re has none of POSIX's classes.
     for name, members in _CLASSES.items():
         pattern = pattern.replace(f"[:{name}:]", members)
     try:
@@ -69,5 +71,6 @@ def _place(name: str) -> tuple[int, bytes]:
     match = _NUMBER.match(name)
     assert match is not None
     sign, whole, fraction = match.groups()
+    # An integer of a fixed scale, since a float would round long fractions.
     number = int(f"0{whole}{(fraction or '').ljust(LONGEST_NAME, '0')}")
     return (-number if sign else number), os.fsencode(name)

@@ -58,6 +58,7 @@ class Cfn:
 
     def _one(self, url: str, resource: str, field: str, keys: list[str]) -> dict[str, Any]:
         where = f'the answer of "{redacted(url)}"'
+        # No Timestamp, as upstream: Keystone refuses old ones, so the guest's clock would matter.
         signed = signed_url(
             url,
             {
@@ -96,10 +97,12 @@ def signed_url(url: str, parameters: dict[str, str], secret: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         raise Unavailable(f'"{redacted(url)}" is not a URL that can be asked') from None
+    # As in keystoneclient's Ec2Signer._canonical_qs().
     query = "&".join(
         f"{quote(name, safe='')}={quote(value, safe='-_~')}"
         for name, value in sorted(parameters.items())
     )
+    # The host has its port, as in the URL. Keystone tries once more without it.
     text = "\n".join(("GET", parts.netloc, parts.path, query))
     digest = hmac_sha256(secret.encode("utf-8"), text.encode("utf-8"))
     signature = b2a_base64(digest, newline=False).decode("ascii")
@@ -117,7 +120,9 @@ def field_of(answer: Answer, field: str, where: str) -> str:
     kind = answer.headers.get("content-type", "").lower()
     charset = kind.partition("charset=")[2].partition(";")[0].strip("\"' ")
     encoding = web.CHARSETS.get(charset) if charset else None
+    # The charset of the header counts more than that of the XML declaration.
     parser = pyexpat.ParserCreate(encoding)
+    # One call for each run of text; otherwise one for each line and each entity.
     parser.buffer_text = True
     path: list[str] = []
     texts: list[str] = []
@@ -129,6 +134,7 @@ def field_of(answer: Answer, field: str, where: str) -> str:
         if len(path) > 100:
             raise Unavailable(f"{where} is nested too deeply")
         # As in ElementTree, only the text before any child element counts.
+        # The name of the root does not count.
         state["at"] = path[1:] == wanted and not state["seen"]
         state["seen"] = state["seen"] or state["at"]
 

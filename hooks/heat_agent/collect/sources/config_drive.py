@@ -41,6 +41,7 @@ def metadata(log: Log) -> dict[str, Any]:
         try:
             return _read(directory, log)
         finally:
+            # Lazily, as upstream: the directory can be removed even while a process reads there.
             output_of(["umount", "-l", directory], SECONDS)
     finally:
         _remove(directory, log)
@@ -64,6 +65,7 @@ def _device() -> str | None:
     listed = output_of(["blkid", "-o", "export"], SECONDS)
     for block in (listed or b"").decode("utf-8", "replace").split("\n\n"):
         pairs = (line.partition("=") for line in block.splitlines())
+        # blkid writes a blank in a value as "\ ".
         values = {name: value.replace("\\ ", " ") for name, _, value in pairs}
         if values.get("LABEL") == LABEL and values.get("TYPE") in TYPES and "DEVNAME" in values:
             return values["DEVNAME"]
@@ -76,6 +78,7 @@ def _mounted(device: str) -> str | None:
             for line in stream:
                 source, place = line.split()[:2]
                 if source == device:
+                    # The kernel writes a blank in a path as "\040".
                     return place.replace("\\040", " ")
     except (OSError, ValueError):
         return None

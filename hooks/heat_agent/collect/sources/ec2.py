@@ -39,6 +39,7 @@ class Ec2:
         self._document = None
 
     def collect(self) -> Documents:
+        # In this order: memory, the cache of an earlier start, a config drive, the network.
         kept = self._document or self._cache.read("ec2")
         if not kept:
             kept = config_drive.metadata(self._log)
@@ -59,6 +60,7 @@ class Ec2:
         tree: dict[str, Any] = {}
         for line in self._text(url).split("\n"):
             name = line.strip()
+            # Nova ends no listing with a line feed; another server may.
             if not name:
                 continue
             # "0=name" stands for the directory of a public key.
@@ -81,6 +83,7 @@ class Ec2:
                 f'"{redacted(self._options.metadata_url)}" lists more than {ENTRIES} entries'
             )
         answer = self._client.ask(url, seconds=self._options.timeout, limit=LISTING_LIMIT)
+        # Without the root there is no metadata at all, and that is an error.
         if answer.status in GONE and url != self._options.metadata_url + "/":
             raise Missing(f'"{redacted(url)}" is listed but missing')
         web.accept(answer)

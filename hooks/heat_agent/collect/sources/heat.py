@@ -50,6 +50,7 @@ class Heat:
         base = keystone.endpoint(token, "orchestration", self._options.region_name)
         headers = {"X-Auth-Token": token.value, "Accept": "application/json"}
         stack = self._stack or self._options.stack_id
+        # Heat sends "name/id". An id alone has to be looked up first.
         if "/" not in stack:
             answer = self._client.ask(
                 f"{base}{STACKS}{quote(stack, safe='')}", headers=headers, follow=False
@@ -58,6 +59,7 @@ class Heat:
                 return answer
             stack = self._stack = _named(web.accept(answer))
         name = quote(self._options.resource_name, safe="")
+        # A stack from a redirect is quoted already, hence the "%".
         url = f"{base}{STACKS}{quote(stack, safe='/%')}/resources/{name}/metadata"
         return self._client.ask(url, headers=headers)
 

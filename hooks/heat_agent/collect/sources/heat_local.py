@@ -36,6 +36,7 @@ class HeatLocal:
                 self._warn(f"{error}; it is skipped")
         if document:
             return [("heat_local", document)]
+        # Unavailable keeps the earlier document, NotThere drops it.
         if broken is not None:
             raise broken
         raise NotThere(f"there is no boot metadata ({' '.join(self._paths)})")

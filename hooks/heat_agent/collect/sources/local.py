@@ -51,6 +51,7 @@ class Local:
             status = os.stat(path)
         except OSError:
             return  # a dangling link, or just removed
+        # One such file discards the whole source, as upstream.
         if status.st_mode & stat.S_IWOTH:
             raise NotThere(f'"{path}" is world-writable: local metadata is not used')
         if not documents.is_file_name(name) or name in documents.RESERVED:
@@ -65,5 +66,6 @@ class Local:
 def _check_directory(path: str, status: os.stat_result) -> None:
     if status.st_uid != os.getuid():
         raise NotThere(f'"{path}" belongs to another user: local metadata is not used')
+    # Writable for the group is allowed, as upstream: the owner lets others write.
     if status.st_mode & stat.S_IWOTH:
         raise NotThere(f'"{path}" is world-writable: local metadata is not used')

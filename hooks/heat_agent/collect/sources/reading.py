@@ -11,6 +11,7 @@ LIMIT = 16 << 20
 def whole(path: str) -> bytes | None:
     """Return the bytes of the regular file *path*; None if there is none or it is too long."""
     try:
+        # Without O_NONBLOCK, opening a pipe without a writer would block for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None

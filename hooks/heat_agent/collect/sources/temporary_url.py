@@ -37,6 +37,7 @@ class TemporaryUrl:
         if answer.status != NOT_MODIFIED:
             web.accept(answer)
             where = f'the answer of "{redacted(url)}"'
+            # A 3xx that is no redirect, such as 300.
             if answer.status >= 300:
                 raise Unavailable(f"{where} is not a document")
             self._document = documents.decode_object(web.text_of(answer), where)
@@ -48,6 +49,7 @@ class TemporaryUrl:
 
 def _conditions(headers: dict[str, str]) -> dict[str, str]:
     """Return the headers that request the document only if it has changed."""
+    # One is enough: a server ignores If-Modified-Since beside If-None-Match (RFC 9110 13.1.3).
     if headers.get("etag"):
         return {"If-None-Match": headers["etag"]}
     if headers.get("last-modified"):

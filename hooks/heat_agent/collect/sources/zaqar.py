@@ -100,6 +100,7 @@ class Zaqar:
         from urllib.parse import quote
 
         base = keystone.endpoint(token, "messaging", self._options.region_name)
+        # The catalog's URL may have the version or not.
         if not base.endswith(("/v2", "/v2.0")):
             base += "/v2"
         headers = {
@@ -150,6 +151,7 @@ class Zaqar:
             made.begin(target, token.value)
         except Refused:
             made.socket.close()
+            # The next round begins with a new token.
             self._keystone.forget()
             raise
         except BaseException:
@@ -185,6 +187,7 @@ class Subscription:
         """Shake hands, authenticate, subscribe. Raises Unavailable, OSError."""
         deadline = Deadline(SECONDS, 6 * SECONDS)
         self.socket.begin(target, deadline)
+        # In the order of zaqarclient and of upstream's get_data_websocket().
         self._ask("authenticate", None, deadline, {"X-Auth-Token": token})
         self._ask("queue_create", {}, deadline)
         self._ask("subscription_create", {"ttl": SUBSCRIPTION}, deadline)
@@ -195,12 +198,14 @@ class Subscription:
         A pushed message may still be in the queue; other messages there are newer.
         """
         deadline = Deadline(SECONDS, 6 * SECONDS)
+        # First the frames that have arrived.
         for _ in range(FRAMES):
             if not self.socket.stream.holds():
                 break
             text = self.socket.step(deadline)
             if text is not None:
                 self._keep(_frame(text))
+        # Then the queue: what was posted before the subscription was never pushed.
         popped = None
         for _ in range(FRAMES):
             reply = self._ask("message_delete_many", {"pop": 1}, deadline)
@@ -229,6 +234,7 @@ class Subscription:
             reply = _frame(self.socket.receive(deadline))
             if _answers(reply, action):
                 break
+            # A frame that was pushed before the reply must not be lost.
             self._keep(reply)
         else:
             raise Unavailable("the websocket does not answer", overloaded=True)
@@ -256,11 +262,13 @@ def _answers(reply: dict[str, Any], action: str) -> bool:
     """Return whether a frame is the reply to *action*, and not a pushed message."""
     headers = reply.get("headers")
     status = headers.get("status") if isinstance(headers, dict) else None
+    # A pushed message has no status, or it has a "Message_Type".
     if not isinstance(status, int) or isinstance(status, bool) or "Message_Type" in reply:
         return False
     request = reply.get("request")
     if isinstance(request, dict):
         return request.get("action") == action
+    # Without the request in the reply, its content has to tell whose it is.
     body = reply.get("body")
     if action != "message_delete_many" or status >= 300:
         return True
@@ -280,5 +288,6 @@ def _body(messages: Any, where: str) -> Any:
 
 def _uuid() -> str:
     number = os.urandom(16).hex()
+    # A random UUID (version 4, RFC 4122 4.4), without the import of uuid.
     parts = (number[:8], number[8:12], "4" + number[13:16], "8" + number[17:20], number[20:])
     return "-".join(parts)
