@@ -74,6 +74,7 @@ def _user(
     options += ["--uid", uid] if uid and existing.pw_uid != int(uid) else []
     options += ["--home", home] if home and existing.pw_dir != home else []
     missing = [group for group in groups if not _belongs(name, existing.pw_gid, group)]
+    # Without --append, usermod would remove the user from all other groups.
     options += ["--append", "--groups", ",".join(missing)] if missing else []
     if options:
         run.do(["usermod", *options, name])
@@ -84,4 +85,5 @@ def _belongs(user: str, primary: int, group: str) -> bool:
         entry = grp.getgrgid(int(group)) if group.isdigit() else grp.getgrnam(group)
     except KeyError:
         return False
+    # A group does not list the users whose primary group it is.
     return entry.gr_gid == primary or user in entry.gr_mem

@@ -58,6 +58,7 @@ def find(arguments: Any) -> Any:
     if not arguments.stack or not arguments.resource:
         raise CfnError("to ask Heat, --stack and --resource are needed too")
     document = metadata.describe(arguments.stack, arguments.resource, keys, arguments.url)
+    # For cfn-hup, which compares with the resource's own copy, and for a cfn-init without keys.
     metadata.keep(document, arguments.resource)
     metadata.keep(document, None)
     return document
@@ -67,6 +68,7 @@ def note(program: str, message: str) -> None:
     """Add a line to the command's log, readable by root alone; never with a value in it."""
     path = os.path.join(os.environ.get("HEAT_CFN_LOG_DIR", LOGS), program + ".log")
     line = time.strftime("%Y-%m-%dT%H:%M:%SZ ", time.gmtime()) + message + "\n"
+    # No link: root must not write where another user points it.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o600)
@@ -74,6 +76,7 @@ def note(program: str, message: str) -> None:
         return  # an unwritable log stops no command
     try:
         os.write(descriptor, line.encode("utf-8", "replace"))
+    # A full disk stops no command either.
     except OSError:
         pass
     finally:
@@ -82,6 +85,7 @@ def note(program: str, message: str) -> None:
 
 def run(program: str, action: Callable[[], int]) -> int:
     """Run a command; a failure becomes one sentence on stderr and exit status 1."""
+    # An error may quote text that the encoding of the terminal does not have.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
@@ -92,4 +96,5 @@ def run(program: str, action: Callable[[], int]) -> int:
         note(program, str(error))
         return 1
     except KeyboardInterrupt:
+        # As a shell reports SIGINT: 128 + 2.
         return 130

@@ -88,6 +88,7 @@ def _environment(value: Any, where: str) -> dict[str, str]:
 
 def _run(command: Command, cwd: str | None, env: dict[str, str] | None) -> int:
     """Run one command on this program's own output, so that no output is lost if it is killed."""
+    # Our own lines come before those of the command.
     sys.stdout.flush()
     try:
         # By CloudFormation's definition a template's command is a shell's text.
@@ -101,4 +102,5 @@ def _run(command: Command, cwd: str | None, env: dict[str, str] | None) -> int:
             return 127
         reason = process.why_not(argv[0], error)
         print(f'"{argv[0]}" cannot be run: {reason}', file=sys.stderr, flush=True)
+        # As a shell: 127 for a program that is missing, 126 for one that cannot be started.
         return 127 if isinstance(error, FileNotFoundError) else 126

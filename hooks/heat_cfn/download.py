@@ -55,6 +55,7 @@ def _fetch(url: str, file: IO[bytes]) -> None:
         except OSError as error:  # not the server's: the disk is full
             raise CfnError(f'"{redacted(url)}" cannot be kept: {error.strerror}') from None
 
+    # An attempt that failed may have left a part of the file.
     file.seek(0)
     file.truncate()
     web.ask(url, sink=write)

@@ -73,6 +73,7 @@ def _mode(value: Any, where: str) -> str | None:
     if value is None or value == "":
         return None
     # A bare number is ambiguous: YAML reads 000644 as 420.
+    # Six digits begin with the type of the file, as in stat(2): 100644, and 120644 for a link.
     if not isinstance(value, str) or not re.fullmatch(r"(1[02]0|0{0,3})?[0-7]{3,4}", value):
         raise CfnError(f'"{where}" must be a string of octal digits, such as "000644"')
     return value
@@ -92,6 +93,7 @@ def _content(entry: dict[str, Any], where: str) -> bytes:
     if encoding == "plain":
         return content.encode("utf-8", "surrogatepass")
     try:
+        # Base64 in a template may be wrapped, and validate=True accepts no line break.
         return base64.b64decode("".join(content.split()), validate=True)
     except (binascii.Error, ValueError):
         raise CfnError(f'"{where}/content" is not base64') from None
@@ -120,10 +122,12 @@ def _gid(group: Any) -> int:
 def _write(path: str, data: bytes, mode: int | None, uid: int, gid: int) -> bool:
     """Put a whole file in place, or leave the old one; return whether anything changed."""
     parent, name = os.path.split(path)
+    # The directory may be another user's, so all is done in it as it was opened.
     directory = directories.open_directory(parent, make=True)
     try:
         old = _status(directory, name)
         if old is not None and stat.S_ISREG(old.st_mode):
+            # What the template does not set stays as it is.
             mode = stat.S_IMODE(old.st_mode) if mode is None else mode
             uid = old.st_uid if uid == -1 else uid
             gid = old.st_gid if gid == -1 else gid
@@ -149,6 +153,7 @@ def _status(directory: int, name: str) -> os.stat_result | None:
 
 
 def _read(directory: int, name: str) -> bytes:
+    # The name may have been replaced since: follow no link, and do not wait for a pipe's writer.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with open(os.open(name, flags, dir_fd=directory), "rb") as file:
         return file.read()
@@ -163,6 +168,7 @@ def _link(path: str, target: str, changes: Changes) -> None:
             is_link = old is not None and stat.S_ISLNK(old.st_mode)
             if is_link and os.readlink(name, dir_fd=directory) == target:
                 return
+            # A link beside it, then a rename: the name is never missing.
             temporary = f".cfn-init-{os.getpid()}"
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=directory)

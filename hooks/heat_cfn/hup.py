@@ -49,6 +49,7 @@ def main(argv: list[str] | None = None) -> int:
 def _look(arguments: Any) -> int:
     directory = arguments.config
     main_file = directory
+    # --config may also name the main file.
     if os.path.isdir(directory):
         main_file = os.path.join(directory, "cfn-hup.conf")
     else:
@@ -69,6 +70,7 @@ def _look(arguments: Any) -> int:
 def _resource(settings: dict[str, str], resource: str, hooks: list[Hook], loud: bool) -> list[str]:
     old = metadata.previous(resource)
     credentials = settings.get("credential-file")
+    # With keys Heat is asked; without them another program has to renew the copy on the disk.
     if credentials:
         keys = metadata.credentials_from(credentials)
         new = metadata.describe(settings["stack"], resource, keys, settings.get("url"))
@@ -79,6 +81,7 @@ def _resource(settings: dict[str, str], resource: str, hooks: list[Hook], loud: 
         for trigger in ("post.add", "post.update", "post.delete"):
             if trigger in hook.triggers and _happened(trigger, hook.path, old, new):
                 failed += _run(hook, old, new, loud)
+    # Hooks on restarts come last: a hook of the change may have started the services.
     restarted = _restart_services(new) if any(_wants_restarts(hook) for hook in hooks) else False
     for hook in hooks:
         if restarted and _wants_restarts(hook):
@@ -102,6 +105,7 @@ def _happened(trigger: str, path: str, old: Any, new: Any) -> bool:
             return absent
 
     before, after = at(old), at(new)
+    # On the first check there is no earlier document, so nothing was added.
     if trigger == "post.add":
         return old is not None and before is absent and after is not absent
     if trigger == "post.delete":
@@ -168,6 +172,7 @@ def _hooks(main_file: str, directory: str) -> list[Hook]:
 def _hook(name: str, entry: dict[str, str], file: str) -> Hook:
     if not entry.get("triggers") or not entry.get("path") or not entry.get("action"):
         raise CfnError(f'"{name}" in "{file}" must have triggers, path and action')
+    # The rest is a key of the metadata, which may have dots of its own.
     parts = entry["path"].split(".", 3)
     if len(parts) < 2 or parts[0] != "Resources" or (len(parts) > 2 and parts[2] != "Metadata"):
         raise CfnError(f'"path" of "{name}" in "{file}" must be Resources.<name>.Metadata[.<key>]')
@@ -182,6 +187,7 @@ def _hook(name: str, entry: dict[str, str], file: str) -> Hook:
 
 
 def _parse(path: str) -> dict[str, dict[str, str]]:
+    # No interpolation: an action may have a "%" in it, as in "date +%s".
     parser = ConfigParser(interpolation=None)
     try:
         with open(path, encoding="utf-8") as file:

@@ -33,6 +33,7 @@ def _link(arguments: Any) -> int:
         os.makedirs(arguments.target, exist_ok=True)
         for command in commands:
             place = os.path.join(arguments.target, os.path.basename(command))
+            # Heat's boothook runs this at each boot: a link that is right stays.
             if os.path.islink(place) and os.readlink(place) == command:
                 continue
             if os.path.lexists(place):

@@ -106,6 +106,7 @@ def describe(
     :raises CfnError: when Heat does not answer, refuses, or the answer is malformed.
     """
     server = web.check(url or metadata_server(), "the metadata server's address")
+    # The address may lack the version. Once, since the pattern matches again at the end.
     server = re.sub(r"(/v1)?/*$", "/v1/", server, count=1)
     query = signed_query(
         "GET",
@@ -143,6 +144,7 @@ def unwrap(body: bytes) -> dict[str, Any]:
         for key in ("Response", "Result"):
             value = value["DescribeStackResource" + key]
         value = value["StackResourceDetail"]["Metadata"]
+        # The metadata is JSON text within the JSON, or the object itself.
         value = json.loads(value) if isinstance(value, str) else value
     except (ValueError, KeyError, TypeError, RecursionError):
         raise CfnError("Heat's answer is not a description of a resource") from None
@@ -160,6 +162,7 @@ def signed_query(verb: str, url: str, parameters: dict[str, str], keys: Credenti
         "SignatureVersion": "2",
         "SignatureMethod": "HmacSHA256",
     }
+    # Keystone sorts and escapes in the same way before it compares.
     canonical = "&".join(
         f"{urllib.parse.quote(name, safe='')}={urllib.parse.quote(value, safe='-_~')}"
         for name, value in sorted(everything.items())
@@ -183,6 +186,7 @@ def metadata_server() -> str:
     host = boto.get("cfn_region_endpoint")
     if host:
         scheme = "https" if boto.get("is_secure", "0").lower() in ("1", "true", "yes") else "http"
+        # 8000 is the port of heat-api-cfn.
         return f"{scheme}://{host if ':' in host else host + ':8000'}/v1/"
     path = state_path("cfn-metadata-server")
     raise CfnError(
@@ -192,6 +196,7 @@ def metadata_server() -> str:
 
 def verify_certificates() -> bool:
     """Return whether Heat's user data requires verification of the API's certificate."""
+    # heat.conf: instance_connection_https_validate_certificates.
     text = _boto().get("https_validate_certificates", "1")
     return text.lower() not in ("0", "false", "no")
 

@@ -14,6 +14,7 @@ from heat_cfn import command_line, metadata, web
 from heat_cfn.problems import CfnError
 
 PROGRAM = "cfn-signal"
+#: The oldest version, which every Nova serves and heat-cfntools asks for.
 NOVA = "http://169.254.169.254/openstack/2012-08-10/meta_data.json"
 
 
@@ -67,6 +68,7 @@ def _signal(arguments: Any) -> int:
     url = web.check(arguments.url, "the wait condition's address")
     succeeded = arguments.success.lower() == "true"
     if arguments.exit_code is not None:
+        # Any spelling of zero; what is no number is a failure.
         succeeded = arguments.exit_code.strip().lstrip("+-0") == "" and "0" in arguments.exit_code
     body = {
         "Status": "SUCCESS" if succeeded else "FAILURE",
@@ -108,6 +110,7 @@ def unique_id() -> str:
         return uuid
     address = os.environ.get("HEAT_CFN_NOVA_URL", NOVA)
     try:
+        # Directly: no proxy reaches a link-local address.
         data = web.ask(address, timeout=10, direct=True)
     except CfnError:
         return socket.getfqdn()

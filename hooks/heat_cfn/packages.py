@@ -14,7 +14,10 @@ from heat_cfn.problems import CfnError
 from heat_cfn.step import Changes, Step, as_list, as_map, as_name, number_text
 
 Wanted = dict[str, list[str]]  # package: acceptable versions, none for the newest
+#: Upstream's order; the others follow by name.
 FIRST = ("dpkg", "rpm", "apt", "yum", "dnf")
+# Wait ten minutes for another apt, such as the one that updates a server at boot, and keep a
+# configuration file that was changed, instead of asking.
 APT = (
     "apt-get",
     "-y",
@@ -102,6 +105,7 @@ def _install(
     Of several versions the first that the manager can install is taken.
     """
     missing = _one_of(wanted, installed)
+    # One call for all without a choice, so that the manager resolves them together.
     together = [
         argument(name, versions[0] if versions else "")
         for name, versions in missing.items()
@@ -125,6 +129,7 @@ def _install(
 
 def _apt(wanted: Wanted) -> None:
     def install(arguments: list[str]) -> None:
+        # The version in a template may be older than the installed one, which -y alone refuses.
         command = [*APT, "--allow-downgrades", "install", *arguments]
         first = run.ask(command, NO_QUESTIONS)
         if first.returncode == 0:
@@ -143,9 +148,11 @@ def _apt(wanted: Wanted) -> None:
 
 def _dpkg_has(name: str, version: str) -> bool:
     """Return whether dpkg has the package, or one that provides it, fully installed."""
+    # All packages: asked for a name, dpkg-query ignores "Provides".
     form = "${db:Status-Abbrev}|${Package}|${Architecture}|${Version}|${Provides}\n"
     for line in run.ask(["dpkg-query", "-W", "-f", form]).stdout.splitlines():
         status, package, architecture, present, provides = line.split("|", 4)
+        # "ii" is wanted and completely installed; "rc" is removed but for its configuration.
         if not status.startswith("ii"):
             continue
         if name in (package, f"{package}:{architecture}"):
@@ -177,6 +184,7 @@ def _ignore(output: str) -> None:
 
 
 def _yum(wanted: Wanted) -> None:
+    # Newer releases have dnf alone.
     program = "yum" if run.available("yum") or not run.available("dnf") else "dnf"
     _rpm_family(wanted, [program, "-y", "install"], "-")
 
@@ -236,6 +244,7 @@ def _from_file(install: list[str], name: str, url: str) -> None:
     suffix = ".rpm" if install[0] == "rpm" else ".deb"
     with download.fetch(url) as data, tempfile.NamedTemporaryFile(suffix=suffix) as file:
         file.write(data.read())
+        # rpm and dpkg open the file by its name.
         file.flush()
         run.do([*install, file.name], NO_QUESTIONS)
     has = _rpm_has if install[0] == "rpm" else _dpkg_has
@@ -252,6 +261,7 @@ BY_NAME: dict[str, Callable[[Wanted], None]] = {
     "python": _python,
 }
 BY_FILE: dict[str, list[str]] = {
+    # The same version again is no error with --replacepkgs.
     "rpm": ["rpm", "-U", "--replacepkgs", "--quiet"],
     "dpkg": ["dpkg", "--install"],
 }

@@ -96,6 +96,7 @@ def _expand(sets: dict[str, Any], name: Any, names: list[str], inside: Sequence[
     for member in members if isinstance(members, list) else [members]:
         if isinstance(member, str):
             names.append(member)
+        # Another set, whose members come in this place.
         elif isinstance(member, dict) and set(member) == {"ConfigSet"}:
             _expand(sets, member["ConfigSet"], names, [*inside, name])
         else:

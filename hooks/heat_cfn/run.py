@@ -22,10 +22,12 @@ def ask(argv: Sequence[str], env: dict[str, str] | None = None) -> subprocess.Co
 
     :raises CfnError: when the program is missing.
     """
+    # The same output whatever the locale: some of it is parsed.
     environment = dict(os.environ, LC_ALL="C.UTF-8", **(env or {}))
     try:
         return subprocess.run(
             list(argv),
+            # A question gets an end of file, instead of waiting for ever.
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -10,6 +10,7 @@ from heat_cfn.problems import CfnError
 from heat_cfn.step import Changes, Step, as_flag, as_map, as_name, kind
 
 MANAGERS = ("systemd", "sysvinit")
+#: Where systemd reads units, and its generator for SysV reads scripts.
 UNIT_DIRECTORIES = ("/etc/systemd/", "/usr/lib/systemd/", "/lib/systemd/", "/etc/init.d/")
 
 
@@ -51,6 +52,7 @@ class Service:
     def bring_about(self, changes: Changes) -> None:
         """Enable or disable, then start, stop or restart the service."""
         control = control_for(self.manager)
+        # First of all: systemd does not know a unit that the section "files" has just written.
         if any(path.startswith(UNIT_DIRECTORIES) for path in changes.files):
             control.reload()
         if self.enabled is not None:
@@ -67,6 +69,7 @@ class Service:
             control.start(self.name)
         elif self.running is False and running:
             control.stop(self.name)
+        # A service that has just been started needs no restart.
         elif self.running is not False and self._touched(changes):
             control.restart(self.name)
 
@@ -130,6 +133,7 @@ class SysV:
 
     def enable(self, name: str, wanted: bool) -> None:
         if run.available("update-rc.d"):
+            # "enable" fails where there are no links yet, which "defaults" makes.
             run.do(["update-rc.d", name, "defaults"])
             run.do(["update-rc.d", name, "enable" if wanted else "disable"])
         else:
@@ -174,6 +178,7 @@ def _names(value: Any, where: str) -> set[str]:
     items = [value] if isinstance(value, str) else value if value is not None else []
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise CfnError(f'"{where}" must be a list of strings, not {kind(value)}')
+    # As in the changes of the sections, so that /etc//motd is found there.
     return {os.path.normpath(item) if item.startswith("/") else item for item in items}
 
 

@@ -33,6 +33,7 @@ def part(value: Any, path: str) -> Any:
     if not path:
         return value
     if isinstance(value, dict):
+        # The longest first: "a.b" may be a key itself, beside "a".
         for key in sorted(value, key=len, reverse=True):
             if path == key:
                 return value[key]

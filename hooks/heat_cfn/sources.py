@@ -25,6 +25,7 @@ from heat_cfn.problems import CfnError
 from heat_cfn.step import Changes, Step, as_map, as_text
 
 GITHUB = re.compile(r"https?://(api\.)?github\.com/.+/(tarball|zipball)(/.*)?")
+# A file's header, and the first bytes of an archive that is empty or was split.
 ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error, ValueError)
 
@@ -89,6 +90,7 @@ def unpack(file: IO[bytes], url: str, directory: str) -> None:
 
 def _unpack(file: IO[bytes], url: str, directory: str, top: int) -> None:
     strip = 1 if GITHUB.fullmatch(url) else 0
+    # Six bytes, the length of xz's magic number.
     head = file.read(6)
     file.seek(0)
     if head.startswith(ZIP):
@@ -178,9 +180,11 @@ def _place_one(root: str, top: int, name: str, member: Member, strip: int) -> No
     parent = directories.open_below(top, [] if below == "." else below.split("/"))
     try:
         if is_directory:
+            # Its owner can always enter it, and nobody else can write.
             os.fchmod(parent, (member.mode & 0o755) | 0o700)
             return
         base = os.path.basename(name)
+        # An earlier file or link of that name is replaced, not written through.
         with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             os.unlink(base, dir_fd=parent)
         if member.type == "symlink":
@@ -192,6 +196,7 @@ def _place_one(root: str, top: int, name: str, member: Member, strip: int) -> No
             _link(root, top, _inside(member.target, strip), member.name, base, parent)
         else:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            # Private until it is complete.
             descriptor = os.open(base, flags, 0o600, dir_fd=parent)
             with open(descriptor, "wb") as out, member.content() as data:  # type: ignore[misc]
                 shutil.copyfileobj(data, out)
@@ -208,6 +213,7 @@ def _link(root: str, top: int, target: str, entry: str, name: str, parent: int) 
     below = os.path.relpath(real, root)
     source = directories.open_below(top, [] if below == "." else below.split("/"))
     try:
+        # A hard link to a symbolic link itself, not to its target.
         os.link(base, name, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
     finally:
         os.close(source)
@@ -222,6 +228,7 @@ def _inside(name: str, strip: int) -> str:
 
 def _contained(root: str, path: str, name: str) -> str:
     real = os.path.realpath(path)
+    # With the slash: /srv/app2 is not below /srv/app.
     if real != root and not real.startswith(root.rstrip("/") + "/"):
         raise _escape(name)
     return real
