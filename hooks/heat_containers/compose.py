@@ -33,6 +33,7 @@ COMMANDS = (("docker", "compose"), ("docker-compose",), ("podman", "compose"), P
 COMMANDS_OF_PODMAN = (("podman", "compose"), PODMAN_COMPOSE, ("docker-compose",))
 PODMAN_SOCKET = "/run/podman/podman.sock"
 PATIENCE = "3600"
+#: Versions that report success when services fail.
 TOO_OLD = re.compile(r"podman-composer? version:? *(0|1\.0)\.")
 
 #: Keys that distinguish a compose file from the old layout, with the services at the top.
@@ -69,6 +70,7 @@ class Project:
         """Make the private directory, with a note of the deployment and its config."""
         tools.private_directory(self.directory)
         self.config_id = config_id
+        # Before any service starts: a run that is killed then leaves a project that can be found.
         self._write_note()
 
     def write_env_file(self, name: str, content: str) -> None:
@@ -117,12 +119,13 @@ class Inherited(Project):
     """A project that heat-agents started: a directory with the deployment's name, without a note.
 
     Its file may be of a layout that today's compose refuses, and its containers may have either of
-    two project names: compose dropped - and _ until 1.20.
+    two project names.
     """
 
     def __init__(self, directory: str) -> None:
         super().__init__(directory, {"deployment": None})
         self.owner = os.path.basename(directory)
+        # compose dropped - and _ from the name of a project until 1.20.
         self.names = list(dict.fromkeys((re.sub("[-_]", "", self.name), self.name)))
 
     def is_gone(self, live: LiveDeployments, _present: Present) -> bool:
@@ -136,6 +139,7 @@ class Inherited(Project):
     def take_down(self, command: list[str]) -> hook.Result:
         """Stop and remove the containers under either name, then the directory."""
         stand_in = os.path.join(self.directory, ".down.yml")
+        # The one service of this file has never run, so all containers of the project are orphans.
         hook.write_file(stand_in, EMPTY)
         stdout, stderr = "", ""
         for name in self.names:
@@ -168,6 +172,7 @@ def projects(directory: str) -> list[Project]:
         path = os.path.join(directory, name)
         data = files.read_bounded(os.path.join(path, NOTE), 1 << 20)
         if data is not None:
+            # A damaged note does not say whose the project is, so nothing is done to it.
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 present.append(Project(path, json.loads(data)))
         elif os.path.isfile(os.path.join(path, FILE)):
@@ -190,6 +195,7 @@ def project_for(directory: str, deployment: hook.Deployment, present: list[Proje
     for project in present:
         same_name = project_name(os.path.basename(project.directory)) == project_name(name)
         if same_name and project.deployment != owner and not project.is_of(deployment):
+            # A short suffix that stays the same; nothing secret depends on it.
             name = f"{name}-{zlib.crc32(owner.encode()):08x}"
             break
     directory = os.path.join(directory, name)
@@ -206,12 +212,10 @@ def project_name(name: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for compose; without docker, docker-compose uses podman.
-
-    docker-compose 1.29 gives up when the engine, busy with the same work, does not answer for a
-    minute; the runner decides how long a hook may run.
-    """
+    """Return the environment for compose; without docker, docker-compose uses podman."""
     made = tools.environment()
+    # docker-compose 1.29 gives up when the engine, busy with the same work, does not answer for a
+    # minute. The runner decides how long a hook may run.
     made.setdefault("COMPOSE_HTTP_TIMEOUT", PATIENCE)
     if "DOCKER_HOST" not in made and not shutil.which("docker") and os.path.exists(PODMAN_SOCKET):
         made["DOCKER_HOST"] = "unix://" + PODMAN_SOCKET
@@ -294,6 +298,7 @@ def clean() -> list[str]:
     there = projects(working())
     present = {(project.deployment, project.config_id) for project in there}
     gone = [p for p in there if live is not None and p.is_gone(live, present)]
+    # compose may be missing where nothing is to be taken down.
     command = find_command() if gone else []
     done = []
     for project in gone:

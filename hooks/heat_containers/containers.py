@@ -25,6 +25,7 @@ class Container:
     def __init__(self, document: dict[str, Any]) -> None:
         config = document.get("Config") or {}
         self.id = document.get("Id") or ""
+        # docker's names begin with a slash.
         self.name = (document.get("Name") or "").lstrip("/")
         self.labels = config.get("Labels") or {}
 
@@ -83,6 +84,7 @@ class Engine:
 
     def names(self) -> set[str]:
         """Return the names of all containers, ours or not."""
+        # docker prints the aliases of a linked container behind its name, with commas.
         return set(self.ask("ps", "--all", "--format", "{{.Names}}").replace(",", "\n").split())
 
     def managed(self) -> list[Container]:
@@ -147,6 +149,7 @@ def clean(engine: Engine) -> list[str]:
         engine.remove(gone)
         done += [f'container "{c.name}" was removed: its deployment is gone' for c in gone]
         stay = [container for container in stay if container not in gone]
+    # Their names were taken when they started; see _free_name() in docker_cmd.py.
     late = [c for c in stay if c.wanted_name and c.wanted_name != c.name]
     names = engine.names() if late else set()
     for container in late:

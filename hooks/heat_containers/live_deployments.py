@@ -81,6 +81,7 @@ def read(group: str) -> LiveDeployments | None:
         if os.path.basename(path) in SERVERS:
             document = _read(path)
             listed = document.get("deployments") if isinstance(document, dict) else None
+            # Heat was reached, even if it lists nothing.
             if isinstance(listed, list):
                 reached = True
                 items += _items(listed)
@@ -114,6 +115,7 @@ def _items(listed: object) -> list[dict[str, Any]]:
 def _is_of(item: dict[str, Any], group: str) -> bool:
     if item.get("group") == group:
         return True
+    # A config of group "component" has one entry for each tool.
     config = item.get("config")
     entries = config.get("configs") if isinstance(config, dict) else None
     return any(entry.get("tool") == group for entry in _items(entries))
