@@ -9,6 +9,7 @@ from heat_config import files, hook, tools, values
 
 WORKING = "/var/lib/heat-config/heat-config-ansible"
 OUTPUTS = "/var/lib/heat-config/heat-config-ansible/outputs"
+#: The comma makes it a list of hosts; without one it names an inventory file.
 HERE = "localhost,"
 OLDEST = (2, 9)
 
@@ -51,6 +52,7 @@ def main(deployment: hook.Deployment) -> hook.Response:
 
     file = work.path("_playbook.yaml")
     hook.write_file(file, playbook)
+    # The later one wins: an input may replace the first of our own, but not the last.
     variables = {
         "heat_config_id": deployment.id,
         **deployment.inputs,
@@ -66,6 +68,7 @@ def main(deployment: hook.Deployment) -> hook.Response:
         given = tools.joined(deployment, option, os.pathsep if option == "modulepath" else ",")
         if given:
             argv += [argument, given]
+    # In a file: all users can read a command line in /proc.
     argv += [file, "--extra-vars", "@" + values_file]
     try:
         hook.write_file(values_file, values.encode(variables))

@@ -16,6 +16,7 @@ def is_ours(program: str) -> bool:
     """Return whether this is our own cfn-init, which accepts the path of the metadata."""
     try:
         with open(program, "rb") as stream:
+            # Only our own commands import this package.
             return b"heat_cfn" in stream.read(4096)
     except OSError:
         return False

@@ -143,6 +143,8 @@ def configuration(deployment: hook.Deployment, work: hook.Workspace) -> str:
 
 def ruby(text: str) -> str:
     """Return *text* as a Ruby string in single quotes, without interpolation."""
+    # A quote in an input would end the string, and what follows would run as Ruby. In single
+    # quotes, \\ and \' are the only escapes.
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "") + "'"
 
 
@@ -157,15 +159,19 @@ def kitchen(deployment: hook.Deployment, work: hook.Workspace, environment: dict
             f'The kitchen cannot be cloned to "{path}": what is there is not a git clone.'
         )
     tools.private_directory(os.path.dirname(path))
+    # The old clone stays until the new one is complete.
     fresh = path + ".new"
     tools.remove_tree(fresh)
     result = hook.run(
+        # "--": a URL that begins with "-" is no option.
         ["git", "clone", "--quiet", "--", url, fresh],
+        # git fails instead of asking for a password.
         env={**environment, "GIT_TERMINAL_PROMPT": "0"},
         cwd=work.directory,
     )
     if result.status:
         tools.remove_tree(fresh)
+        # Heat must not get a password that is part of the URL.
         output = re.sub(r"//[^/@\s]*@", "//", result.stdout + result.stderr)
         raise hook.HookError("The kitchen could not be cloned.\n" + output.strip(), result.status)
     tools.remove_tree(path)
@@ -272,6 +278,7 @@ def main(deployment: hook.Deployment) -> hook.Response:
     if accepted:
         environment["CHEF_LICENSE"] = accepted
     text = configuration(deployment, work)
+    # The input "environment" chooses Chef's environment, in client.rb, and is no attribute.
     attributes = {
         name: value
         for name, value in deployment.inputs.items()

@@ -118,6 +118,7 @@ def _exec(
 ) -> hook.Result:
     arguments = ["exec", *_options(entry, ("privileged", "user"))]
     target, *command = _words(entry["command"])
+    # Another container may have the name of the template; ours then has a suffix.
     for container in engine.managed():
         if container.config_id == deployment.id and container.wanted_name == target:
             target = container.name
@@ -199,6 +200,7 @@ def main(deployment: hook.Deployment) -> hook.Response:
     if leave and not containers.is_installed():
         return hook.Response()
     engine = containers.Engine()
+    # The old containers first: they have the names of the new ones.
     engine.remove(_replaced(deployment, config, engine.managed()))
     if leave:
         return hook.Response()
@@ -213,5 +215,6 @@ def main(deployment: hook.Deployment) -> hook.Response:
         stderr.append(result.stderr)
         if result.status not in _exit_codes(name, entry):
             stderr.append(f'"{name}" ended with status {result.status}\n')
+            # The first failure counts, and so does a 0 that exit_codes does not list.
             status = status or result.status or 1
     return hook.Response("".join(stdout), "".join(stderr), status)

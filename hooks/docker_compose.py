@@ -57,6 +57,7 @@ def _write_env_files(
         wanted = service.get("env_file") if isinstance(service, dict) else None
         for item in wanted if isinstance(wanted, list) else [wanted]:
             path = item.get("path") if isinstance(item, dict) else item
+            # A file that is not in the input is left to compose.
             if not isinstance(path, str) or os.path.normpath(path) not in given:
                 continue
             plain = os.path.normpath(path)
@@ -77,6 +78,7 @@ def main(deployment: hook.Deployment) -> hook.Response:
     present = compose.projects(directory)
     project = compose.project_for(directory, deployment, present)
     leave = deployment.action == "DELETE" or not config
+    # Whatever this deployment has brought up before, maybe under another name.
     mine = [p for p in present if p.is_of(deployment) or (p is project and not leave)]
     if leave and not mine:
         return hook.Response()

@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+#: The default type of --key accepts no JSON, hence "raw".
 LEGACY_CHECK = "os-apply-config --key hiera.datafiles --type raw --key-default empty"
 
 # Text of one line in YAML 1.1. The end may hold a comment.

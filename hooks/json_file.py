@@ -60,6 +60,7 @@ def existing(directory: int, name: str) -> os.stat_result | None:
 
 def umask() -> int:
     """Return this process's umask, which is that of the agent's unit."""
+    # There is no call that only reads the umask.
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -90,6 +90,7 @@ def tool_log(level: str) -> str:
     """Return the private log file of the options enable_debug and enable_verbose."""
     path = os.path.join(tools.private_directory(TOOL_LOGS), f"heat-{level}.log")
     # On Debian the user puppet owns the directory, and may replace the name at any time.
+    # O_NONBLOCK: opening a pipe that nobody reads fails instead of blocking.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
         os.fchmod(descriptor, 0o600)
@@ -123,6 +124,7 @@ def main(deployment: hook.Deployment) -> hook.Response:
     file = work.path(".pp")
     hook.write_file(file, manifest)
 
+    # The later one wins: an input may replace the fact fqdn, but not the last two below.
     environment = tools.environment()
     environment["FACTER_fqdn"] = tools.host_name()
     if tools.flag(deployment, "enable_facter", "use_facter", default=True):

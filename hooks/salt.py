@@ -63,6 +63,7 @@ def write_configuration(
     ours = os.path.join(run, "run.conf")
     include = [image] if os.path.isfile(image) else []
     include += sorted(glob.glob(glob.escape(os.path.dirname(image)) + "/minion.d/*.conf"))
+    # Without a default_include: the image's minion.d is listed here, before the inputs.
     main = {"default_include": "", "include": [*include, given, ours]}
     forced = {
         "file_client": "local",
@@ -161,6 +162,7 @@ def main(deployment: hook.Deployment) -> hook.Response:
         return hook.Response(result.stdout, result.stderr + late, result.status or 1)
     status = judge(answered, result.status)
     returned = json.dumps(answered["return"], indent=2, ensure_ascii=False) + "\n"
+    # As with heat-agents, an output is a key of salt-call's answer. A file of its name wins.
     declared = {name: answered[name] for name in deployment.outputs if name in answered}
     declared.update(hook.file_outputs(deployment, outputs.directory))
     if status:

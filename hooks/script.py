@@ -37,6 +37,7 @@ def main(deployment: hook.Deployment) -> hook.Response:
     result = hook.run(argv, env=environment, cwd=work.directory)
     stderr = result.stderr
     if result.status and process.CR_LF not in stderr and process.has_cr_lf(script):
+        # On a line of its own, also behind output without a line end.
         stderr += "\n" * (stderr[-1:] not in ("", "\n")) + f"The config failed; {process.CR_LF}.\n"
     return hook.Response(
         result.stdout,
