@@ -42,6 +42,7 @@ def builtin_cases(
         except (ImageError, HostError) as error:
             why = error.message
         if image not in choices:
+            # The image may boot although it cannot be read here: a script is tried on it.
             choices[image] = _unread_choice(groups, why)
     return choices
 

@@ -112,6 +112,7 @@ class CaseRun:
         subject = self.case.subject
         try:
             artifacts = Artifacts(self.settings.artifacts.absolute(), self.case.name)
+        # Without a folder nothing can run; the verdict has the reason.
         except HostError as error:
             return RunReport(of_error(error, subject, EventLog(), now=began), ())
         self._artifacts = artifacts
@@ -139,6 +140,7 @@ class CaseRun:
             number = len(self._losses)
             artifacts.write_json(f"{nth(number)}-try.json", done.verdict.to_json())
             self._follow({}, EventLog()).say(f"{LOST_ONCE} ({why})")
+            # A folder for each further try, so that the files of the lost machine stay.
             done = self._attempt(artifacts.folder / f"{nth(number + 1)}-try", subject)
         return replace(done, verdict=after_losses(done.verdict, self._losses))
 
@@ -151,6 +153,7 @@ class CaseRun:
                 verdict = self._try(folder, events)
                 # Check again: a background thread may have failed since the last wait.
                 events.check()
+        # Interrupted is a KeyboardInterrupt, which "Exception" does not include.
         except (Exception, KeyboardInterrupt) as error:
             ended = error
             verdict = of_error(error, subject, events, now=time.monotonic(), artifacts=str(folder))
@@ -159,6 +162,7 @@ class CaseRun:
             # Our fault may be the cause of the failure, so nothing is known about the image.
             ended = fault
             verdict = of_error(fault, subject, events, now=time.monotonic(), artifacts=str(folder))
+        # A full disk shows as any of these outcomes, so that the exception alone does not tell.
         if verdict.outcome in (*unwanted, Outcome.ERROR) and is_full(folder):
             full = HostError(
                 f'the disk of "{folder}" is full, so nothing is known about the image',
@@ -218,6 +222,7 @@ class CaseRun:
             follower.say(f"template: {template.source}")
             _tell(faults, follower)
             verdict = with_faults(trial.judge(), faults)
+        # Only a passed run tells how long the stages take.
         if verdict.passed:
             history.record(key, verdict.stages)
         return verdict
@@ -231,6 +236,7 @@ class CaseRun:
         image = self._image()
         faults = self._faults()
         history = History(self.settings.cache / "history.json")
+        # Times are comparable for the same image and template only.
         key = f"{image.sha256()}-{template.source}"
         with (
             self._follow(history.expected(key), events) as follower,
@@ -258,6 +264,7 @@ class CaseRun:
             verdict = with_faults(trial.judge(), faults)
             if self.request.keep or (self.request.pause_on_fail and not verdict.passed):
                 _pause(trial, verdict)
+            # Inside the context: afterwards the machine is gone, and its screen with it.
             if verdict.outcome is Outcome.FAILED:
                 trial.take_picture()
         if verdict.passed:
@@ -268,6 +275,8 @@ class CaseRun:
         """Write the results; the verdict first."""
         artifacts.finish(done.verdict, done.events)
         artifacts.copy(self.case.template.file, "template.yaml")
+        # cached_property keeps its value in vars(): a template that failed to load is not loaded
+        # again.
         if "template" in vars(self):
             if not self.case.template.is_file:
                 # Only a part of the file was deployed.

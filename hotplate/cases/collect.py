@@ -36,9 +36,11 @@ def collect(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> 
             f'the run file "{request.run_file}" names no image', hint="images: [web.qcow2]"
         )
     given = {"datasource": request.datasources, "firmware": request.firmwares}
+    # What is named on the command line replaces the file's values; it does not add to them.
     settings = {**file.settings, **{name: words for name, words in given.items() if words}}
     templates = _templates(request, file.templates)
     release_words.check(request.build, releases)
+    # With --release the groups are those of the images to build, which a template may use.
     if templates and request.groups and not releases:
         raise UsageError("--group chooses built-in cases, and there is a template")
     if request.os_image and not templates:
@@ -50,8 +52,10 @@ def collect(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> 
         check_cases(request.groups, "that is built")
     wanted = release_words.requests(request, releases, settings.get("firmware", ()))
     files = (
+        # An image of the cloud has no file here; its name takes the place of the path.
         [Path(request.os_image)] if request.os_image else _files(request, images_of, images, wanted)
     )
+    # With a template no image is inspected, so that the workers may be the ones that fetch it.
     if templates:
         return images_of.with_urls(table(files, templates, settings))
     images_of.check_known(files)

@@ -44,6 +44,7 @@ class NamedFiles:
         self._interrupts = interrupts
         self._remote = remote
         self._urls: dict[Path, str] = {}
+        # Holds the locks of the images, so that "hotplate cache clean" leaves them where they are.
         self._held = contextlib.ExitStack()
 
     def __enter__(self) -> NamedFiles:
@@ -92,6 +93,7 @@ class NamedFiles:
     def _of_url(self, url: str) -> Path:
         image = image_set.of_url(url)
         if self._remote:
+            # No such file exists here: the key keeps images of the same name apart.
             path = Path(image.key) / image.name
             self._urls[path] = url
             return path

@@ -11,6 +11,7 @@ from hotplate.report.artifacts import Folder
 from hotplate.verdict.verdict import Verdict
 
 NAME = "cases.json"
+# Cases of one name may be of another image or template in the next command.
 IDENTITY = ("case", "image", "template")
 FORMAT = 1
 
@@ -35,6 +36,8 @@ class LastCases:
         """Return those that did not pass then, or did not run; keep the results of the others."""
         wanted = {_key(_identity(case)) for case in cases}
         passed = [each for each in self._before if each.get("outcome") == "passed"]
+        # write() keeps their results; without them the next --only-failed would run these cases
+        # again.
         self._kept = [each for each in passed if _key(each) in wanted]
         done = set(map(_key, self._kept))
         return [case for case in cases if _key(_identity(case)) not in done]
@@ -62,6 +65,7 @@ def _read(file: Path) -> list[dict[str, str]]:
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
         cases = document["cases"] if document["format"] == FORMAT else []
+    # Missing, damaged or of another format: then every case counts as new.
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return [each for each in cases if isinstance(each, dict)] if isinstance(cases, list) else []

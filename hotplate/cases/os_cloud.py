@@ -65,6 +65,7 @@ def clean(name: str, cache: Path) -> None:
     for each in leftovers.find(cloud):
         if each.run.goes_on(runs):
             stays[each.run] = "it goes on on this host"
+        # The lock of another host's run cannot be tried from here, so that only its age counts.
         elif not each.run.is_of_this_host and each.run.age < OTHERS_SECONDS:
             hours = OTHERS_SECONDS / 3600
             stays[each.run] = f"it began on another host less than {hours:.0f} hours ago"

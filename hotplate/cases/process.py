@@ -138,7 +138,9 @@ def start(
     :raises OSError: when the host is out of resources.
     """
     ours, theirs = socket.socketpair()
+    # Closed here after the start: with our copy open, the end of the process would not show as EOF.
     with theirs:
+        # Detached, because the Connection closes the descriptor.
         channel = Connection(ours.detach())
         try:
             handle, output = tempfile.mkstemp(dir=scratch)
@@ -171,6 +173,7 @@ def why_without_verdict(status: int, interrupted: int) -> BaseException:
     """
     if interrupted:
         return Interrupted(interrupted)
+    # A signal from outside, such as the OOM killer's, says nothing about the image.
     if status < 0:
         name = signal.Signals(-status).name
         return MachineLostError(f"the process of the case was ended by {name}", hint="dmesg")
@@ -185,12 +188,14 @@ def send(channel: Connection, message: object) -> None:
 
 def main(interrupts: Interrupts) -> None:
     """Run the case that is received."""
+    # No child of the case may hold the channel open: its end is the end of the case to the command.
     os.set_inheritable(FIRST_CHILD_FD, False)
     channel: Connection = Connection(FIRST_CHILD_FD)
     with channel, guarded():
         request, case, losses = channel.recv()
         case_run = _case_run(channel, request, case, interrupts, losses)
         done = case_run.run()
+        # The verdict first: an error in the report cannot lose it.
         send(channel, Ended(done.verdict))
         case_run.write_report(done)
 

@@ -69,6 +69,7 @@ def requests(
             cache=settings.cache,
             environ=os.environ,
             groups=request.groups or DEFAULT_GROUPS,
+            # A partition image has no boot loader, so that no firmware is chosen for it.
             firmware=None if request.build.layout is Layout.PARTITION else starts,
             arch="" if settings.arch is Arch.AUTO else MACHINES[settings.arch.value],
             output=Path("image"),

@@ -60,6 +60,7 @@ class ResultSink:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Without any case the files are written too, with no verdicts.
         if self._unwritten or not self._cases:
             self._write_files()
 
@@ -83,6 +84,8 @@ class ResultSink:
         """Record the result of a case, and print it."""
         self.record(end.case, end.verdict, end.folder)
         if end.complaint:
+            # The traceback of another process may quote a guest: no control sequence reaches the
+            # terminal.
             print(clean(end.complaint), file=sys.stderr, end="")
         if self._board:
             self._board.end(end.case.name, self._summary(end))
@@ -93,11 +96,13 @@ class ResultSink:
 
     def record(self, case: Case, verdict: Verdict, folder: Path | None) -> None:
         """Record a verdict, and write the verdicts so far."""
+        # A relative link: the page of all cases is beside the folders of the runs.
         page = f"{folder.name}/report.html" if folder else ""
         self._done[case.name] = RunReport(verdict, (), page=page)
         self._unwritten += 1
         if self._lines is not None:
             self._lines.write(json_line(verdict.to_json()))
+            # Flushed, so that a reader of the lines gets each verdict when its case ends.
             self._lines.flush()
         if self.several:
             self._last.remember(case, verdict)

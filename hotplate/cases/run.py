@@ -39,15 +39,18 @@ def run_test(request: Request, interrupts: Interrupts, *, lines: TextIO | None =
     :return: the verdict's exit status, or the highest of several.
     :raises UsageError: when the request contradicts itself.
     """
+    # Collect the cases; their images, fetched or built, are in use until the end of the context.
     with NamedFiles(request.settings.cache, interrupts, remote=bool(request.on)) as images:
         all_cases = collect(request, images, interrupts)
         several = len(all_cases) > 1
         last = LastCases(request.settings.artifacts.absolute())
+        # Choose those that run, and their number at a time.
         cases = chosen(request, all_cases, last)
         plan = _plan(request, len(cases))
         board = None
         if cases and plan.side_by_side:
             board = Board(sys.stdout, quiet=request.quiet)
+        # Before this command makes a folder, so that none of its own cases is an old run.
         _remove_old_runs(request)
         with ResultSink(
             request, cases, last=last, several=several, board=board, lines=lines
@@ -56,6 +59,7 @@ def run_test(request: Request, interrupts: Interrupts, *, lines: TextIO | None =
                 _run_side_by_side(request, plan, cases, results, interrupts, board)
             else:
                 _run_in_turn(request, cases, results, interrupts)
+            # Cases without a result: only named, or with a verdict of their own after a signal.
             _leave_out(request, results, interrupts)
         if several and cases:
             results.write_matrix()
@@ -68,6 +72,7 @@ def chosen(request: Request, cases: Sequence[Case], last: LastCases) -> Sequence
     if shard := request.shard:
         running = [each for each in cases if shard.has(each.name)]
         why.append(f"this is the shard hash:{shard.part}/{shard.parts}")
+    # After the shard, so that only results of this part's cases are kept for the next command.
     if request.only_failed:
         running = last.failed(running)
         others = "the others passed in the last run"
@@ -101,6 +106,7 @@ def _plan(request: Request, cases: int) -> _Plan:
         for the user with several cases at a time, or on workers.
     """
     address = scheduler.address_of(request.on) if request.on else ""
+    # With --os-cloud, --keep leaves the resources in the cloud and waits for nobody.
     waits = (request.keep and not request.os_cloud) or request.pause_on_fail
     if waits and address:
         raise UsageError("--keep and --pause-on-fail leave guests up on this host, not on workers")
@@ -203,6 +209,8 @@ def _runner(
 def _leave_out(request: Request, results: ResultSink, interrupts: Interrupts) -> None:
     """Name the cases that were not started; after a signal each gets a verdict."""
     missing = results.missing
+    # After a signal run() only writes the verdict: allowed() raises the pending Interrupted at
+    # once.
     for case in missing if interrupts.came else ():
         case_run = CaseRun(request, case, interrupts)
         done = case_run.run()

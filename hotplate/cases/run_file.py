@@ -86,6 +86,7 @@ class _RunFileReader:
             raise UsageError(f'the run file "{self._path}" is empty', hint=_words(TOP))
         top = self._map(root, "the run file", TOP)
         return RunFile(
+            # Without repetitions, which would be cases of their own.
             images=[*dict.fromkeys(self._images(top))],
             releases=[
                 *dict.fromkeys(
@@ -105,6 +106,7 @@ class _RunFileReader:
         for node in self._list(top, "images"):
             name = self._text(node, "the name of an image")
             if isinstance(image_word(name), str):
+                # Only for its errors, which get a line number here.
                 with self._at(node):
                     image_set.of_url(name)
                 yield name
@@ -172,6 +174,7 @@ class _RunFileReader:
         for key_node, value in node.value:
             key = self._text(key_node, "a word")
             self._one_of(key_node, key, words)
+            # PyYAML itself takes the last of several values in silence.
             if key in keys:
                 raise self._wrong(key_node, f'"{key}" is there twice; expected each key once')
             keys[key] = value

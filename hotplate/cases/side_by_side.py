@@ -136,6 +136,7 @@ class SideBySide:
     def _ready(self) -> list[Connection]:
         """Wait for a message of any; return none after a while, for the board."""
         if self._ending is None:
+            # Only the first signal raises here; after it the deadline counts.
             try:
                 with self._interrupts.allowed():
                     return self._wait(self._board.interval)
@@ -143,6 +144,7 @@ class SideBySide:
                 self._end_all(error.number)
         assert self._ending is not None
         ready = self._wait(min(self._ending.left, self._board.interval or process.ENDING_SECONDS))
+        # The cases had their time to end by themselves; their channels close when they are killed.
         if not ready and self._ending.passed:
             for each in self._running.values():
                 each.child.send_signal(signal.SIGKILL)
@@ -164,6 +166,7 @@ class SideBySide:
         running = self._running[channel]
         try:
             message = channel.recv()
+        # OSError: a process that was killed in the middle of a message.
         except (EOFError, OSError):
             self._end(channel, running)
             return
@@ -181,6 +184,7 @@ class SideBySide:
         channel.close()
         del self._running[channel]
         try:
+            # The process has closed its channel, so that it is at its very end, or hangs there.
             status = running.child.wait(Deadline(10, "the process of a case to end"))
         except DeadlineExceeded:
             status = running.child.kill()
@@ -222,6 +226,7 @@ class SideBySide:
         verdict = after_losses(verdict, losses)
         if folder is not None:
             left = Folder(folder)
+            # The process may have been killed before it wrote the verdict.
             left.write_json("verdict.json", verdict.to_json())
             if not self._request.keep:
                 left.remove(DATABASES)

@@ -71,6 +71,7 @@ class Payload:
             cloud = replace(cloud, environment_dir=folder / "environment.d")
             (folder / "environment.d").mkdir(mode=0o700)
             for name, content in self.environments.items():
+                # Only the last part of a name from another host: it cannot lead out of the folder.
                 (folder / "environment.d" / Path(name).name).write_bytes(content)
         if isinstance(template, LoadedTemplate):
             template = replace(template, path=folder / Path(template.source).name)
@@ -127,6 +128,7 @@ class Payloads:
         """
         image = self.image_of(case)
         sent = replace(case, image=Path(image.name), template=self._template(case.template))
+        # The worker loads this pickle because it trusts the command; its answer is never one.
         return pickle.dumps(
             Payload(self._topic, self._sent, sent, image, self._named, self._environments)
         )
@@ -166,6 +168,7 @@ class Payloads:
         """Return a template with all its files; a built-in one exists on the worker."""
         if choice.path is None:
             return choice
+        # By identity: a template has a mapping, and so no hash. The cases keep it alive.
         if id(choice) not in self._templates:
             self._templates[id(choice)] = LoadedTemplate(
                 name=choice.name,

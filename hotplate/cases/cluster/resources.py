@@ -45,6 +45,7 @@ def of_host(
     findings = [*host_probes.tools(), *host_probes.firmware(), *host_probes.wiring()]
     works = {each.name for each in findings if each.state is State.WORKS}
     resources = {
+        # The processors that this process may use, which a container or taskset may limit.
         CORES: float(cores or len(os.sched_getaffinity(0))),
         MEMORY: float(memory_mib or int(admission.host_mib() * admission.SHARE)),
     }

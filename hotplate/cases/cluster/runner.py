@@ -130,6 +130,7 @@ class OnCluster(SideBySide):
         self._slots = 1
         self._had_worker = False
         self._able: list[resources.Resources] = []
+        # Both have passed already, so that the first look at the workers is due at once.
         self._look = self._unable = Deadline(0, "a look at the workers")
 
     @property
@@ -149,10 +150,13 @@ class OnCluster(SideBySide):
     async def _connect_and_serve(self) -> None:
         try:
             while self._unfinished:
+                # The first connection has to succeed at once; later the scheduler may be
+                # restarting.
                 seconds = AGAIN_SECONDS if self._sent else 0.0
                 connecting = asyncio.ensure_future(
                     scheduler.connect(self._address, seconds=seconds)
                 )
+                # A signal only sets "came", which wakes no coroutine.
                 while not connecting.done():
                     if self._interrupts.came:
                         # The caller gives cases without a verdict one.
@@ -169,6 +173,7 @@ class OnCluster(SideBySide):
                 finally:
                     await scheduler.leave(client)
         except HostError as error:
+            # Before the first submission the error is the command's, then the verdict of each case.
             if not self._sent:
                 raise
             for each in [*self._out.values(), *self._left]:
@@ -178,6 +183,7 @@ class OnCluster(SideBySide):
     # -- the loop ----------------------------------------------------------------------------------
 
     async def _serve(self, client: Client) -> None:
+        # An event of Dask's is a pair: its time and the message. The queue serialises all work.
         client.subscribe_topic(
             self._topic,
             lambda event: self._queue.put_nowait(partial(self._take_event, client, event[1])),
@@ -194,6 +200,7 @@ class OnCluster(SideBySide):
             else:
                 take()
             if not self.more:
+                # Only those that have not begun: the results of running ones are still wanted.
                 for each in [each for each in self._out.values() if not each.worker]:
                     self._withdraw(each)
             if self._interrupts.came and self._ending is None:
@@ -224,11 +231,13 @@ class OnCluster(SideBySide):
             )
             each.result = asyncio.ensure_future(self._await_result(each.key, future))
             if resources.missing(each.needs, self._able):
+                # No known worker can run it: look now, not after LOOK_SECONDS.
                 self._look.end()
 
     async def _await_result(self, key: str, future: Future[bytes]) -> None:
         try:
             result: CaseResult | Exception = CaseResult.from_bytes(await future)
+        # The cancellation of this task is a BaseException, and passes.
         except Exception as error:
             result = error
         finally:
@@ -245,6 +254,7 @@ class OnCluster(SideBySide):
     def _do_aside(self, work: Awaitable[object]) -> None:
         """Do some work in the meantime, whose errors do not matter."""
         doing = asyncio.gather(work, return_exceptions=True)
+        # The event loop keeps weak references only; the set keeps this one alive.
         self._asides.add(doing)
         doing.add_done_callback(self._asides.discard)
 
@@ -268,6 +278,7 @@ class OnCluster(SideBySide):
             assert client.scheduler is not None
             asked = client.scheduler.identity(n_workers=-1)
             workers = (await asyncio.wait_for(asked, PATIENCE_SECONDS))["workers"]
+        # TimeoutError is an OSError.
         except OSError:
             raise ConnectionLost from None
         self._slots = max(1, sum(each["nthreads"] for each in workers.values()))
@@ -287,6 +298,7 @@ class OnCluster(SideBySide):
         if stuck and not workers:
             lacks = "has no worker any more" if self._had_worker else "has no worker yet"
             self._board.say([f'"{self._address}" {lacks}: hotplate worker {self._address}'])
+            # Repeat the line, but not at each look.
             self._look = Deadline(PATIENCE_SECONDS / 2, "a look at the workers")
         elif self._out and not stuck:
             self._unable = Deadline(PATIENCE_SECONDS, "a worker that can run a case")
@@ -341,6 +353,7 @@ class OnCluster(SideBySide):
         each = self._out.get(key)
         if each is None:
             return
+        # Dask's error for futures of a lost connection is a concurrent.futures.CancelledError.
         if isinstance(result, OSError | concurrent.futures.CancelledError):
             raise ConnectionLost
         self._withdraw(each)
@@ -348,6 +361,7 @@ class OnCluster(SideBySide):
             self._take_verdict(each, result)
         elif isinstance(result, HotplateError):
             self._end_with(each, result)
+        # Dask gives up a task with which several workers died ("allowed-failures", 3 by default).
         elif (text := transfer.exception_text(result)).startswith("KilledWorker"):
             self._try_again(each, "its workers died, one after the other")
         else:
@@ -357,11 +371,14 @@ class OnCluster(SideBySide):
         """Process a verdict; a lost machine is final only after too many losses."""
         outcome, reasons = result.verdict.outcome, result.verdict.reasons
         if outcome is Outcome.LOST and self._may_lose(each):
+            # The files of a lost try are for people only; without them the case is tried again as
+            # well.
             with contextlib.suppress(HostError, OSError, tarfile.TarError):
                 artifacts, name = self._artifacts(each), f"{nth(len(each.losses) + 1)}-try"
                 artifacts.write_json(f"{name}.json", result.verdict.to_json())
                 _unpack(result, artifacts.folder / name)
             self._try_again(each, clean(reasons[-1]) if reasons else "no reason")
+        # A signal ended the worker, and not this command.
         elif outcome is Outcome.INTERRUPTED and not self._interrupts.came:
             self._try_again(each, f'the worker "{result.worker}" was ended')
         else:
@@ -390,6 +407,7 @@ class OnCluster(SideBySide):
 
     def _take_all_back(self, why: str) -> None:
         """Take all submitted cases back; those that had started are lost."""
+        # From the end, because appendleft() reverses the order.
         for each in reversed(list(self._out.values())):
             self._withdraw(each)
             if self._interrupts.came:
@@ -406,6 +424,7 @@ class OnCluster(SideBySide):
 
     def _end_everywhere(self, client: Client, number: int) -> None:
         """Ask all to end, by the signal that ended the command; waiting ones are not started."""
+        # Longer than on the worker, which kills the process of the case after ENDING_SECONDS.
         self._ending = Deadline(ENDING_SECONDS + 10, "the cases to end")
         for each in list(self._out.values()):
             if each.worker:

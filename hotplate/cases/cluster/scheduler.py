@@ -71,6 +71,7 @@ def hush() -> None:
     from distributed.versions import VersionMismatchWarning
 
     warnings.simplefilter("ignore", VersionMismatchWarning)
+    # Above CRITICAL, so that nothing is logged at all.
     for name in ("distributed", "distributed.client", "tornado"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
@@ -114,6 +115,7 @@ async def leave(client: Client) -> None:
     if unreadable(client):
         # Dask would wait for its reading task, and be stopped by the exception of that.
         client._handle_report_task = None
+    # Nothing is left to be closed when the scheduler is gone.
     with contextlib.suppress(Exception):
         await client.close(timeout=5)
 

@@ -67,12 +67,15 @@ class CasesPlugin(WorkerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, **_: object) -> None:  # noqa: ARG002 - Dask names it
         """End a case whose task was cancelled, for example because its client is gone."""
+        # Called in the loop of the worker; the thread of the case sees the signal within
+        # POLL_SECONDS.
         running = self.running.get(key)
         if running is not None and finish in ("cancelled", "released", "forgotten"):
             running.end(signal.SIGTERM)
 
     def teardown(self, worker: object) -> None:  # noqa: ARG002 - Dask names it
         """End all when the worker leaves the cluster or is removed from it."""
+        # A copy, because the threads of ended cases remove theirs meanwhile.
         for each in list(self.running.values()):
             each.end(signal.SIGTERM)
 
@@ -212,12 +215,14 @@ class RunningCase:
         pieces = self.plugin.pieces[where] = queue.SimpleQueue()
         ask = Deadline(0, "a piece of an image")
         try:
+            # For appending: an earlier fetch may have left a part, which is continued.
             with target.open("ab") as stream:
                 while (there := stream.tell()) < file.size:
                     self.interrupts.check()
                     if ask.passed:
                         self.say("want", image=wanted.key, file=file.name, offset=there)
                         ask = Deadline(ASK_SECONDS, "a piece of an image")
+                    # No piece yet: look at the signals and the deadline again.
                     with contextlib.suppress(queue.Empty):
                         offset, data, problem = pieces.get(timeout=POLL_SECONDS)
                         if problem:

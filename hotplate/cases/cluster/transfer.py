@@ -64,6 +64,7 @@ class CaseResult:
 
         about = asdict(replace(self, archive=b""))
         del about["archive"]
+        # json_line() escapes the newlines of texts, so that the first one ends the JSON.
         return json_line(about).encode() + self.archive
 
     @classmethod
@@ -74,6 +75,7 @@ class CaseResult:
         """
         try:
             line, _, archive = _of(bytes, data).partition(b"\n")
+            # Deeply nested JSON ends in a RecursionError.
             result: Self = read(cls, json.loads(line))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise HostError(
@@ -100,6 +102,7 @@ def read(kind: Any, value: Any) -> Any:
     if kind is object:
         return value
     if origin in (Union, types.UnionType):
+        # One type beside None; a union of more types fails here with a ValueError.
         (inner,) = (each for each in arguments if each is not type(None))
         return None if value is None else read(inner, value)
     if origin in (tuple, Sequence):
@@ -111,6 +114,7 @@ def read(kind: Any, value: Any) -> Any:
         return kind(**{name: read(hints[name], each) for name, each in _of(dict, value).items()})
     if issubclass(kind, Enum):
         return kind(_of(str, value))
+    # JSON keeps no difference between a field of type float that holds an int and an int.
     return float(value) if kind is float and isinstance(value, int) else _of(kind, value)
 
 
@@ -138,11 +142,13 @@ def pack(folder: Path, *, max_bytes: int = MAX_BYTES, max_names: int = MAX_NAMES
     target = io.BytesIO()
     # A second hard link of a file is written as a file too.
     with tarfile.open(fileobj=target, mode="w:gz", compresslevel=1, dereference=True) as archive:
+        # The smallest first, so that one large file, such as a disk, displaces no others.
         for file, size in sorted(sizes.items(), key=lambda item: item[1]):
             path = file.relative_to(folder)
             if size > max_bytes or len(path.parts) >= max_names:
                 left_out.append(f"{path}: {size} bytes\n")
                 continue
+            # unpack() counts the parts of each path in the same way.
             max_bytes -= size
             max_names -= len(path.parts)
             archive.add(file, str(path), recursive=False, filter=_without_owner)
@@ -155,6 +161,7 @@ def pack(folder: Path, *, max_bytes: int = MAX_BYTES, max_names: int = MAX_NAMES
 
 
 def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    # The names and ids of the worker's users mean nothing here, and only the user reads a run.
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mode &= 0o700
@@ -174,6 +181,7 @@ def unpack(
     :raises tarfile.TarError: when it is no archive of :func:`pack`, or too large.
     """
     stream = _Archive(data, max_bytes + max_names * HEADER_BYTES)
+    # "r|" reads from front to back without seeking, so that each byte passes the limit once.
     with stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
             max_names -= member.name.count("/") + 1
@@ -201,6 +209,7 @@ class _Archive(gzip.GzipFile):
             data = super().read(size)
         except (OSError, EOFError, zlib.error) as error:
             raise tarfile.ReadError(f"the archive is damaged: {error}") from error
+        # The position in the decompressed content: a small archive may expand to any size.
         if self.tell() > self._limit:
             raise tarfile.ReadError("the archive is too large")
         return data
@@ -238,6 +247,7 @@ def only_plain_data() -> Iterator[None]:
     from distributed import client, protocol
 
     ours = types.ModuleType("pickle")
+    # Both modules call "pickle.loads" by the name of the module.
     vars(ours).update(vars(pickle), loads=loads)
     modules: list[Any] = [client, protocol.pickle]
     try:

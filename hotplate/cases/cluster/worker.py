@@ -60,6 +60,7 @@ def work(
     make = partial(
         WithoutHttp,
         address,
+        # Each thread only waits for the process of its case.
         nthreads=int(able[resources.CORES]),
         resources=dict(able),
         name=name,
@@ -69,6 +70,7 @@ def work(
         memory_limit=0,
         plugins=(CasesPlugin(cache, image_bytes),),
         security=Security(),
+        # The limit of one attempt; the limit of all of them is checked in _work().
         death_timeout=CONNECT_SECONDS,
     )
     asyncio.run(_work(address, make, death_timeout))
@@ -76,6 +78,7 @@ def work(
 
 async def _work(address: str, make: Callable[..., Worker], death_timeout: float | None) -> None:
     ended = asyncio.Event()
+    # A handler of the loop interrupts no coroutine of Dask's by an exception.
     for number in END_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     patience = Deadline(death_timeout or 0, "a scheduler")
@@ -91,6 +94,7 @@ async def _work(address: str, make: Callable[..., Worker], death_timeout: float 
         await worker.close()
         if not ended.is_set():
             print(f'"{address}" has gone, or does not know us any more', flush=True)
+        # Counted anew from the loss of this scheduler.
         patience = Deadline(death_timeout or 0, "a scheduler")
 
 
@@ -104,6 +108,7 @@ async def _joined(address: str, make: Callable[..., Worker]) -> Worker | None:
     worker = make(host=host)
     try:
         await worker
+    # Dask raises a ValueError when the scheduler's answer to the registration is a refusal.
     except (OSError, ValueError) as error:
         await worker.close()
         if isinstance(error, ValueError):
@@ -117,8 +122,10 @@ def _own_address(address: str) -> str:
 
     :raises OSError: when the scheduler does not answer.
     """
+    # From the right: an IPv6 address, in brackets, has colons too.
     host, _, port = address.partition("://")[2].rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as reached:
+        # The kernel has chosen the address of the route to the scheduler.
         own = str(reached.getsockname()[0])
     return f"[{own}]" if ":" in own else own
 
