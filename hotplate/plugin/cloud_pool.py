@@ -77,6 +77,7 @@ class CloudPool:
 
         :raises HotplateError: while another is in use, or when none can be made.
         """
+        # A cloud has no saved state: each server is booted.
         del cold
         if self._lent:
             raise HotplateError("a module uses the fixture server or booted_server, not both")
@@ -99,6 +100,7 @@ class CloudPool:
             name=self._next_name,
             directory=self._folder / name,
         )
+        # Closed in reverse: the connections first, then the following of its stack.
         self._owned.callback(server.close)
         return server
 
@@ -108,6 +110,7 @@ class CloudPool:
         self._lent = False
         self._owned.close()
         cloud = self._project.cloud
+        # Only the stacks: the image and the key pair serve the next test.
         stacks = [each for each in of(cloud, self._project.run) if each.kind == "stack"]
         if problems := remove(cloud, stacks):
             raise HotplateError("; ".join(problems))
@@ -141,6 +144,7 @@ class CloudPool:
             raise refusal(cloud, stack.reason) or SubjectError(
                 f"the server for the test could not be made: {stack.reason}"
             )
+        # The following polls: it may see the server some time after the stack is complete.
         deadline = GuestDeadline(CREATE_SECONDS, "the server to be shown")
         return retry(
             lambda _: next((each for each in following.servers.values() if each.name), None),

@@ -198,6 +198,7 @@ class CloudServerUnderTest(ServerUnderTest):
         before = self.run(BOOT_ID).check().text
         cloud = self._project.cloud
         with cloud.translated("a reboot"):
+            # SOFT asks the guest to reboot; HARD would cut the power.
             cloud.sdk.compute.reboot_server(self.id, "SOFT")
 
         def rebooted(_: bool) -> bool | None:
@@ -205,6 +206,7 @@ class CloudServerUnderTest(ServerUnderTest):
                 if self._way is None or not self._way.is_alive:
                     self._way = self._log_in(deadline)
                 way = self._way
+                # The boot's id, and not the answer alone, tells the new boot from the old one.
                 return way.run(BOOT_ID, timeout=REPLY_SECONDS).text not in ("", before) or None
             except (GuestGoneError, DeadlineExceeded):
                 if self._way is not None:
@@ -297,6 +299,7 @@ class CloudServerUnderTest(ServerUnderTest):
     ) -> None:
         """Write the evidence as :meth:`ServerUnderTest.leave_evidence`, without a disk."""
         del whole
+        # Events without a server are the cloud's own.
         seen = [each for each in self._project.cloud.events if each.server in ("", self.id)]
         cloud = self._project.cloud.name
         verdict = of_test(

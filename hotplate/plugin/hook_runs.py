@@ -75,6 +75,7 @@ class HookRuns:
             report = running.report()
         problems = [str(each) for each in findings(task, report)]
         if check and problems:
+            # No traceback: it would have lines of the plug-in, and none of the hook.
             lines = [f'the hook "{task.hook}" did not answer as the runner expects:', *problems]
             pytest.fail("\n".join(lines), pytrace=False)
         return HookAnswer(

@@ -166,6 +166,7 @@ def short_names(
         if word in names and following in places:
             places.remove(following)
     yield
+    # By now the other plug-ins and the initial conftest files have added their options.
     group = parser.getgroup(GROUP)
     taken = _names(parser)
     for option in OPTIONS:
@@ -182,6 +183,7 @@ def run_again(
     if joined is None:
         return None
     words, variable = joined
+    # pytest.main() reads the variable once more.
     if variable:
         environ[VARIABLE] = shlex.join(variable)
     return pytest.main(words, plugins=config.invocation_params.plugins)

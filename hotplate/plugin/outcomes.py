@@ -43,6 +43,7 @@ def one_sentence() -> Iterator[None]:
         text = sentence_of(error) if outcome is Outcome.HOST else str(error)
         failure = pytest.fail.Exception(f"{outcome}: {text}", pytrace=False)
         setattr(failure, PROPERTY, outcome)
+        # Not chained, as pytest would show the cause with its traceback.
         raise failure from None
     else:
         return
@@ -52,6 +53,7 @@ def one_sentence() -> Iterator[None]:
 
 def _outcome(error: BaseException) -> Outcome:
     """Return the outcome of an error that the harness itself raised."""
+    # On a host that is fast enough, a time limit that has passed is the guest's.
     of_guest = isinstance(error, DeadlineExceeded) and not isinstance(error, HostTooSlow)
     return Outcome.FAILED if of_guest else outcome_of(error)
 
@@ -81,6 +83,7 @@ def _is_server_error(error: BaseException) -> bool:
 
 
 def _of_failure(error: BaseException) -> Outcome:
+    # one_sentence() has classified it already.
     if (kept := getattr(error, PROPERTY, None)) is not None:
         return Outcome(kept)
     if isinstance(error, ThreadFault):

@@ -73,6 +73,7 @@ MARKERS = (
 FOLDER = "hotplate_folder"
 
 
+# tryfirst makes it an outer wrapper: the other plug-ins have run when the yield returns.
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
@@ -82,6 +83,7 @@ def pytest_load_initial_conftests(
         return (yield)
 
 
+# Before pytest's own implementation, which begins the session.
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
     """Run pytest again when it took the value of an option for a test path."""
@@ -98,6 +100,7 @@ def pytest_configure(config: pytest.Config) -> None:
     options.shard(config)
     if not options.value(config, "image"):
         return
+    # This is a worker of xdist; the controller collects the results of all.
     if hasattr(config, "workerinput"):
         _end_with_parent()
         return
@@ -114,6 +117,7 @@ def _end_with_parent() -> None:
     import signal
 
     pr_set_pdeathsig = 1
+    # In libc; Python has no function for it.
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
 
 
@@ -182,6 +186,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if not options.requires_image(metafunc.config):
             marks.append(pytest.mark.skip(reason="it tests an image, but no --image was given"))
         images = [pytest.param(None, id="no-image", marks=marks)]
+    # With the scope of the session pytest groups the tests by image: each is opened once.
     metafunc.parametrize("image", images, indirect=True, scope="session")
 
 
@@ -201,6 +206,7 @@ def _image_names(paths: list[str]) -> dict[str, Path]:
 def _ours(metafunc: pytest.Metafunc, name: str) -> bool:
     """Return True when the fixture of that name is this plug-in's, not the tests' own."""
     definitions = metafunc._arg2fixturedefs.get(name, ())
+    # Of several definitions the last one overrides the others.
     return bool(definitions) and definitions[-1].func.__module__ == __name__
 
 
@@ -209,10 +215,13 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Record a failure for the end of the fixtures, whatever their scope."""
+    # Before the report is made, which copies the properties.
     note(item, _server_of(item))
     report = yield
     if report.failed:
         problem = call.excinfo.exconly() if call.excinfo is not None else "it failed"
+        # The server's fixture may be that of a test or of a module, so that each level gets the
+        # problem.
         for node in item.listchain():
             node.stash[_PROBLEM] = problem
         server = _server_of(item)
@@ -244,6 +253,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     image = callspec.params.get(IMAGE) if callspec is not None else None
     wanted = _groups(item)
     if isinstance(image, Path) and wanted:
+        # Without a usable manifest the guest is asked, see _use().
         with contextlib.suppress(HotplateError):
             ours, others = paths.elements_dir(), (plan.dib_elements_dir(),)
             checksums = _settings(item.config).cache / "checksums"
@@ -262,6 +272,7 @@ def _groups(item: pytest.Item) -> list[str]:
 def _server_of(item: pytest.Item) -> ServerUnderTest | None:
     used = getattr(item, "funcargs", None) or {}
     server: ServerUnderTest | None = used.get("server") or used.get("booted_server")
+    # Tests may have a fixture of their own with this name.
     return server if hasattr(server, "leave_evidence") else None
 
 
@@ -271,14 +282,17 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     others = item.config.getoption("reruns", None)  # pytest-rerunfailures repeats tests itself
     if others or IMAGE not in getattr(item, "fixturenames", ()):
         return None
+    # pytest has no public function for the phases of one test.
     from _pytest.runner import runtestprotocol
 
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    # Not reported yet: of two tries only the second one is.
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
     if item.stash.get(_LOST, False) and any(report.failed for report in reports):
         item.stash[_LOST] = False
         lost = "the machine was lost, which says nothing about the image; trying once more"
         _say(item.config, f"{item.name}: {lost}")
+        # The second try has an outcome of its own.
         item.user_properties[:] = [
             each for each in item.user_properties if each[0] != outcomes.PROPERTY
         ]
@@ -287,6 +301,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    # pytest's own implementation does not run the test as well.
     return True
 
 
@@ -384,6 +399,7 @@ def _supply(
 
     with contextlib.ExitStack() as owned:
         if not options.value(request.config, "keep"):
+            # Closed in reverse: when nothing uses the databases any more.
             owned.callback(lambda: Folder(_folder(request.config)).remove(DATABASES))
         if options.value(request.config, "os-cloud"):
             yield owned.enter_context(_in_cloud(request.config, image, hotplate_settings))
@@ -496,8 +512,10 @@ def _look_back(request: pytest.FixtureRequest, pool: Any, server: ServerUnderTes
     diagnosis = None
     if problem:
         diagnosis = _explain(server)
+        # Captured by pytest, and so a part of the failed test's report.
         print(f"hotplate: evidence of {node.name} is in {server.directory}", file=sys.stderr)
         node.stash[_LOST] = server.lost
+    # The result of a test does not depend on its evidence.
     with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
         server.leave_evidence(node.name, problem=problem, diagnosis=diagnosis, whole=keep)
 

@@ -52,6 +52,7 @@ class ServerPool:
             ready = boot_without_agent(self.testbed)
         elif cold or self._state is None:
             ready = boot(self.testbed)
+        # The restored server has its events from the start of the log on.
         elif self._ready is not None:
             ready, self._ready, since = self._ready, None, 0
         else:
@@ -112,7 +113,9 @@ def open_pool(
             state = warm.find_or_make(image, settings, directory=directory / "first-boot", say=say)
             with contextlib.ExitStack() as trial:
                 try:
+                    # The lock keeps other processes from removing the state.
                     trial.enter_context(state.in_use())
+                    # Before the cloud starts, which opens the databases.
                     state.lend_database(directory / "cloud")
                     pool = ServerPool(trial.enter_context(testbed), state)
                 except MachineLostError as error:
@@ -120,7 +123,10 @@ def open_pool(
                         raise
                     say(f"{error.message}; booting the image once more")
                 else:
+                    # The contexts of this try belong to the outer stack now, and last as long as
+                    # the pool.
                     owned.push(trial.pop_all())
                     break
+            # Outside of in_use(), whose lock would keep the state.
             warm.discard(state)
         yield pool

@@ -70,10 +70,12 @@ class Results:
         image = self._names.get(properties.get(ON, ""))
         if image is None:
             return
+        # Setup, call and teardown each have a report.
         test = self._tests.setdefault((without(report.nodeid, image), image), _Test())
         test.seconds += report.duration
         test.folder = properties.get(LEFT, test.folder)
         test.note = properties.get(AGAIN, test.note)
+        # A failure of any phase counts; a skip counts only without one.
         if report.failed or (report.skipped and test.outcome == "passed"):
             test.outcome = properties.get(outcomes.PROPERTY, report.outcome)
         if report.failed:
@@ -93,6 +95,7 @@ class Results:
             return
         try:
             path = self._folder() / PAGE
+            # Readable by the user alone; write_text() leaves the mode.
             path.touch(mode=0o600)
             path.write_text(self.page(path.parent), encoding="utf-8")
         except (HotplateError, OSError) as error:
@@ -122,5 +125,6 @@ def without(nodeid: str, image: str) -> str:
     head, bracket, tail = nodeid.partition("[")
     if not bracket:
         return nodeid
+    # pytest joins the ids of a test's parameters by hyphens.
     kept = re.sub(rf"(^|-){re.escape(image)}(?=-|$)", "", tail.removesuffix("]"), count=1)
     return f"{head}[{kept.removeprefix('-')}]" if kept else head

@@ -63,6 +63,7 @@ def written_by_failed(deployments: Sequence[Deployment]) -> list[tuple[str, str]
     written = []
     for each in deployments:
         if each.status == "FAILED":
+            # The client may raise anything here, and the test has failed already.
             with contextlib.suppress(Exception):
                 output = HookOutput.of(each.outputs)
                 text = "\n".join(filter(None, (output.stderr, output.stdout)))
@@ -310,6 +311,7 @@ class ServerUnderTest(Driver):
         :raises CommandError: when the guest has no program to connect with.
         """
         address = other._server.links.address_for(self._server.links, network)
+        # busybox's nc takes whole seconds only.
         left = math.ceil(GuestDeadline(seconds, f"{self} to reach {other}").left)
         result = self.run(CONNECT.format(address=address, port=port, seconds=left))
         if result.rc == NO_SUCH_PROGRAM:

@@ -56,6 +56,7 @@ class StackUnderTest(Stack):
         ]
         by_resource = [server for resource, server in running if resource == name]
         by_name = [server for _, server in running if server.spec.name == name]
+        # By the template's name first: Nova's name may be one that Heat has made up.
         for chosen in (by_resource, by_name):
             if len(chosen) == 1:
                 return self._seen(chosen[0])
