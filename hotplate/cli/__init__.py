@@ -71,6 +71,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"hotplate {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    # The first word that is no option: the options before a verb take no value.
     typed = next((word for word in argv if not word.startswith("-")), "")
     for name, summary in VERBS.items():
         verb = verbs.add_parser(
@@ -101,6 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with guarded() as output:
         args = _parse(words)
         status = _run(args)
+        # Here, because an error of the last write at exit could not be reported.
         output.flush()
         if output.problem is None:
             return status
@@ -125,6 +127,7 @@ def _innermost(
     parser: argparse.ArgumentParser, args: argparse.Namespace
 ) -> argparse.ArgumentParser:
     """Return the parser of the verb that was typed, or of the verb below it."""
+    # argparse has no public list of a parser's actions.
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             below: argparse.ArgumentParser = action.choices[getattr(args, action.dest)]
@@ -161,6 +164,7 @@ def _run(args: argparse.Namespace) -> int:
         return outcome_of(error).exit_status
     except KeyboardInterrupt as error:
         print(f"hotplate {args.verb}: {sentence_of(error)}", file=sys.stderr)
+        # As a shell reports a program that a signal has ended.
         return 128 + getattr(error, "number", signal.SIGINT)
     except Exception as error:
         if is_unforeseen(error):

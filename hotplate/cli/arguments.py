@@ -37,6 +37,7 @@ def add_command_arguments(parser: argparse.ArgumentParser, *, command: str) -> N
     )
     parser.add_argument(
         "command",
+        # Options behind the server are the command's, not hotplate's.
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
         help=f"{command}; without one, lines of standard input",
@@ -216,6 +217,7 @@ def load_settings(args: argparse.Namespace | None = None) -> Settings:
     :raises UsageError: for a wrong value; names its source.
     """
     given = {name: getattr(args, f"{SETTING}{name}", None) for name in settings.TABLE}
+    # In the order of sources: command line, environment, file; see Settings.load().
     return Settings.load(given, environ=os.environ, directory=Path.cwd())
 
 

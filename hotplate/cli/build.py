@@ -177,6 +177,7 @@ def run(args: argparse.Namespace) -> int:
 
     request = request_from(args)
     preflight = Preflight(request, os.environ)
+    # Only the request: the tools of this host are not needed to print the commands.
     if args.dry_run:
         preflight.check_request()
     else:
@@ -185,6 +186,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(build.shell())
         return 0
+    # By default SIGTERM ends Python at once, without the "finally" of the build.
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
         result = build_shown(build)

@@ -81,6 +81,8 @@ def size_of(path: Path) -> int:
     total = 0
     for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
         with contextlib.suppress(OSError):
+            # In units of 512 bytes, whatever the file system; a sparse image takes less than its
+            # length.
             total += each.lstat().st_blocks * 512
     return total
 
@@ -110,6 +112,7 @@ def _of(kind: Kind, folder: Path) -> Iterator[Entry]:
             continue
         try:
             used = path.stat().st_mtime
+        # Another process has removed it since the listing.
         except FileNotFoundError:
             continue
         yield Entry(kind, path, _what(kind, path), size_of(path), used)
@@ -120,6 +123,7 @@ def _what(kind: Kind, path: Path) -> str:
         try:
             about = json.loads((path / "about.json").read_text())
             return f"{about['name']} ({about['memory']} MiB, {about['accelerator']})"
+        # about.json is written last.
         except (OSError, ValueError, KeyError):
             return "a state that was not finished"
     return path.name
@@ -191,6 +195,7 @@ def clean(root: Path, *, everything: bool, now: float) -> list[str]:
         for state in warm.forget(root, keep=0)
     ]
     for entry in entries(root):
+        # forget() has removed the finished states; this may be the rest of a run that was killed.
         if entry.kind.folder == "warm":
             warm.remove_leftover(entry.path)
             continue
@@ -246,5 +251,7 @@ def run(args: argparse.Namespace) -> int:
     for sentence in stayed:
         print(sentence)
     after = size_of(root)
+    # Never negative: another run may have filled the cache meanwhile.
     print(f'freed {human(max(0, before - after))}; {human(after)} stay in "{root}"')
+    # An entry in use is no failure.
     return Outcome.HOST.exit_status if any("cannot" in each for each in stayed) else 0

@@ -24,6 +24,7 @@ def typed_words(line: str, point: int) -> list[str]:
     :param line: the typed line, bash's ``COMP_LINE``.
     :param point: the cursor's position in it, ``COMP_POINT``.
     """
+    # Without a blank at the end the last word is still being typed.
     return line[:point].split()[1:] if line[:point].endswith(" ") else line[:point].split()[1:-1]
 
 
@@ -40,6 +41,7 @@ def add_completers(parser: argparse.ArgumentParser) -> None:
             for verb in action.choices.values():
                 add_completers(verb)
         elif (completer := _completer(action)) is not None:
+            # argcomplete looks for this attribute.
             action.completer = completer  # type: ignore[attr-defined]
 
 
@@ -67,6 +69,7 @@ def _groups(prefix: str = "", **_more: object) -> Iterable[str]:
     from hotplate.paths import elements_dir
 
     before = prefix[: prefix.rfind(",") + 1]
+    # An error must not appear in the middle of a typed line.
     with contextlib.suppress(HotplateError):
         return [before + each for each in groups_with_an_element((elements_dir(),))]
     return ()
@@ -77,6 +80,7 @@ def _servers(parsed_args: argparse.Namespace, **_more: object) -> Iterable[str]:
     from hotplate.cli.arguments import load_settings
     from hotplate.session.directory import find
 
+    # The same, also while a session is ending.
     with contextlib.suppress(HotplateError, OSError):
         directory = find(getattr(parsed_args, "directory", None), load_settings())
         with directory.asked("servers") as (names, _, _):

@@ -59,6 +59,7 @@ def command(findings: Sequence[Finding], *states: State, root: bool) -> str:
     packages = [each.package for each in findings if each.state in states and each.package]
     if not packages:
         return ""
+    # Each package once, in the order of the findings.
     words = " ".join(dict.fromkeys(packages))
     return f"{'' if root else 'sudo '}apt-get install --no-install-recommends {words}"
 

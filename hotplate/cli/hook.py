@@ -187,6 +187,7 @@ def run(args: argparse.Namespace) -> int:
     except Interrupted as error:
         if args.hook_verb in ("run", "check"):
             print(f"hotplate hook: {error}; the hook was ended", file=sys.stderr)
+        # --watch has no other end than a signal.
         elif not getattr(args, "watch", False):
             raise
         return 128 + error.number
@@ -302,6 +303,7 @@ def _check(args: argparse.Namespace) -> int:
     """Check a hook; return 1 when a line failed."""
     task = _check_task(args)
     if args.image is not None:
+        # Before the image is booted for it.
         task.require_config()
         settings = load_settings()
         # Imported here: the cloud is slow to load for a hook on this host.
@@ -319,6 +321,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _show(line: ContractLine) -> None:
+    # CSI K clears the line; the cursor stays at its start, where the next text begins.
     print(f"\r\033[Ktrying {line.name}\r", end="", file=sys.stderr, flush=True)
 
 
@@ -342,6 +345,7 @@ def _check_task(args: argparse.Namespace) -> CheckTask:
         given.with_configs(_configs(args.config)).with_tool(args.tool),
         os.environ,
         timeout=args.timeout,
+        # Links in an image are not those of this host.
         roots=roots if args.image else tuple(each.resolve() for each in roots),
         lines=tuple(args.line or ()),
     )
@@ -431,6 +435,7 @@ def _push(args: argparse.Namespace) -> int:
     pusher = hook_push.Pusher(
         directory, args.hook, group=args.group, server=args.to, deployment=deployment
     )
+    # watch() never returns: a signal ends it.
     if args.watch:
         hook_push.watch(pusher)
     return (Outcome.PASSED if pusher.push(pusher.hook()) else Outcome.FAILED).exit_status
@@ -508,6 +513,7 @@ def _read_config(name: str) -> str:
     """
     try:
         if name == "-":
+            # One byte beyond the limit tells a file that is too large.
             data = sys.stdin.buffer.read(CONFIG_LIMIT + 1)
         else:
             with Path(name).open("rb") as stream:

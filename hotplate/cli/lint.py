@@ -93,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(text: str) -> None:
+    # CSI K clears the line; the cursor stays at its start, where the next text begins.
     print(f"\r\033[K{text}\r", end="", file=sys.stderr, flush=True)
 
 

@@ -82,10 +82,12 @@ def _standard_input(*, asked: bool) -> bytes:
     """
     try:
         is_file = stat.S_ISREG(os.fstat(0).st_mode)
+    # Descriptor 0 may be closed.
     except OSError:
         return b""
     if not (is_file or asked):
         return b""
+    # A copy, so that the end of the stream does not close descriptor 0.
     with os.fdopen(os.dup(0), "rb") as stream:
         data = stream.read(INPUT_BYTES + 1)
     if len(data) > INPUT_BYTES:
@@ -97,6 +99,7 @@ def _standard_input(*, asked: bool) -> bytes:
 
 def copy(source: int, target: TextIO) -> None:
     """Print the content of a descriptor, byte for byte."""
+    # A copy, because the original belongs to the answer of the session.
     with os.fdopen(os.dup(source), "rb") as stream:
         data = stream.read()
     if isinstance(target, Output):
@@ -116,6 +119,7 @@ def each_command(words: list[str], execute: Callable[[str], int], *, prompt: str
     status = 0
     while True:
         try:
+            # Only a person gets a prompt; from a pipe come lines alone.
             line = input(prompt if sys.stdin.isatty() else "")
         except EOFError:
             return status

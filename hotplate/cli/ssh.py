@@ -59,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.connect:
         _become_ssh(directory, args.server, args.command)
     with directory.asked("connect", server=args.server) as (_, descriptors, _):
+        # The standard output of a ProxyCommand with ProxyUseFdpass is a socket that takes a
+        # descriptor.
         pass_on(descriptors[0], sys.stdout.fileno())
     return 0
 
@@ -71,5 +73,7 @@ def _become_ssh(directory: SessionDirectory, server: str, command: Sequence[str]
             hint=f"apt-get install openssh-client, or: {directory.command('shell', 'COMMAND')}",
         )
     with directory.asked("server", server=server) as (name, _, _):
+        # Its ProxyCommand calls this verb again, with --connect.
         words = [program, "-F", str(directory.ssh_config), name, *command]
+    # No child: ssh gets the terminal, the signals and the exit status.
     os.execv(program, words)  # noqa: S606

@@ -211,6 +211,7 @@ def run(args: argparse.Namespace) -> int:
         request = request_from(args)
         if str(args.json) != STREAM:
             return run_test(request, interrupts)
+        # The standard output gets only the lines of JSON, the standard error everything else.
         lines = sys.stdout
         with contextlib.redirect_stdout(sys.stderr):
             return run_test(request, interrupts, lines=lines)
@@ -240,6 +241,7 @@ def request_from(args: argparse.Namespace) -> Request:
         )
     images = tuple(map(image_word, args.images))
     for image in images:
+        # Only for its error, before large modules are loaded.
         if isinstance(image, Path):
             find(image)
     others = named_images.parse(args.named_images)

@@ -68,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
     from hotplate.session import up
 
+    # Threads of Heat print as well: the lock keeps lines whole.
     lock = threading.Lock()
 
     def say(text: str) -> None:
