@@ -121,6 +121,7 @@ def is_full(folder: Path) -> bool:
         free = os.statvfs(folder)
     except OSError:
         return False
+    # f_bavail leaves out the blocks that only root may use.
     return free.f_bavail * free.f_frsize < FULL
 
 
@@ -140,16 +141,20 @@ class Folder:
         :param name: its name inside of the folder; a ``/`` makes a subfolder.
         :return: its path, None when it could not be written (see :attr:`problem`).
         """
+        # Half of a surrogate pair cannot be encoded.
         raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
         path = self.folder / name
+        # In the same folder, because a rename does not leave its file system.
         temporary = path.with_name(f".{path.name}.new")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # With the mode from the start: no other user can open the file before a chmod.
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
             with os.fdopen(handle, "wb") as stream:
                 stream.write(raw)
             temporary.replace(path)
         except OSError as error:
+            # A part of a file is worth nothing, and takes room on a full disk.
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             if self.problem is None:
@@ -204,6 +209,7 @@ class Folder:
         :param server: its name; "" where there is only one.
         :param label: of the deployment.
         """
+        # Names of a template's author: no slash, no dot at the start, less than a name's 255 bytes.
         plain = [
             re.sub(r"[^A-Za-z0-9._-]+", "-", each).strip("-.")[:100] or "unnamed"
             for each in (server, label)
@@ -257,6 +263,7 @@ class Artifacts(Folder):
         self.base = base
         self._pointed = False
         stem = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        # In the same way, but shorter: the time and a number are parts of the name, too.
         label = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:60] or "run"
         try:
             base.mkdir(parents=True, exist_ok=True)
@@ -306,6 +313,7 @@ class Artifacts(Folder):
         """
         link = self.base / f".{LAST}.{self.folder.name}"
         try:
+            # Several runs may end at a time: the look at the link and its replacement are one step.
             with locks.exclusive(self.base):
                 if self._pointed and self._newer_has_it():
                     return
@@ -352,6 +360,7 @@ def remove_old_runs(base: Path, keep: int) -> list[str]:
         if folder.resolve() == last:
             continue
         try:
+            # A run that goes on holds a shared lock.
             with locks.exclusive(folder, wait=False):
                 shutil.rmtree(folder)
         except locks.InUse:

@@ -83,10 +83,12 @@ class Board:
 
     def _line(self, name: str, row: _Line, columns: int) -> str:
         text = f"{time.monotonic() - row.began:6.0f} s  {clean_line(name)}: {row.doing}"
+        # A line that wraps takes two rows, of which _wipe() would count one.
         return text[: max(20, columns - 1)]
 
     def _wipe(self) -> None:
         if self._drawn:
+            # CSI n A moves the cursor up n lines, CSI J clears from there to the end of the screen.
             self._write(f"\x1b[{self._drawn}A\x1b[J")
             self._drawn = 0
 

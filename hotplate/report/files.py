@@ -79,10 +79,12 @@ def _write(file: Path, data: bytes) -> None:
         if target != file:
             # Left by a killed command, or a link that somebody else has put there.
             target.unlink(missing_ok=True)
+        # Exclusive: a link that somebody puts there meanwhile is not followed.
         with target.open("wb" if target == file else "xb") as stream:
             stream.write(data)
         if target != file:
             target.replace(file)
+    # A signal, too, leaves no part behind.
     except BaseException:
         if target != file:
             with contextlib.suppress(OSError):

@@ -35,6 +35,7 @@ class History:
 
     def expected(self, key: str) -> dict[Stage, float]:
         """Return the median seconds from power-on to each stage, empty when nothing is known."""
+        # The median, which one run on a busy host does not move.
         return {
             stage: statistics.median(seconds)
             for stage in Stage
@@ -44,6 +45,7 @@ class History:
     def record(self, key: str, stages: Iterable[StageTime]) -> None:
         """Store the stages that a run reached; the oldest runs and keys are dropped."""
         entries = self._read()
+        # Put at the end again: the first keys are those unused for the longest time.
         entry = entries.pop(key, {})
         for each in stages:
             if each.seconds is not None and not each.implied:
@@ -74,6 +76,7 @@ class History:
     def _write(self, entries: dict[str, dict[str, list[float]]]) -> None:
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            # By rename: several processes write it, and each reader gets a whole file.
             handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".history-")
             try:
                 with os.fdopen(handle, "w", encoding="utf-8") as stream:

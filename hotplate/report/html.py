@@ -99,6 +99,7 @@ def _pages() -> Environment:
     pages = Environment(
         loader=PackageLoader("hotplate.report"),
         autoescape=True,
+        # A misspelt name in a page is an error, not an empty text.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -266,6 +267,7 @@ class _Row:
 
 
 def _rows(server: ServerResult, at_fault: Diagnosis | None) -> list[_Row]:
+    # Never 0, as the bars are divided by it.
     longest = max((each.seconds or 0.0 for each in server.stages), default=0.0) or 1.0
     rows = []
     before = 0.0
@@ -338,5 +340,6 @@ def _requests(events: Sequence[Event], asked: Sequence[Event]) -> list[tuple[str
     """Return for each request the seconds from power-on, and its description."""
     zero = next((e.at for e in events if e.source == "machine"), None)
     if zero is None:
+        # Without an event of a machine the first request is the start.
         zero = next((e.at for e in events if classify.is_request(e)), 0.0)
     return [(f"{event.at - zero:.2f}", redacted(classify.describe(event))) for event in asked]

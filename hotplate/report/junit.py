@@ -40,6 +40,7 @@ def _suite(verdict: Verdict) -> ET.Element:
         if value:
             ET.SubElement(properties, "property", name=_text(name), value=_text(value))
     placed = [_stages(suite, verdict, each) for each in verdict.by_server()]
+    # The case of the stack took the time after the last stage.
     last = max((each.seconds or 0.0 for each in verdict.stages), default=0.0)
     case = _case(suite, verdict, "stack", max(0.0, verdict.seconds - last))
     if verdict.passed:
@@ -66,6 +67,7 @@ def _stages(suite: ET.Element, verdict: Verdict, server: ServerResult) -> bool:
     name = server.name if len(verdict.servers) > 1 else ""
     before = 0.0
     for each in server.stages:
+        # Stages may be reached out of order: no time is negative.
         took = 0.0 if each.seconds is None else max(0.0, each.seconds - before)
         before += took
         case = _case(suite, verdict, str(each.stage), took, server=name)
@@ -92,6 +94,7 @@ def _case(
 
 
 def _failure(case: ET.Element, verdict: Verdict) -> None:
+    # For readers of JUnit a failure is the subject's, an error somebody else's.
     tag = "failure" if verdict.outcome is Outcome.FAILED else "error"
     kind = verdict.diagnosis.fault if verdict.diagnosis else str(verdict.outcome)
     node = ET.SubElement(case, tag, type=_text(kind), message=_text(verdict.last_line()))

@@ -55,6 +55,7 @@ def ticks(first: float, last: float) -> list[float]:
     rough = length / MAX_TICKS
     power = 10 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+    # An error of rounding must not lose the tick at an end.
     count = math.floor(last / step + 1e-9) - math.ceil(first / step - 1e-9) + 1
     begin = math.ceil(first / step - 1e-9)
     return [round((begin + number) * step, 6) for number in range(count)]
@@ -72,6 +73,7 @@ class Picture:
         self._timeline = timeline
         length = timeline.last - timeline.first
         self._first = timeline.first
+        # With 2 % of room behind the last span.
         self._scale = (WIDTH - GUTTER - RIGHT) / (length * 1.02)
         self._under: list[str] = []
         self._over: list[str] = []
@@ -114,6 +116,7 @@ class Picture:
         for name, seconds in self._timeline.flags:
             width = len(name) * BOLD
             left = self._x(seconds) + 3
+            # At the right edge the name is on the left of its line.
             if left + width > WIDTH:
                 left -= width + 6
             row = next((n for n, end in enumerate(ends) if end < left - 6), len(ends))
@@ -149,6 +152,7 @@ class Picture:
     def _rows(self, lane: Lane) -> list[list[Span]]:
         """Put bars that overlap below each other; moments all share the first row."""
         rows: list[list[Span]] = [[]]
+        # Before the start of any span.
         ends = [-1e9]
         crowded = sum(span.end is None for span in lane.spans) > MAX_MOMENTS
         drawn: set[tuple[Tone, int]] = set()
@@ -166,6 +170,7 @@ class Picture:
                     ends.append(-1e9)
                     row = len(rows) - 1
                 else:
+                    # No row is free: overlap the bar that ends first.
                     row = min(range(MAX_ROWS), key=lambda number: ends[number])
             ends[row] = max(ends[row], span.end)
             rows[row].append(span)
@@ -186,6 +191,7 @@ class Picture:
                 f'width="{width}" height="{BAR + 2 * extra}">{title}</rect>'
             )
             return
+        # At least three units wide, to be seen.
         width = max(3.0, self._x(span.end) - x)
         self._over.append(
             f'<rect class="bar {span.tone}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '

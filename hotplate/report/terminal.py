@@ -61,6 +61,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self._live:
+            # A daemon thread does not keep the process from ending.
             self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
             self._ticker.start()
         return self
@@ -69,6 +70,7 @@ class Progress:
         self._ended.set()
         if self._ticker is not None:
             self._ticker.join()
+        # The thread has ended, so that nothing draws the line again.
         with self._lock:
             self._wipe()
 
@@ -131,6 +133,7 @@ class Progress:
 
     def _wipe(self) -> None:
         if self._live:
+            # CSI K clears the line.
             self._write("\r\x1b[K")
 
     def _write(self, text: str) -> None:
@@ -138,6 +141,7 @@ class Progress:
         try:
             self._stream.write(text)
             self._stream.flush()
+        # ValueError: the stream is closed.
         except (OSError, ValueError):
             self._quiet, self._live = True, False
 

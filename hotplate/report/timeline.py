@@ -70,9 +70,11 @@ class Timeline:
     last: float
 
 
+# systemd's words: "[  OK  ] Started", "[FAILED] Failed to", "[DEPEND]", "[ TIME ]".
 _UNIT = re.compile(r"^\W*(?P<state>OK|FAILED|DEPEND|TIME)\W+(?P<what>\w.*)$")
 _CLOUD_STAGE = re.compile(r"Cloud-init v\. \S+ running '(?P<stage>[^']+)'")
 _CLOUD_END = re.compile(r"Cloud-init v\. \S+ finished")
+# GRUB, and systemd in an initrd, welcome in the same words.
 _USERSPACE = re.compile(r"Welcome to (?!GRUB|.*[Ii]nitramfs).*!")
 _BOOTED = re.compile(r"login: ?$|Reached target .*(?i:multi-user)")
 _AGENT = re.compile(r"os-collect-config|os-refresh-config|dib-run-parts")
@@ -158,6 +160,7 @@ class _Builder:
             self.begin("boot", "boot", "init", Tone.GUEST, text.strip())
         elif _BOOTED.search(text):
             self.finish("boot", "boot")
+        # Besides, not instead: a target that ends the boot is a unit as well.
         if unit := _UNIT.match(text):
             bad = unit["state"] != "OK"
             self.moment("units", unit["what"], Tone.BAD if bad else Tone.GUEST, text.strip())
@@ -265,7 +268,9 @@ def build(events: Iterable[Event], server: str) -> Timeline:
         if builder.lanes[name]
     ]
     spans = [span for lane in lanes for span in lane.spans]
+    # Events before the power-on have negative times.
     first = min([0.0, *(span.start for span in spans)])
+    # A second at least, so that the picture has a scale.
     last = max([1.0, *(span.stop for span in spans)])
     return Timeline(lanes, _flags(mine, server, start), first, last)
 
@@ -302,6 +307,7 @@ def _band(events: list[Event], server: str, start: float) -> list[Span]:
 
 
 def _flags(events: list[Event], server: str, start: float) -> list[tuple[str, float]]:
+    # With a log of its own: it is shown these events only.
     tracker = StageTracker(EventLog(), server)
     for event in events:
         tracker.see(event)
