@@ -36,13 +36,16 @@ def check(
         (scratch / "made").mkdir()
         trials = HookTrials(task, scratch)
         results: dict[str, LineResult] = {}
+        # Lines that judge the runs of the others come last.
         for line in sorted(LINES, key=lambda each: each.last):
             if not task.wants(line.name):
                 results[line.name] = LineResult(line, LineState.NOT_TRIED, reason=NOT_ASKED)
                 continue
             on_line(line)
+            # The first line is "answer": a hook that fails it is not worth the other runs.
             usable = not results or results["answer"].state is LineState.PASSED
             results[line.name] = _result(trials, line, usable)
+        # No process of a hook, not even one in a session of its own, outlives the check.
         stay_behind(scratch, 0)
     return [results[line.name] for line in LINES]
 
@@ -57,9 +60,11 @@ def _result(trials: HookTrials, line: ContractLine, usable: bool) -> LineResult:
     if reason or (unusable and not line.last):
         return LineResult(line, LineState.NOT_TRIED, reason=reason or unusable)
     try:
+        # Several runs may show the same fault.
         faults = tuple(dict.fromkeys(line.trial(trials)))
     except NotTried as error:
         return LineResult(line, LineState.NOT_TRIED, reason=str(error))
+    # A line that comes last may have faults all the same, from the runs so far.
     if unusable and not faults:
         return LineResult(line, LineState.NOT_TRIED, reason=unusable)
     given = trials.task.given.exceptions
@@ -107,6 +112,7 @@ def read_lines(listed: object) -> list[LineResult]:
                 line,
                 state,
                 tuple(map(_fault, faults)),
+                # Cut, because a guest may send any amount.
                 str(each.get("reason", ""))[:TEXT_LIMIT],
                 _excepted(each.get("excepted")),
             )

@@ -40,6 +40,7 @@ def contract_file(hook: Path, group: str) -> ContractFile:
 
     :raises UsageError: when the file cannot be used.
     """
+    # The suffix replaces that of the hook, whatever its language.
     beside = hook.with_name(hook.stem + SUFFIX)
     if beside.is_file():
         return read(beside)

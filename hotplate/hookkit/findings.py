@@ -24,6 +24,7 @@ QUOTED = 200
 SHORT = 4
 
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+)')
+# dash writes "FILE: 3: ...", and bash "FILE: line 3: ...".
 _SHELL = re.compile(r"^(?P<file>[^:]+): (?:line )?(?P<line>\d+): ")
 _TRACEBACK = "Traceback (most recent call last):"
 
@@ -110,6 +111,7 @@ def _without_interpreter(path: str, first: str) -> HookFinding:
 def _first_line(hook: Path) -> str:
     try:
         with hook.open("rb") as stream:
+            # More than the kernel reads of it (BINPRM_BUF_SIZE, 256 bytes).
             return stream.read(4096).partition(b"\n")[0].decode("utf-8", "replace")
     except OSError:
         return ""
@@ -131,6 +133,7 @@ def _ended(task: HookTask, report: HookReport) -> Iterator[HookFinding]:
         return
     if not status:
         return
+    # Above 128 a signal has ended it, as shells and the runner report that.
     if status > 128 or _TRACEBACK in report.log or report.names is None:
         last, place, line = _last_words(task, report.log)
         how = _signal(status - 128) if status > 128 else f"exit status {status}"
@@ -161,6 +164,7 @@ def _last_words(task: HookTask, log: str) -> tuple[str, str, int]:
     hook = str(task.hook.absolute())
     own = 0
     for each in lines:
+        # The last frame in the hook itself; those below it are of libraries.
         match = _FRAME.match(each)
         if match and match["file"] == hook:
             own = int(match["line"])
@@ -250,6 +254,7 @@ def _by_length(inputs: Mapping[str, object]) -> Iterable[tuple[str, str]]:
         (name, form)
         for name, given in inputs.items()
         for value in [given if isinstance(given, str) else json.dumps(given)]
+        # As they are, and escaped as in JSON and in Python's repr(), without the quotes.
         for whole in (value, json.dumps(value)[1:-1], repr(value)[1:-1])
         for form in (whole, *whole.split("\n"))
         if form.strip()

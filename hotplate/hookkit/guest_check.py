@@ -34,6 +34,7 @@ def agent_environment() -> dict[str, str]:
     for name in AGENT:
         try:
             first = Path(name).read_text().split()[0]
+            # The environment with which the process was started (proc(5)): that of its unit.
             data = Path(f"/proc/{first}/environ").read_bytes()
         except (OSError, IndexError):
             continue
@@ -89,5 +90,6 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Read a request, check its hook, and print the results."""
+    # The scratch files have inputs.
     os.umask(0o077)
     print(json.dumps(answer(json.loads(Path(sys.argv[1]).read_bytes()))))

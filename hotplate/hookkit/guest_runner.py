@@ -51,6 +51,7 @@ class HookRun:
         self._path: str = request["hook"]
         self._grace: float = request["grace"]
         self._item = Item(request["deployment"])
+        # /dev/null: the deployments of this host are not read, and nothing goes to its console.
         environ = {
             "HEAT_CONFIG_FILE": os.devnull,
             "HEAT_CONFIG_DEPLOYED": request["state"],
@@ -79,6 +80,7 @@ class HookRun:
         begin = time.monotonic()
         try:
             answer = self._answer()
+        # After an exception, too, no process of the hook outlives this program.
         finally:
             left_running = self._end()
         data = files.read_bounded(self._path_of(".response"), result.ANSWER_LIMIT + 2) or b""
@@ -124,6 +126,7 @@ class HookRun:
     def _end(self) -> bool:
         """End the hook's remaining process group; return whether there was any."""
         pid = self._note().partition(b" ")[0]
+        # Signal 0 only asks whether the group has a process.
         if not pid.isdigit() or not process.kill_group(int(pid), 0):
             return False
         process.end_group(int(pid), self._grace)
@@ -146,6 +149,7 @@ def reading(data: bytes) -> dict[str, Any]:
         answer = values.decode(data)
     except ValueError as error:
         text = data.decode("utf-8", "replace")
+        # The first one is enough for a finding.
         for line, stray in stray_lines(text):
             return {**nothing, "problem": "text-beside-json", "line": line, "text": stray}
         line = getattr(error, "lineno", 1)
@@ -168,9 +172,11 @@ def stray_lines(text: str) -> Iterator[tuple[int, str]]:
     """
     decoder = json.JSONDecoder()
     starts = [at for at in _line_starts(text) if text.startswith("{", at)]
+    # Of many candidates those at both ends, because each attempt may read all of the text.
     for start in starts[:CANDIDATES] + starts[CANDIDATES:][-CANDIDATES:]:
         try:
             answer, end = decoder.raw_decode(text, start)
+        # Deeply nested JSON ends in a RecursionError.
         except (ValueError, RecursionError):
             continue
         if isinstance(answer, dict) and not {result.STATUS, result.STDOUT}.isdisjoint(answer):
@@ -202,7 +208,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminated)
     request = json.loads(sys.stdin.buffer.read())
     os.umask(0o077)
+    # The directory in which an image's agent runs hooks.
     os.chdir("/")
+    # A parent that is gone reads no report.
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(HookRun(request).run()))
 

@@ -32,6 +32,8 @@ OLDEST = (3, 11)
 #: Exit status of :data:`COMMAND` when the guest has no such Python.
 NO_PYTHON = 70
 
+# -I and -S: no variable and no package of the image changes the check; the umask keeps the request,
+# which has the configs, private.
 COMMAND = f"""\
 python3 -ISc 'import sys; sys.exit(sys.version_info < {OLDEST})' || exit {NO_PYTHON}
 set -eu
@@ -57,6 +59,7 @@ def request(task: CheckTask, hook: str) -> bytes:
     :param hook: the name of a group, or the path of a file in the image.
     """
     document = {name: getattr(task, name) for name in ("group", "timeout", "roots", "lines")}
+    # Here the path means another file, or none.
     given = {**vars(task.given), "path": None}
     return json.dumps({"hook": hook, "given": given, **document}, default=str).encode()
 
@@ -72,6 +75,7 @@ def bundle() -> bytes:
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, path in files.items():
             data = path.read_bytes()
+            # Not by add(): it would send the owner, the time and the mode of this host's file.
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(data), 0o600
             archive.addfile(entry, io.BytesIO(data))
@@ -98,6 +102,7 @@ def read_results(status: int, output: bytes, errors: bytes) -> tuple[str, list[L
             raise ValueError("it is no map")
         if "message" in answer:
             raise _refusal(answer)
+        # PATH_MAX; a guest may send any amount.
         return str(answer["hook"])[:4096], read_lines(answer["lines"])
     except (ValueError, KeyError) as error:
         last = (errors.decode("utf-8", "replace").strip().splitlines() or [str(error)])[-1]

@@ -136,6 +136,7 @@ def missing_tool(trials: HookTrials) -> Iterator[ContractFault]:
     if not tool:
         raise NotTried("no tool is named: --tool PROGRAM")
     with trials.task.hook.open("rb") as stream:
+        # Searched as bytes: a hook may be a compiled program.
         settings = _PROGRAM_SETTING.findall(stream.read(HOOK_LIMIT))
     absent = trials.scratch / "absent" / tool
     environ = {**trials.task.environ, "PATH": _path_without(trials, tool)}
@@ -191,6 +192,7 @@ def outside(trials: HookTrials) -> Iterator[ContractFault]:
     for _ in range(2):
         if not suspects:
             break
+        # Changes without a run of the hook in between are another program's.
         suspects -= {each.path for each in changes(trials.look(), trials.look())}
         suspects &= {each.path for each in trials.run_and_look(trials.prepare("ok"))}
     suspects -= held_open(suspects, trials.scratch)
@@ -237,6 +239,7 @@ def at_once(trials: HookTrials) -> Iterator[ContractFault]:
 def time_limit(trials: HookTrials) -> Iterator[ContractFault]:
     """Let the runner stop the hook at its time limit."""
     first = trials.done[0].done.seconds
+    # Twice as long as the first run took, in which the tool is likely to begin.
     limit = min(MAX_LIMIT, max(MIN_LIMIT, 2 * first))
     while True:
         trial = trials.prepare("slow")
@@ -246,6 +249,7 @@ def time_limit(trials: HookTrials) -> Iterator[ContractFault]:
             began = ready.has_come(0)
         if began or limit >= MAX_LIMIT:
             break
+        # On a busy host the tool has not begun by then: give it longer.
         limit = min(MAX_LIMIT, limit * 3)
     if trial.done.exit_status is not None:
         yield ContractFault(f"with the config slow it ended by itself, before {limit:.0f} seconds")
@@ -253,6 +257,7 @@ def time_limit(trials: HookTrials) -> Iterator[ContractFault]:
     if not began:
         yield _never_began(limit)
         return
+    # The runner sends SIGKILL so long after SIGTERM.
     killed = trial.done.seconds >= limit + END_GRACE
     yield from _left(trials, trial, killed=killed)
 
@@ -288,6 +293,7 @@ def _left(trials: HookTrials, trial: HookTrial, *, killed: bool) -> Iterator[Con
 def _is_marked(path: str, marks: Sequence[str]) -> bool:
     """Return True when a file or its name contains a mark of a run."""
     return any(
+        # A directory has a slash at its end, and no content to search.
         mark in path or any(files_with(mark, [Path(path)] if path[-1] != "/" else []))
         for mark in marks
     )
@@ -316,6 +322,7 @@ class _Ready:
         self._path = path
 
     def __enter__(self) -> _Ready:
+        # Without O_NONBLOCK the open would wait for a writer (fifo(7)).
         self._reader = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         return self
 
@@ -329,6 +336,7 @@ class _Ready:
         end = time.monotonic() + seconds
         while True:
             for _, event in poll.poll(max(0.0, end - time.monotonic()) * 1000):
+                # Not POLLHUP: a writer may have gone without a word.
                 if event & select.POLLIN:
                     return True
             if time.monotonic() >= end:
@@ -345,6 +353,7 @@ def _same(value: object, answer: object) -> bool:
     if isinstance(value, str):
         return text == value.removesuffix("\n")
     try:
+        # Tools write a boolean in their language's case.
         return bool(json.loads(text.lower() if isinstance(value, bool) else text) == value)
     except ValueError:
         return False

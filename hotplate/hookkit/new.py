@@ -85,14 +85,17 @@ def write_new(hook: NewHook, directory: Path) -> list[Path]:
     files = dict(_files(hook))
     element = Path("elements", f"heat-config-{hook.name}")
     for path in (*files, element):
+        # A dangling link does not exist() either, but open("x") would fail at it in the middle.
         if (directory / path).exists() or (directory / path).is_symlink():
             raise UsageError(f'"{path}" is there already; nothing was written')
     for path, text in files.items():
         target = directory / path
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
+            # Exclusive: a file that appeared meanwhile is not overwritten.
             with target.open("x", encoding="utf-8") as stream:
                 stream.write(text)
+            # Whatever the umask is: a hook has to be executable.
             target.chmod(0o755 if path.name == hook.file else 0o644)
         except OSError as error:
             raise UsageError(f'"{path}" cannot be written: {error.strerror}') from error

@@ -67,6 +67,7 @@ for each in {programs}; do
 done
 """
 
+# After env's options, such as -S; a word with "=" sets a variable.
 _ENV = re.compile(r"/(?:usr/)?bin/env(?:\s+-\S+)*\s+([^\s=-][^\s=]*)")
 
 
@@ -183,6 +184,7 @@ def pushed(hook: HookFile, status: int, output: bytes) -> Pushed:
     :raises ImageError: when the guest refused the hook.
     """
     lines = [clean_line(each) for each in output.decode("utf-8", "replace").splitlines()]
+    # The word and the rest of the line, without the blank between them.
     facts = [each.partition(" ")[::2] for each in lines if " " in each]
     if status or not facts or facts[0][0] not in ("new", "changed", "same"):
         raise ImageError(_problem(hook, status, lines))

@@ -144,6 +144,7 @@ def check_task(task: HookTask) -> None:
 @contextlib.contextmanager
 def scratch_directory() -> Iterator[Path]:
     """Make a private directory for runs of a hook, and remove it at the end."""
+    # A process that the hook has left may still be writing there.
     with tempfile.TemporaryDirectory(prefix="hotplate-hook-", ignore_cleanup_errors=True) as name:
         # mkdtemp may return a relative path from TMPDIR; hooks get absolute ones.
         scratch = Path(name).resolve()
@@ -158,6 +159,7 @@ def heat_type(value: object) -> str:
     >>> heat_type(True), heat_type(7), heat_type([1]), heat_type({}), heat_type(None)
     ('Boolean', 'Number', 'CommaDelimitedList', 'Json', 'String')
     """
+    # bool before int, of which it is a subclass.
     kinds = (bool, "Boolean"), (int | float, "Number"), (list, "CommaDelimitedList"), (dict, "Json")
     return next((name for kind, name in kinds if isinstance(value, kind)), "String")
 
@@ -204,6 +206,7 @@ def environment(task: HookTask, scratch: Path) -> dict[str, str]:
     prefix = "HEAT_" + task.group_name.upper().replace("-", "_")
     names = {each.decode("ascii") for each in _DIRECTORY_SETTING.findall(text)}
     names |= {f"{prefix}_WORKING", f"{prefix}_OUTPUTS"}
+    # Not HEAT_CONFIG_...: these belong to the runner, which has directories of its own here.
     given = {
         name: value
         for name, value in task.environ.items()
@@ -212,6 +215,7 @@ def environment(task: HookTask, scratch: Path) -> dict[str, str]:
     return {
         "PATH": task.environ.get("PATH", os.defpath),
         "HOME": str(scratch / "home"),
+        # Below the scratch directory, unless the task has a value.
         **{name: str(scratch / "hook" / name.lower()) for name in names},
         **given,
         "HEAT_CONFIG_LIB": str(task.library),
@@ -246,6 +250,7 @@ class RunningHook:
         request.write(self._request)
         request.seek(0)
         self._child = subprocess.Popen(
+            # -I and -S: only the standard library, as in an image.
             [sys.executable, "-IS", Path(__file__).with_name("guest_runner.py")],
             stdin=request,
             stdout=subprocess.PIPE,
@@ -307,6 +312,7 @@ class RunningHook:
             try:
                 self._child.wait(end - time.monotonic())
                 break
+            # A second Ctrl-C must not leave the hook running.
             except KeyboardInterrupt:
                 continue
             except subprocess.TimeoutExpired:
@@ -320,4 +326,5 @@ def _last_line(errors: Any) -> str:
     """Return the end of the runner's own output; the type of an error, not its message."""
     errors.seek(0)
     lines = errors.read(1 << 20).decode("utf-8", "replace").strip().splitlines() or [""]
+    # The message may have the value of an input.
     return str(lines[-1].partition(":")[0])

@@ -74,6 +74,7 @@ class Look:
 
     def has(self, path: str) -> bool:
         """Return True for a path that existed, read or not."""
+        # A path is known by its own listing, or by that of its parent.
         folder, _, name = path.rpartition("/")
         return path in self.directories or name in self.directories.get(folder, ())
 
@@ -105,6 +106,7 @@ def look(
             continue
         marks, below = _read(folder, device)
         left -= len(marks) + 1
+        # A directory that does not exist has no device, and is not noted.
         if device is not None:
             made.directories[folder] = marks
         waiting.extend((each, device) for each in below)
@@ -127,6 +129,7 @@ def _read(folder: str, device: int | None) -> tuple[dict[str, Mark], list[str]]:
             for entry in listed:
                 try:
                     status = entry.stat(follow_symlinks=False)
+                # It was removed since it was listed.
                 except OSError:
                     continue
                 mark: Mark = (status.st_ino, status.st_mode, status.st_uid, status.st_gid)
@@ -137,6 +140,7 @@ def _read(folder: str, device: int | None) -> tuple[dict[str, Mark], list[str]]:
                 else:
                     mark += (status.st_ctime_ns, status.st_size)
                 marks[entry.name] = mark
+    # Removed, or not readable for this user: without entries.
     except OSError:
         pass
     return marks, below
@@ -197,13 +201,16 @@ def _files(place: Path) -> Iterator[Path]:
 def _holds(path: Path, wanted: bytes) -> bool:
     """Return True when a regular file contains some bytes; links and FIFOs are not followed."""
     try:
+        # A link may lead anywhere, and the open of a FIFO would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     with os.fdopen(descriptor, "rb") as stream:
         status = os.fstat(stream.fileno())
+        # mmap(2) refuses a length of 0.
         if not stat.S_ISREG(status.st_mode) or not status.st_size:
             return False
+        # ValueError: the file has become shorter.
         with contextlib.suppress(OSError, ValueError):
             size = min(status.st_size, FILE_LIMIT)
             with mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ) as content:
@@ -254,6 +261,7 @@ def held_open(paths: set[str], scratch: Path) -> set[str]:
     held = set()
     for each in Path("/proc").iterdir() if paths else ():
         if each.name.isdigit() and int(each.name) not in own:
+            # The process has ended, or belongs to another user.
             with contextlib.suppress(OSError):
                 for descriptor in (each / "fd").iterdir():
                     with contextlib.suppress(OSError):
@@ -275,7 +283,9 @@ def stay_behind(scratch: Path, seconds: float) -> list[str]:
     for pid in processes(scratch):
         name = _read_process(pid, "comm").decode("utf-8", "replace").strip()
         try:
+            # A descriptor, because the id may be another process's by the time of the kill.
             descriptor = os.pidfd_open(pid)
+        # It has ended already.
         except OSError:
             continue
         try:
