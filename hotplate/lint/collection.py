@@ -99,6 +99,7 @@ class Collection:
 
     def names_file(self, element: Path, name: str, *, besides: Path) -> bool:
         """Return True when another file of an element contains a file's name."""
+        # A whole name: not a part of a longer one, such as "10-a" of "110-a" or of "10-a-b".
         pattern = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
         texts = self.texts[element].items()
         return any(pattern.search(text) for path, text in texts if not path.is_relative_to(besides))
@@ -179,6 +180,7 @@ class _UniqueLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         seen = set()
         for key_node, _ in node.value:
+            # Keys may be lists or maps, which only a deep construction fills at once.
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
                 continue  # SafeLoader has an error message for it
@@ -198,6 +200,7 @@ def load(file: Path) -> Any:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"this is no text in UTF-8: {error.reason}", "write it in UTF-8") from error
+    # svc-map has no suffix.
     if file.suffix in (".yaml", ".yml") or file.name == "svc-map":
         return _yaml(text)
     try:

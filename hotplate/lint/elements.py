@@ -110,6 +110,7 @@ def check_hooks(collection: Collection) -> Iterator[LintFinding]:
             yield from _environment_faults(file)
         for directory in ("bin", *(f"os-refresh-config/{phase}" for phase in _REFRESH)):
             for file in sorted((element / directory).glob("*")):
+                # Files without an interpreter line are data beside the programs.
                 if file.is_file() and _has_interpreter(file) and not os.access(file, os.X_OK):
                     yield finding(
                         file, "hooks", "this is not executable", f"chmod 0755 {file.name}"
@@ -161,8 +162,10 @@ def check_duplicates(collection: Collection) -> Iterator[LintFinding]:
             seen[str(file.relative_to(element))].append(element)
     alternatives = alternatives_of(collection)
     for name, elements in seen.items():
+        # The first element may keep the name; each other one has a finding.
         for element in elements[1:]:
             first = elements[0].name
+            # Elements that provide the same are never in one image.
             if not alternatives[first] & alternatives[element.name]:
                 reason = f'the element "{first}" brings "{name}" too'
                 mend = (
@@ -198,6 +201,7 @@ def check_dependencies(collection: Collection) -> Iterator[LintFinding]:
         file = element / "element-deps"
         listed = words(file)
         for name in sorted(set(listed)):
+            # A whole word of the file.
             line = line_with(file, rf"(?<!\S){re.escape(name)}(?!\S)")
             if name not in names:
                 reason = f'there is no element "{name}"'
@@ -281,5 +285,6 @@ CHECKS: tuple[Callable[[Collection], Iterable[LintFinding]], ...] = (
 
 def element_findings(collection: Collection) -> list[LintFinding]:
     """Return all findings in a collection, sorted by file."""
+    # A set, because two checks may find the same.
     listed = {finding for check in CHECKS for finding in check(collection)}
     return sorted(listed, key=lambda each: each.place)

@@ -123,6 +123,7 @@ def _data(text: str) -> str:
 
 
 def _property(text: str) -> str:
+    # Percent signs are quoted before: the other two quotations contain one.
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 

@@ -53,6 +53,7 @@ def lint(task: LintTask, *, on_lint: Callable[[str], None] = lambda _: None) -> 
     :raises HostError: when a program takes too long, or gives no answer.
     """
     collections = _collections(task)
+    # The named paths may overlap; each finding counts once.
     findings: set[LintFinding] = set()
     not_run: list[NotRun] = []
     for collection in collections:
@@ -74,6 +75,7 @@ def _collections(task: LintTask) -> list[Collection]:
     others = (*given, *task.others, elements_dir(), dib_elements_dir())
     collections = []
     for path in given:
+        # Besides those of the collection itself, which it looks up anyway.
         beside = tuple(each for each in others if each != path and each.is_dir())
         each = Collection.at(path, hooks=None, others=beside)
         each.hooks = task.hooks_directory or _hooks_beside(each.directory)
@@ -113,6 +115,7 @@ def hook_findings(
     for group, hook in hooks_of(collection):
         try:
             findings += _contract_findings(group, hook, environ)
+        # Without the tool, or without a config, the hook is not at fault.
         except (UsageError, HostError) as error:
             hint = f"; {error.hint}" if error.hint else ""
             not_run.append(NotRun(f'the contract of "{hook.name}"', f"{error.message}{hint}"))

@@ -85,6 +85,7 @@ def _entries(content: Any) -> Iterator[tuple[str, Any]]:
 
 def _entry_faults(package: str, entry: object) -> Iterator[tuple[str, str]]:
     """Yield the faults of one entry, each with its fix."""
+    # "NAME:" alone installs the package with the defaults.
     if entry is None:
         return
     if not isinstance(entry, dict):
@@ -133,6 +134,7 @@ def check_when(collection: Collection) -> Iterator[LintFinding]:
         for file, content in _package_lists(element):
             listed = _entries(content) if isinstance(content, dict) else ()
             for condition in (each for _, entry in listed for each in _conditions(entry)):
+                # The condition is "VARIABLE = value" or "VARIABLE != value".
                 variable = re.split(r"\s*!?=", condition.strip())[0]
                 if variable not in defaults:
                     reason = f'"{variable}" has no default in an environment.d'

@@ -47,6 +47,7 @@ def shellcheck_findings(
     comments: dict[Path, list[dict[str, Any]]] = {}
     words = [program, "--format=json1", f"--severity={severity}", "--color=never"]
     for dialect, files in _files(collection).items():
+        # Without it shellcheck takes the shell from the interpreter line, if there is one.
         shell = [f"--shell={dialect}"] if dialect else []
         for start in range(0, len(files), AT_ONCE):
             some = files[start : start + AT_ONCE]
@@ -106,6 +107,7 @@ def _sorted_out(
 def _shell_reads(path: Path, environ: Mapping[str, str]) -> bool:
     """Return True when the shell of a file accepts its syntax."""
     shell = shutil.which(shell_of(path) or "bash", path=_path(environ))
+    # -n reads the commands, and runs none.
     return shell is not None and _run([shell, "-n", path], environ, cwd=path.parent).returncode == 0
 
 
@@ -121,6 +123,7 @@ def _run(
 
     :raises HostError: when it takes longer than :data:`LIMIT`, or cannot be run.
     """
+    # A locale with UTF-8: the messages quote characters beyond ASCII.
     given = {"PATH": _path(environ), "HOME": environ.get("HOME", "/"), "LC_ALL": "C.UTF-8"}
     try:
         return subprocess.run(
