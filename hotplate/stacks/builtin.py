@@ -138,6 +138,7 @@ def _without_answer(outputs: Mapping[str, object], groups: Sequence[str], word: 
     return [
         f'output "{group}" is {json.dumps(outputs.get(group))}, expected "{group} {word}"'
         for group in groups
+        # A tool may end its output with a newline.
         if str(outputs.get(group)).strip() != f"{group} {word}"
     ]
 
@@ -152,6 +153,7 @@ def _part(
         names.append(FILES)
     wanted = {SERVER, *names, *(f"{name}_config" for name in names)}
     resources = {name: dict(each) for name, each in whole["resources"].items() if name in wanted}
+    # Heat refuses a dependency on a resource that is not in the template.
     for each in resources.values():
         if "depends_on" in each:
             each["depends_on"] = [name for name in each["depends_on"] if name in wanted]

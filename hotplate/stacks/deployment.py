@@ -25,6 +25,7 @@ Config = str | Mapping[str, object] | Sequence[Mapping[str, object]]
 
 def input_type(value: object) -> str:
     """Return Heat's name for the type of an input with this value."""
+    # Before the numbers: bool is a subclass of int.
     if isinstance(value, bool):
         return "Boolean"
     if isinstance(value, (int, float)):
@@ -106,6 +107,7 @@ class DeploymentSpec:
             "signal_transport": self.transport,
             "input_values": dict(self.inputs),
         }
+        # Each config of a component has its own actions.
         if self.group != "component":
             properties["actions"] = list(self.actions)
         if self.name:

@@ -63,6 +63,7 @@ def compose(path: Path) -> Composed:
     """
     loader = _Loader(path.read_text(encoding="utf-8"))
     root = loader.get_single_node()
+    # deep: lists and maps are filled at once, and not by generators of PyYAML's loader.
     return Composed(root, lambda node: loader.construct_object(node, deep=True))
 
 

@@ -225,6 +225,7 @@ def matches(actual: object, wanted: object) -> bool:
 def _same(actual: object, wanted: object) -> bool:
     if isinstance(actual, str) and isinstance(wanted, str):
         return actual.rstrip("\n") == wanted.rstrip("\n")
+    # Of one type as well: 1 is neither true nor 1.0.
     return type(actual) is type(wanted) and bool(actual == wanted)
 
 
@@ -335,6 +336,7 @@ def _entry(path: Path, where: str, section: Section, value: object) -> Mapping[s
         kind = section.check(key).kind
         if kind == "flag" and not isinstance(wanted, bool):
             raise _wrong(path, f"{where}.{key}", wanted, "true or false")
+        # bool is a subclass of int.
         if kind == "number" and (not isinstance(wanted, int) or isinstance(wanted, bool)):
             raise _wrong(path, f"{where}.{key}", wanted, "a whole number")
         if kind == "text":
@@ -348,6 +350,7 @@ def _entry(path: Path, where: str, section: Section, value: object) -> Mapping[s
 
 def _way(path: Path, where: str, value: object) -> None:
     if isinstance(value, dict) and "matches" in value:
+        # Now, and not when a guest has booted for it.
         try:
             re.compile(str(value["matches"]))
         except re.error as error:

@@ -33,6 +33,7 @@ def fitted(template: Template, *, image: str, key_pair: str) -> Template:
     :param image: the id of the image.
     :param key_pair: the name of the key pair.
     """
+    # A copy: the template may be deployed again, in another cloud or try.
     body: dict[str, Any] = copy.deepcopy(dict(template.template))
     given = {**(template.environment.get("parameters") or {}), **template.parameters}
     added = _fit(body, image=image, key_pair=key_pair, given=given)
@@ -58,6 +59,7 @@ def _fit(
         properties = server[where]
         if (name := _parameter(properties.get(of_image))) is not None:
             added[name] = image
+        # A server that boots from a volume needs no image.
         if "block_device_mapping_v2" not in properties or of_image in properties:
             properties[of_image] = image
         if not properties.get(of_key):
@@ -65,6 +67,7 @@ def _fit(
         elif (name := _parameter(properties[of_key])) is not None and name not in given:
             added[name] = key_pair
     declared = body.get("parameters") or body.get("Parameters") or {}
+    # Heat refuses the value of a parameter that a template does not declare.
     return {name: value for name, value in added.items() if name in declared}
 
 
@@ -96,10 +99,12 @@ def _parameter(value: object) -> str | None:
 
 def _fit_text(text: str, *, image: str, key_pair: str) -> str:
     """Return a file that a template names; a nested template is fitted."""
+    # Before the text is parsed, because most files are no templates.
     if not any(each in text for each in VERSIONS):
         return text
     try:
         body = yaml.safe_load(text)
+    # No YAML, such as a script that contains one of these words.
     except yaml.YAMLError:
         return text
     if not isinstance(body, dict) or not set(VERSIONS) & set(body):

@@ -93,10 +93,12 @@ class Stack:
         """
         self = cls(cloud, name or f"stack-{next(_numbers)}", template)
         arguments = template.create_arguments()
+        # Heat's API takes them as one text.
         if words := ",".join(tags):
             arguments["tags"] = words
 
         def begin() -> None:
+            # No rollback: the resources of a failed stack stay, to be looked into.
             made = self._heat.stacks.create(
                 stack_name=self.name, disable_rollback=True, **arguments
             )
@@ -120,9 +122,12 @@ class Stack:
         """
         new = template or self.template
         arguments = new.create_arguments()
+        # Heat takes the default of a parameter that is not sent: the earlier values are sent again.
         arguments["parameters"] = {**new.parameters, **(parameters or {})}
+        # Before the request, whose first events may come at once.
         self._begin("UPDATE")
         self._ask(lambda: self._heat.stacks.update(self.name, **arguments))
+        # Only after Heat has accepted it.
         self.template = new
         return self
 
@@ -164,6 +169,7 @@ class Stack:
         """
         if (self._action, self._state) == ("DELETE", "COMPLETE"):
             return
+        # Heat refuses to delete a stack that is gone already.
         with contextlib.suppress(TemplateError):
             self.delete()
             self._cloud.events.wait(
@@ -198,6 +204,7 @@ class Stack:
             return any(each(event) for each in ends)
 
         events = self._cloud.events
+        # The deadline may be stretched for a slow host: check() decides whether the time is over.
         while (ended := events.wait(decisive, seconds=deadline.left, since=self._since)) is None:
             deadline.check()
         if fault := StartFault.of(ended):

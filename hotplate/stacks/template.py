@@ -57,6 +57,7 @@ class Template:
 
     def hidden_values(self) -> set[str]:
         """Return the values of the parameters that the template declares hidden."""
+        # As in Heat: parameters of the request override those of the environment.
         given = {**(self.environment.get("parameters") or {}), **self.parameters}
         return {
             str(value)
@@ -123,6 +124,7 @@ def make(
         )
     except exc.CommandError as error:
         raise TemplateError(f'the template "{path}" cannot be used: {_one_line(error)}') from error
+    # heatclient passes on the errors of reading and parsing.
     except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
         raise TemplateError(
             f'a file that the template "{path}" names cannot be read: {_one_line(error)}'
@@ -138,6 +140,7 @@ def make(
 
 def _is_hidden(parameter: Mapping[str, object]) -> bool:
     """Return True when HOT's ``hidden`` or CloudFormation's ``NoEcho`` is set."""
+    # CloudFormation's templates have it as text too.
     return str(parameter.get("hidden", parameter.get("NoEcho", ""))).lower() == "true"
 
 
@@ -164,6 +167,7 @@ def _with_version(path: Path, content: object) -> dict[str, object]:
 
 def builtin() -> Template:
     """Return the template that tries the script hook: inputs go in, outputs come back."""
+    # New in each run: no output of an earlier one passes for its output.
     word = f"hotplate-{secrets.token_hex(4)}"
     loaded = load(BUILTIN, parameters={"word": word})
 
