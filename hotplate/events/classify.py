@@ -52,10 +52,12 @@ MARKED = {
     "signalled": "signal received",
 }
 
+# The kernel's time; the process id before a colon; systemd's count of restarts.
 _TIME_AND_PROCESS = re.compile(
     r"^\[ *\d+\.\d+\] |(?<=\w)\[\d+\](?=:)|(?<=restart counter is at )\d+"
 )
 
+# Both wordings of systemd, see job_in(); the name of a unit may be cut short.
 _JOB = re.compile(
     r"(?:\bA (?:start|stop) job is running for (.+?)|"
     r"\bJob (\S+?)(?:/(?:start|stop)|(?:\u2026|\.\.\.)\w*) running)"
@@ -141,6 +143,7 @@ def job_in(text: str) -> tuple[str, str] | None:
 def marker(event: Event) -> Marker | None:
     """Return the runner's marker that an event carries, or None."""
     text = console_text(event)
+    # The plain search first, because few lines have a marker.
     return marker_in(text) if text and "heat-config: " in text else None
 
 
@@ -244,14 +247,18 @@ def is_poll(event: Event) -> bool:
     if (request := ServiceRequest.of(event)) is None:
         return False
     method, asked = _method(event), path(event)
+    # As os_collect_config.cfn asks.
     if event.source == "cfn":
         action = request.action
         return action == "DescribeStackResource" or "Action=DescribeStackResource" in asked
     if event.source == "heat":
+        # As os_collect_config.heat asks: the metadata of its resource.
         return method == "GET" and asked.partition("?")[0].endswith("/metadata")
     if event.source == "swift":
+        # As os_collect_config.request asks: the object of a temporary URL.
         return method == "GET"
     if event.source == "zaqar":
+        # As os_collect_config.zaqar asks: queue.pop() is a DELETE of messages.
         return method == "DELETE"
     return False
 
@@ -266,14 +273,18 @@ def is_signal(event: Event) -> bool:
         return False
     method, asked = _method(event), path(event).partition("?")[0]
     if event.source == "cfn":
+        # CFN_SIGNAL is a POST; a handle of a wait condition takes a PUT.
         return (method == "POST" and "/signal/" in asked) or (
             method == "PUT" and "/waitcondition/" in asked
         )
     if event.source == "heat":
+        # HEAT_SIGNAL, by Heat's own API.
         return method == "POST" and asked.endswith("/signal")
     if event.source == "swift":
+        # TEMP_URL_SIGNAL: the object of a temporary URL is written.
         return method == "PUT"
     if event.source == "zaqar":
+        # ZAQAR_SIGNAL: a message is posted.
         return method == "POST" and asked.endswith("/messages")
     return False
 

@@ -41,6 +41,7 @@ class EventFacts:
         """Return the facts of an event of this kind, None for any other event."""
         if event.kind != cls.KIND or event.source not in cls.SOURCES:
             return None
+        # The decorator sets __match_args__ to the names of the fields.
         names: tuple[str, ...] = cls.__match_args__
         made: Any = cls
         facts: Self = made(**{key: each for key, each in event.detail.items() if key in names})

@@ -67,6 +67,7 @@ class EventLog:
 
         :param source: the service, for a kind that several have.
         """
+        # Fails when a kind has several sources, and none is named.
         (source,) = {source} if source else facts.SOURCES
         return self._append(Event(source, facts.KIND, server, facts.detail()))
 
@@ -88,6 +89,7 @@ class EventLog:
         A later failure may be a consequence of it; see :attr:`fault`.
         """
         with self._changed:
+            # Only the first one: the others may be its consequences.
             if self._doubt is not None:
                 return
             fault = self._doubt = ThreadFault(threading.current_thread().name, error)
@@ -124,6 +126,7 @@ class EventLog:
                 self._thin_out(group)
             self._changed.notify_all()
             subscribers = list(self._subscribers)
+        # Outside of the lock, so that a slow subscriber does not stop the other threads.
         for subscriber in subscribers:
             try:
                 subscriber(event)
@@ -156,6 +159,7 @@ class EventLog:
 
     def __iter__(self) -> Iterator[Event]:
         with self._changed:
+            # A copy, because other threads append meanwhile.
             return iter(list(self._events))
 
     def __len__(self) -> int:
@@ -164,6 +168,7 @@ class EventLog:
     def since(self, index: int) -> list[Event]:
         """Return the events, as far as they are kept, from index ``index`` on."""
         with self._changed:
+            # An event keeps its number when others are dropped; its place changes.
             return self._events[bisect_left(self._numbers, index) :]
 
     def wait(
@@ -188,11 +193,13 @@ class EventLog:
                     if left <= 0:
                         return None
                     self._changed.wait(left)
+                # The event of this number may have been dropped: the next one that is kept.
                 place = bisect_left(self._numbers, position)
                 event, position = self._events[place], self._numbers[place] + 1
                 fault = self._faults.get(position - 1)
             if fault is not None:
                 raise fault
+            # Outside of the lock: a predicate may take long.
             if predicate(event):
                 return event
 
