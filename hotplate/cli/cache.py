@@ -190,6 +190,7 @@ def clean(root: Path, *, everything: bool, now: float) -> list[str]:
     """
     from hotplate.testbed import warm_state as warm
 
+    # Saved states first: forget() knows which of them are in use.
     stayed = [
         f'"{state.directory.name}" is in use by a run; it stays'
         for state in warm.forget(root, keep=0)
@@ -203,6 +204,7 @@ def clean(root: Path, *, everything: bool, now: float) -> list[str]:
             # Removes reservations that no machine holds.
             admission.live_reservations(entry.path.parent)
             continue
+        # All others go by their last use, unless they are soon made again.
         old = now - entry.used > DAYS * 86400
         if not (everything or old or entry.kind.always):
             continue
@@ -223,8 +225,10 @@ def _remove(path: Path) -> None:
     :raises InUse: when it is in use.
     """
     if path.is_dir():
+        # Users of a directory lock it; nobody can begin to use it during its removal.
         with locks.exclusive(path, wait=False):
             shutil.rmtree(path)
+    # QEMU locks parts of each disk that it has open.
     elif locks.has_holder(path):
         raise locks.InUse(str(path))
     else:

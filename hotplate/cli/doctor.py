@@ -89,6 +89,7 @@ def as_text(findings: Sequence[Finding], *, root: bool) -> str:
     """Return the findings for people; the last lines have the conclusion and the packages."""
     width = max((len(each.name) for each in findings), default=0)
     lines = []
+    # The findings of each use.
     for use, title in TITLES.items():
         lines.append(title)
         lines += [
@@ -97,10 +98,12 @@ def as_text(findings: Sequence[Finding], *, root: bool) -> str:
             if each.use is use
         ]
         lines.append("")
+    # The packages, in one command for each purpose.
     if also := command(findings, State.OTHERWISE, root=root):
         lines.append(f"for the rest: {also}")
     if install := command(findings, State.FAILS, root=root):
         lines.append(f"to install what is missing: {install}")
+    # The conclusion; that of the test, which gives the exit status, is last.
     for use in (Use.BUILD, Use.TEST):
         missing = [each.name for each in findings if each.use is use and each.state is State.FAILS]
         if missing:

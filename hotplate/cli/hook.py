@@ -185,6 +185,7 @@ def run(args: argparse.Namespace) -> int:
         with Interrupts() as interrupts, interrupts.allowed():
             return verbs[args.hook_verb](args)
     except Interrupted as error:
+        # The context managers have ended the hook that ran.
         if args.hook_verb in ("run", "check"):
             print(f"hotplate hook: {error}; the hook was ended", file=sys.stderr)
         # --watch has no other end than a signal.

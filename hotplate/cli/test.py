@@ -224,8 +224,6 @@ def _json_file(args: argparse.Namespace) -> Path | None:
 def request_from(args: argparse.Namespace) -> Request:
     """Return the request of the command line.
 
-    Misspelt file names are found before large modules are loaded.
-
     :raises UsageError: when a file does not exist, no image is named, or a value is impossible.
     """
     # Imported here, as all that runs cases: --help and completion do without it.
@@ -234,6 +232,7 @@ def request_from(args: argparse.Namespace) -> Request:
     from hotplate.image import named as named_images
     from hotplate.image.inspect import find
 
+    # First the checks of names, before large modules are loaded.
     check_files([*args.templates, *args.environment, *([args.file] if args.file else [])])
     if not (args.images or args.releases or args.file or args.os_image):
         raise UsageError(
@@ -281,6 +280,7 @@ def _check_os_cloud(args: argparse.Namespace) -> None:
 
     :raises UsageError: names one.
     """
+    # Without a cloud none of its options has a meaning.
     if not args.os_cloud:
         for given, option in (
             (args.os_image, "--os-image"),
@@ -292,11 +292,13 @@ def _check_os_cloud(args: argparse.Namespace) -> None:
             if given:
                 raise UsageError(f"{option} is for a cloud", hint="--os-cloud NAME")
         return
+    # In a cloud there are no machines of this host or of workers.
     for name, option in OF_THIS_HOST.items():
         if getattr(args, name, None):
             raise UsageError(f"{option} is for machines of this host, and not for --os-cloud")
     if args.on:
         raise UsageError("--on is for machines of its workers, and not for --os-cloud")
+    # One image is tested, and there is one way to reach its servers.
     for given, option in ((args.images, "IMAGE"), (args.releases, "--release")):
         if args.os_image and given:
             raise UsageError(f"--os-image names the image that is tested, and so does {option}")

@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run it until ``hotplate down``, an interrupt or a termination."""
+    # First the options and the template, which may be misspelt.
     settings = arguments.load_settings(args)
     options = arguments.load_cloud_options(args)
     template = arguments.load_template(
@@ -57,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if args.restored:
         _check_restored(settings, template)
 
+    # Then the images, whose checksums may take a while.
     from hotplate.image import named
     from hotplate.image.inspect import Image
 
@@ -66,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
         named.parse(args.named_images), allow_backing=settings.allow_backing, checksums=checksums
     )
 
+    # Last the cloud, which is slow to load.
     from hotplate.session import up
 
     # Threads of Heat print as well: the lock keeps lines whole.
