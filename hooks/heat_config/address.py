@@ -19,6 +19,8 @@ class Target:
             raise ValueError("not a URL")
         url = url.strip()
         _refuse_blanks(url)
+        # urlsplit removes line ends and tabs inside a URL without a word, so they are refused
+        # before it.
         parts = urlsplit(url)
         if parts.scheme not in PORTS or not parts.hostname:
             raise ValueError("not a URL")
@@ -31,10 +33,14 @@ class Target:
             self.host = self.host.encode("idna").decode("ascii")
         # The host goes into the request's head: refuse "%0d%0a", and what IDNA turns into a blank.
         _refuse_blanks(self.host)
+        # Neither a certificate nor a Host header names a zone.
         self.name = self.host.partition("%")[0]
         authority = f"[{self.name}]" if ":" in self.name else self.name
         self.connect_to = f"{authority}:{self.port}"
+        # The Host header omits a port that is the scheme's own.
         self.authority = authority if self.port == PORTS[parts.scheme] else self.connect_to
+        # The fragment is dropped: it is no part of a request. "%" is safe, so that text which is
+        # quoted already, such as a signature, stays as it is.
         path = (parts.path or "/") + ("?" + parts.query if parts.query else "")
         self.path = quote(path, safe="!#$%&'()*+,/:;=?@[]~", errors="strict")
         self.whole = f"{self.scheme}://{self.authority}{self.path}"

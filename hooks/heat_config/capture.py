@@ -37,6 +37,8 @@ ROOM = 16 << 20
 #: Seconds to wait for the pump of another process: on a loaded machine it may lag by seconds.
 IDLE_TIME = 10.0
 
+# The count is padded to a fixed width: so a mark has one size, is found at a fixed offset, and is
+# overwritten by a later one without moving the tail.
 _MARK = b"\n[... %15d bytes are left out here ...]\n"
 _MARK_SIZE = len(_MARK % 0)
 _MARK_READ = re.compile(rb"\n\[\.\.\. +([0-9]+) bytes are left out here \.\.\.\]\n")
@@ -58,6 +60,7 @@ class Kept:
 
     def append(self, data: bytes) -> None:
         """Append *data*; bytes that do not fit on the disk are counted, and noted with the next."""
+        # A piece must be smaller than the tail's bound, or one append could exceed the bounds.
         for start in range(0, len(data), CHUNK):
             self._append(data[start : start + CHUNK])
 
@@ -75,10 +78,12 @@ class Kept:
         """Return the content, at most about *limit* bytes: a quarter from its start."""
         size = os.fstat(self.descriptor).st_size
         at, left_out = self._mark(size)
+        # A file that was compacted has its own head and mark; else the limit alone divides it.
         head = self._part(0, at if left_out else min(size, limit // 4))
         tail_start = at + _MARK_SIZE if left_out else len(head)
         if not left_out and size <= limit:
             return self._part(0, size)
+        # The padded mark is for the file only: a reader gets the plain one.
         if left_out and size - _MARK_SIZE <= limit:
             return head + files.left_out_mark(left_out) + self._part(tail_start, size)
         left_out += max(0, len(head) - limit // 4)
@@ -91,9 +96,12 @@ class Kept:
         head, tail = self._head, self._tail
         if is_short(self.descriptor):
             head, tail = min(head, SHORT_HEAD), min(tail, SHORT_TAIL)
+        # Bytes that a full disk refused are noted as soon as something fits again.
         if self._lost:
             data = _MARK % self._lost + data
         with self._locked():
+            # Compact only when the tail has doubled: then each byte is copied once on average, not
+            # at each append.
             if os.fstat(self.descriptor).st_size + len(data) > head + _MARK_SIZE + 2 * tail:
                 self._compact(head, tail)
             self._lost = 0
@@ -109,6 +117,8 @@ class Kept:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         try:
+            # A record lock (fcntl), because the flock of on_disk() is held shared all the time; on
+            # a local filesystem the two kinds do not meet.
             fcntl.lockf(self.descriptor, fcntl.LOCK_EX)
         except OSError:  # a filesystem without locks
             yield
@@ -128,6 +138,7 @@ class Kept:
         left_out += at - head_end + start - middle
         if start == middle and head_end == at:
             return
+        # Read the tail before the write, which may overlap it, and cut the file after it.
         kept = _MARK % left_out + self._part(start, size)
         with contextlib.suppress(OSError):
             os.lseek(self.descriptor, head_end, os.SEEK_SET)
@@ -136,6 +147,8 @@ class Kept:
 
     def _mark(self, size: int) -> tuple[int, int]:
         """Return (where the head ends, bytes that are left out after it, 0 when none are)."""
+        # The mark is at one of two offsets: a file that was compacted on a nearly full disk has the
+        # short head.
         for at in sorted({min(self._head, SHORT_HEAD), self._head}):
             match = _MARK_READ.fullmatch(self._part(at, min(at + _MARK_SIZE, size)))
             if match:
@@ -172,6 +185,8 @@ class Stream:
 
     def __init__(self, *sinks: Kept | Whole) -> None:
         self.sinks = sinks
+        # Close on exec: a copy of the writer in any other program would keep the stream from
+        # ending.
         self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
 
     def close_writer(self) -> None:
@@ -192,6 +207,7 @@ class Pump:
     _left: list[int] = []
 
     def __init__(self, streams: Sequence[Stream]) -> None:
+        # Reap the pumps that have ended since, or each would stay a zombie as long as this process.
         self._left[:] = [pid for pid in self._left if not _has_ended(pid)]
         self._control, theirs = socket.socketpair()
         self._is_apart = False
@@ -200,7 +216,9 @@ class Pump:
             try:
                 _be_pump(streams, theirs)
             finally:
+                # The fork must not run this process's cleanup, nor flush its buffers a second time.
                 os._exit(0)
+        # With our copy closed, recv() on the other end returns when the pump dies.
         theirs.close()
         for stream in streams:
             os.close(stream.reader)
@@ -223,6 +241,8 @@ class Pump:
         self.stand_apart()
         try:
             self._control.sendall(b"?")
+            # The pump answers after it has emptied the pipes; an end of file means that it has
+            # ended.
             if self._control.recv(1):
                 return
         except OSError:
@@ -242,12 +262,15 @@ class Pump:
 
 def memory(limit: int) -> Kept:
     """Return a Kept in memory that is large enough for read(*limit*)."""
+    # The same division as in read(), so that read(limit) cuts nothing that was kept.
     return Kept(os.memfd_create("capture"), limit // 4, limit - limit // 4)
 
 
 def on_disk(descriptor: int) -> Kept:
     """Return a Kept of an open file, which a shared lock marks as in use while it is open."""
     with contextlib.suppress(OSError):
+        # The lock belongs to the open file, which the fork shares: it lasts until the pump's copy
+        # of the descriptor is closed too, and wait_idle() waits for that.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     return Kept(descriptor)
 
@@ -285,19 +308,24 @@ def _has_ended(pid: int) -> bool:
 
 def _be_pump(streams: Sequence[Stream], control: socket.socket) -> None:
     """Run the pump: read until all streams have ended; answer a byte on *control* when idle."""
+    # The end of a hook's process group (process.end_group) must not end the pump.
     os.setsid()
     # Only the end of the last writer, or SIGKILL, ends the pump: otherwise writers would die of
     # SIGPIPE.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
     _answer(control)
+    # The writers are among the descriptors closed here: a pump that held one would never see the
+    # end.
     _keep_only({control.fileno()}.union(*map(_descriptors, streams)))
+    # ps(1) shows this name instead of the hook's or the runner's.
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:
         name.write("heat-config-out")
     open_streams = {stream.reader: stream.sinks for stream in streams}
     poll = select.poll()
     poll.register(control, select.POLLIN)
     for reader in open_streams:
+        # So that the pipes can be emptied before an answer without waiting for more.
         os.set_blocking(reader, False)
         poll.register(reader, select.POLLIN)
     while open_streams:
@@ -308,9 +336,12 @@ def _be_pump(streams: Sequence[Stream], control: socket.socket) -> None:
             else:
                 _take(ready, open_streams, poll)
         if asked:
+            # The other side has detached. Go on for the writers in the background.
             if not control.recv(1):
                 poll.unregister(control)
                 continue
+            # Everything written before the question is in the pipes by now: empty them, then
+            # answer.
             for reader in list(open_streams):
                 while _take(reader, open_streams, poll):
                     pass
@@ -321,6 +352,7 @@ def _be_pump(streams: Sequence[Stream], control: socket.socket) -> None:
 def _answer(control: socket.socket) -> None:
     """Answer the process that waits; it may be gone."""
     with contextlib.suppress(OSError):
+        # MSG_NOSIGNAL: an asker that has been killed must not end the pump by SIGPIPE.
         control.send(b"!", socket.MSG_NOSIGNAL)
 
 
@@ -349,10 +381,12 @@ def _descriptors(stream: Stream) -> set[int]:
 def _keep_only(wanted: set[int]) -> None:
     """Close all descriptors but *wanted*: a lock, another process's pipe, the agent's journal."""
     null = os.open(os.devnull, os.O_RDWR)
+    # These may be the journal's socket or a pipe that somebody reads to its end.
     for standard in (0, 1, 2):
         os.dup2(null, standard)
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) not in wanted:
             with contextlib.suppress(OSError):
                 os.close(int(name))
+    # A pump can live for days; it must not keep a filesystem from being unmounted.
     os.chdir("/")

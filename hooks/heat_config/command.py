@@ -44,11 +44,14 @@ def main(arguments: list[str]) -> int:
         return _usage()
     if verb in ("log", "rerun") and identity is None:
         return _usage()
+    # The directory is 0700. Without this the message would only name a path that cannot be read.
     if os.geteuid() != 0 and not os.access(Settings().state, os.R_OK):
         return _say("this needs root: only root may read the state.", 1)
     try:
         return _do(verb, identity)
     except BrokenPipeError:
+        # "heat-config log ID | head" closes the pipe early. Python flushes stdout once more at its
+        # end and would report the same error there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
 
@@ -62,6 +65,7 @@ def _do(verb: str, identity: str | None) -> int:
     for problem in settings.problems:
         _say(problem, 0)
     try:
+        # Without the lock: a running runner's files must stay, so nothing is cleared.
         records = Store(settings.state).load(clear=False)
     except FileNotFoundError:
         records = {}
@@ -69,6 +73,7 @@ def _do(verb: str, identity: str | None) -> int:
         return _say(f'"{settings.state}" cannot be read: {error.strerror}.', 1)
     if identity is None:
         return _status(records)
+    # A whole id wins over ids that merely begin with it.
     matches = [key for key in records if key == identity] or [
         key for key in records if key.startswith(identity)
     ]
@@ -149,12 +154,14 @@ def _details(record: Record) -> int:
 
 
 def _log(settings: Settings, key: str) -> int:
+    # The journal writes to the state directory when that of the logs cannot be used.
     for directory in (settings.logs, settings.state):
         base = os.path.join(directory, key)
         if not os.path.exists(base + ".log"):
             continue
         for stream in ("log", "stdout", "stderr"):
             try:
+                # In pieces, as bytes: a log has up to 14 MiB, in no certain encoding.
                 with open(f"{base}.{stream}", "rb") as source:
                     first = source.read(1 << 16)
                     if stream != "log" and first:
@@ -179,6 +186,7 @@ def _plain(text: str, longest: int = 100) -> str:
 
 
 def _out(line: str) -> None:
+    # Not print(): the locale may be C, and a name may hold any character.
     sys.stdout.buffer.write((line + "\n").encode("utf-8", "replace"))
     sys.stdout.flush()
 

@@ -53,9 +53,11 @@ def reach(
     first = target if way is None else way
     made = connect(first.host, first.port, deadline)
     try:
+        # TLS to the proxy itself, under the proxy's name.
         if way is not None and way.scheme == "https":
             made = encrypted(made, way.host, True)
         if target.scheme == "https":
+            # For http the proxy is sent the whole URL instead (request.send), without a tunnel.
             if way is not None:
                 tunnel(made, target, way, deadline)
             made = encrypted(made, target.name, False)
@@ -77,6 +79,8 @@ def connect(host: str, port: int, deadline: Deadline) -> socket.socket:
             # Leave time for the next address when this one never answers.
             made.settimeout(deadline.left() / min(len(addresses) - tried, 2))
             made.connect(address)
+            # TLS 1.3 sends the end of its handshake and then the request: Nagle's algorithm would
+            # hold back the second until the first is acknowledged.
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             return made
@@ -94,9 +98,12 @@ def tunnel(made: socket.socket, target: Target, way: Proxy, deadline: Deadline) 
 
     Raises ProxyRefused, http1.Malformed, OSError.
     """
+    # Its buffer is dropped with it. That loses nothing: a TLS server sends no byte before the
+    # client's hello.
     stream = Stream(made)
     headers = {"Host": target.connect_to, **way.headers()}
     stream.write(http1.head("CONNECT", target.connect_to, headers), deadline)
+    # After a 2xx there is no body: the next byte belongs to the target.
     answer = http1.read_answer(stream, "CONNECT", deadline, 0)
     if not 200 <= answer.status < 300:
         raise ProxyRefused(way, answer.status)

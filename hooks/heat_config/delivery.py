@@ -35,10 +35,12 @@ class Delivery:
         if kind is not None and not schedule.is_due(record.mark.get("signal")):
             return
         kept = self._store.result(record)
+        # A result that is lost still ends the wait in Heat: as a failure.
         lost = "The result of the deployment could not be read back."
         answer = result.failure(lost) if kept is None else kept
         limit = transport.limit(record.inputs)
         try:
+            # Only the signal is trimmed; the file keeps the whole, and the marks say where it is.
             body = result.trim(
                 answer, limit, lambda field: self._where(record, field, answer.get(field))
             )
@@ -47,6 +49,8 @@ class Delivery:
             answer = result.failure(self._journal.fault(record.key, error, effect))
             body = values.encode(answer).encode("ascii")
         try:
+            # An administrator's program replaces the request, but not the decision whether there is
+            # one.
             if self._settings.notify and kind not in (None, "NO_SIGNAL"):
                 self._through_program(self._settings.notify, record, body)
             else:
@@ -62,6 +66,8 @@ class Delivery:
         note = record.mark["signal"] = schedule.failed_try(record.mark.get("signal"), error)
         reason = error.sentence
         if schedule.is_final(note, error):
+            # close() removes the credentials, so note a digest of the address first: the ledger
+            # revives the signal when the metadata has another one (Ledger.receive).
             record.mark.update(reason=reason, address=schedule.address(record.inputs))
             self._ledger.close(record, UNDELIVERABLE)
             reason += ". It will not be tried again; the result is kept on the server"
@@ -89,11 +95,14 @@ class Delivery:
 
         Its output goes to the deployment's own log, the only place that shows why it failed.
         """
+        # Files in memory, not pipes: a program that does not read, or that leaves a child behind,
+        # blocks nothing.
         stdin = os.memfd_create("signal")
         output = os.memfd_create("output")
         try:
             files.write_all(stdin, body)
             os.lseek(stdin, 0, os.SEEK_SET)
+            # The program reads the address in this file, so it must be the current one.
             self._store.save(record)
             pid = process.spawn(
                 [program, self._store.path(record.key, ".json")],
@@ -101,6 +110,7 @@ class Delivery:
                 stdin=stdin,
                 stdout=output,
                 stderr=output,
+                # A group of its own, which end_group() can kill with all children.
                 session=True,
                 umask=self._settings.umask,
             )

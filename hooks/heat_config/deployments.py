@@ -60,6 +60,7 @@ class Deployments:
         path = self._path
         try:
             with open(path, "rb") as stream:
+                # One byte more than allowed shows that the list is too long.
                 data = stream.read(LIMIT + 1)
         except OSError as error:
             self._fail(
@@ -72,6 +73,7 @@ class Deployments:
         if not data.strip():
             return None
         try:
+            # False stands for a list that cannot be used; JSON's null counts as no list.
             document = values.decode(data) if len(data) <= LIMIT else False
         except ValueError:
             document = False
@@ -106,6 +108,8 @@ class NoHook(Exception):
 
 def find_hook(group: str, directories: Sequence[str]) -> Hook | None:
     """Return the Hook of *group*, None for a group that needs none. Raises NoHook."""
+    # As heat-agents do (Heat::Ungrouped is the hook HeatUngrouped), but in ASCII only. Without a
+    # dot and a slash no group can lead out of the directories.
     name = "".join(c for c in group if c.isascii() and (c.isalnum() or c in "-_"))
     useless = None
     for directory in directories if name else ():
@@ -117,6 +121,7 @@ def find_hook(group: str, directories: Sequence[str]) -> Hook | None:
                 useless = useless or path
         except OSError:
             continue
+    # After the search: an image may have a hook for such a group all the same.
     if group in NO_PROGRAM:
         return None
     if useless is not None:

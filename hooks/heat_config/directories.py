@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# O_PATH with O_NOFOLLOW opens a link itself, which is inspected and read by its descriptor: nobody
+# can exchange it between the two.
 HANDLE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: As in the kernel (path_resolution(7)).
@@ -35,6 +37,8 @@ def open_directory(path: str, *, make: bool = False) -> int:
 
     Raises OSError, whose ``strerror`` explains a refused link.
     """
+    # A stack of names, the next one last. The owners of a link lie below the names of its target,
+    # and come up when its last name has been opened.
     rest: list[str | frozenset[int]] = [*_names(path)]
     links = 0
     here = os.open("/", HANDLE)
@@ -47,6 +51,8 @@ def open_directory(path: str, *, make: bool = False) -> int:
             try:
                 there = os.open(name, HANDLE, dir_fd=here)
             except FileNotFoundError:
+                # Owners in the stack: the name belongs to the target of a link, in which nothing is
+                # made.
                 if not make or any(isinstance(other, frozenset) for other in rest):
                     raise
                 there = _make(here, name)
@@ -57,6 +63,7 @@ def open_directory(path: str, *, make: bool = False) -> int:
                     links += 1
                     if links > MOST_LINKS:
                         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                    # An empty path means the descriptor's own link (readlinkat(2), Linux 2.6.39).
                     target = os.readlink("", dir_fd=there)
                     rest += [_strangers(status, here), *_names(target)]
             if target is None:
@@ -67,6 +74,7 @@ def open_directory(path: str, *, make: bool = False) -> int:
             if target.startswith("/"):
                 os.close(here)
                 here = os.open("/", HANDLE)
+        # A descriptor of O_PATH can be neither listed nor synced: open the same directory anew.
         return os.open(".", DIRECTORY, dir_fd=here)
     finally:
         os.close(here)
@@ -82,6 +90,7 @@ def open_parent(path: str, *, make: bool = False) -> tuple[int, str]:
         directory, name = os.path.split(path)
         descriptor = open_directory(directory, make=make)
         with _closed_on_error(descriptor):
+            # Checked here for the link of the previous round, which led to this directory.
             _refuse_transition(strangers, descriptor)
             try:
                 handle = os.open(name, HANDLE, dir_fd=descriptor)
@@ -139,12 +148,14 @@ def _refuse_transition(strangers: frozenset[int], descriptor: int) -> None:
 
 def _make(parent: int, name: str) -> int:
     try:
+        # Private until its mode is set below, by descriptor, because the umask may be anything.
         os.mkdir(name, files.PRIVATE_DIRECTORY, dir_fd=parent)
     except FileExistsError:  # another process made it first; keep its mode
         return os.open(name, HANDLE, dir_fd=parent)
     descriptor = os.open(name, DIRECTORY, dir_fd=parent)
     with _closed_on_error(descriptor):
         os.fchmod(descriptor, files.SHARED_DIRECTORY)
+        # The parent may be open with O_PATH, which fsync refuses.
         above = os.open(".", DIRECTORY, dir_fd=parent)
         try:
             os.fsync(above)

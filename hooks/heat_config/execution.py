@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .settings import Settings
     from .state import Record, Store
 
+# Seconds between two checks of a process where pidfd_open is missing (Linux before 5.3).
 POLL = 0.2
 
 
@@ -61,15 +62,21 @@ class Execution:
         """Open the files of a new run. If this raises OSError, the hook must not be started."""
         key = self._record.key
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        # Everything that may need room on the disk comes before the start: a hook that has run must
+        # be able to leave its answer.
         self._store.reserve(key)
+        # An earlier run's note would be mistaken for this one's.
         files.remove(self._store.path(key, ".pid"))
         response = os.open(self._store.path(key, ".response"), flags, files.PRIVATE_FILE)
         log = self._journal.open(key, "log")
         for stream in ("stdout", "stderr"):
             os.close(self._journal.open(key, stream, fresh=True))
+        # In memory for this runner, which a full disk does not affect, and on disk for the next
+        # one. One byte more than allowed shows that the answer is too long.
         whole = capture.Whole(os.memfd_create("response"), result.ANSWER_LIMIT + 1)
         self._response = whole.descriptor
         self._stderr = capture.memory(result.TEXT_LIMIT)
+        # For its lock alone: another runner waits for the pump by it (capture.wait_idle).
         capture.on_disk(response)
         self._streams = (
             capture.Stream(whole, capture.Whole(response, result.ANSWER_LIMIT + 1)),
@@ -94,9 +101,12 @@ class Execution:
         environment["HEAT_CONFIG_CAPTURE"] = self._journal.path(key, "")[:-1]
         stdin = os.memfd_create("deployment")  # in memory: it holds credentials
         try:
+            # Kept from heat-agents: a hook gets text for each input of type String.
             document = {**document, "inputs": values.with_texts(document["inputs"])}
             files.write_all(stdin, values.encode(document).encode("ascii"))
             os.lseek(stdin, 0, os.SEEK_SET)
+            # Not before the pump has left this process group: a kill of the group would lose the
+            # output.
             pump.stand_apart()
             pid = self._spawn(path, environment, stdin)
         except values.NestedTooDeeply:
@@ -105,6 +115,7 @@ class Execution:
             )
         except OSError as error:
             files.remove(self._store.path(key, ".pid"))
+            # A later pass may have the memory or the room; anything else fails at each try.
             if error.errno in process.SCARCE:
                 raise
             return result.failure(
@@ -115,11 +126,14 @@ class Execution:
         finally:
             os.close(stdin)
         self.has_begun = True
+        # Our copies would keep the pump from seeing the end of the streams.
         for stream in self._streams:
             stream.close_writer()
+        # Import while the hook runs, so that the signal need not wait for it.
         transport.preload()
         status = self.exit_status = process.wait(pid, self._seconds or None)
         if status is None:
+            # Signal the whole group and then settle, so that the last output is part of the result.
             process.end_group(pid, self._settings.kill_after)
             pump.settle()
             return self._too_long()
@@ -163,6 +177,7 @@ class Execution:
         """
         key = self._record.key
         try:
+            # open() makes this file before the hook starts; if it is gone, so is any way to know.
             self._response = os.open(self._store.path(key, ".response"), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             self.was_cut = True
@@ -170,15 +185,21 @@ class Execution:
         note = (files.read_bounded(self._store.path(key, ".pid"), 256) or b"").decode(
             "ascii", "replace"
         )
+        # The note is process.identity()'s: "pid start-time boot-id". After a reboot its hook cannot
+        # run.
         number, _, rest = note.partition(" ")
         if number.isdigit() and rest.endswith(process.boot_id()):
             pid = int(number)
             if process.identity(pid) == note:
                 self._journal.say(f"hook of {key} still runs; waiting for it")
+                # It is no child of this process, so wait(2) does not work and its exit status stays
+                # unknown.
                 if not _wait_for_stranger(pid, note, self._left(rest)):
                     process.end_group(pid, self._settings.kill_after, reap=False)
                     return self._too_long()
             elif not self._has_answered() and not process.identity(pid):
+                # The hook is dead, but processes that it started may run. While they are in its
+                # group, the kernel gives the group's number to no new process: no stranger is hit.
                 process.end_group(pid, self._settings.kill_after, reap=False)
         if not self._has_answered():
             self.was_cut = True
@@ -193,6 +214,7 @@ class Execution:
         """Return the seconds a hook still has; *rest* has its start in clock ticks since boot."""
         if not self._seconds:
             return None
+        # Both count from the boot, and include the time in suspend.
         start = int(rest.split()[0]) / os.sysconf("SC_CLK_TCK")
         return max(0.0, start + self._seconds - time.clock_gettime(time.CLOCK_BOOTTIME))
 
@@ -213,6 +235,7 @@ class Execution:
         if warning:
             self._journal.say(f"{self._record.key}: {warning}")
             answer[result.STDERR] += warning + "\n"
+        # A killed hook has not passed on its tool's output, but the captures have it.
         if status is not None and status > 128 and not result.is_complete(data):
             stdout, stderr = self.partial()
             answer[result.STDOUT] = answer[result.STDOUT] or stdout
@@ -265,6 +288,8 @@ def _wait_for_stranger(pid: int, note: str, seconds: float | None) -> bool:
     """Wait until the process that *note* identifies has ended; return False after *seconds*."""
     deadline = None if seconds is None else time.monotonic() + seconds
     try:
+        # Open first, then compare the identity: from here on the descriptor means one process,
+        # whatever becomes of the number.
         descriptor = os.pidfd_open(pid)
     except (AttributeError, OSError):  # Linux before 5.3
         while process.identity(pid) == note:
@@ -276,6 +301,8 @@ def _wait_for_stranger(pid: int, note: str, seconds: float | None) -> bool:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         while process.identity(pid) == note:
+            # poll(2) takes milliseconds in an int, which ends at 24 days: wait for an hour at a
+            # time.
             left = 3600.0 if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 return False

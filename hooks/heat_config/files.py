@@ -28,6 +28,7 @@ def make_directory(path: str, mode: int = PRIVATE_DIRECTORY) -> str:
     shared too, so others must be able to enter it.
     """
     missing = []
+    # Find the first parent that exists, and make the others from there down.
     probe = os.path.abspath(path)
     while not os.path.isdir(probe):
         missing.append(probe)
@@ -35,6 +36,7 @@ def make_directory(path: str, mode: int = PRIVATE_DIRECTORY) -> str:
     for directory in reversed(missing):
         wanted = mode if directory == missing[0] else SHARED_DIRECTORY
         try:
+            # Private at first: it must not be open to others before it has its final mode.
             os.mkdir(directory, PRIVATE_DIRECTORY)
         except FileExistsError:
             continue
@@ -78,7 +80,10 @@ def write_whole(
     if isinstance(data, str):
         data = data.encode("utf-8", "replace")
     parent, name = os.path.split(path if directory is not None else os.path.abspath(path))
+    # A name may have 255 bytes (NAME_MAX); leave some for the process id. In the state directory
+    # Store.load() removes the files that a power cut leaves under such names.
     temporary = os.path.join(parent, f".{name[:200]}.{os.getpid()}.new")
+    # O_EXCL and O_NOFOLLOW: in a directory of another user the name may have been planted.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         descriptor = os.open(temporary, flags, PRIVATE_FILE, dir_fd=directory)
@@ -89,13 +94,17 @@ def write_whole(
         try:
             write_all(descriptor, data)
             if owner is not None:
+                # Before chmod: a change of the owner clears the set-user-id bits.
                 os.fchown(descriptor, *owner)
             os.fchmod(descriptor, mode)
+            # Without this, a filesystem may write the rename before the data, and a power cut
+            # leaves an empty file at the path.
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
         os.rename(temporary, path, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
+        # Also for an exit by a signal's handler: nothing may be left beside the path.
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=directory)
         raise
@@ -112,6 +121,8 @@ def read_bounded(path: str, limit: int, *, follow: bool = False, where: str = ""
     *where* the rest is. Anything but a regular file (a pipe that would block for ever; a link,
     without *follow*) counts as absent.
     """
+    # O_NONBLOCK: to open a FIFO without a writer would block for ever. It changes nothing for a
+    # regular file.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
@@ -155,6 +166,7 @@ def read_range(descriptor: int, start: int, count: int) -> bytes:
     """Return the *count* bytes of an open file from offset *start*, fewer where it ends."""
     parts = []
     while count > 0:
+        # pread leaves the offset alone: a capture's is shared with the pump, which writes at it.
         part = os.pread(descriptor, min(count, 1 << 20), start)
         if not part:
             break
@@ -169,6 +181,7 @@ def allocate(descriptor: int, size: int) -> None:
     try:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
+        # The filesystem cannot reserve. glibc emulates it then, other C libraries do not.
         if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
             raise
         write_all(descriptor, b"\0" * size)

@@ -15,6 +15,8 @@ import sys
 from . import process
 
 INTERPRETER = "/usr/bin/python3"
+# -I ignores PYTHON* variables and the script's directory, -S leaves out site-packages: so the
+# modules that a script finds do not depend on its caller.
 LINE = f"#!{INTERPRETER} -IS\n".encode()
 LIBRARY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 #: No exit status: a Python that SIGINT interrupts ends by that signal.
@@ -43,6 +45,8 @@ def compile_ahead(paths: Iterable[str]) -> None:
     import warnings
 
     with warnings.catch_warnings():
+        # Raised instead of printed here: the fork compiles such a script anew, and prints the
+        # warning into that script's output.
         warnings.simplefilter("error")
         for path in paths:
             with contextlib.suppress(Exception):
@@ -63,6 +67,7 @@ def fits(path: str, environment: Mapping[str, str]) -> bool:
 
     It may not where *environment* names another heat_config than the one that is loaded here.
     """
+    # The first line's options, -I and -S, must be this process's own.
     if not (sys.flags.isolated and sys.flags.no_site):
         return False
     library = environment.get("HEAT_CONFIG_LIB")
@@ -88,6 +93,7 @@ def start(
 
     Raises OSError when the fork fails, and any OSError of *prepare*.
     """
+    # The fork has a copy of the buffers, and would write their content a second time.
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -105,6 +111,8 @@ def _be(path: str, environment: Mapping[str, str], streams: Streams) -> None:
         status = _exit_status(lambda: _run(path, environment, streams))
         status = _end(status)
         if status == INTERRUPTED:
+            # As Python's own end after KeyboardInterrupt (exit_sigint in Modules/main.c): a shell
+            # stops its script only if the child died of the signal.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
     finally:
@@ -125,8 +133,11 @@ def _begin(environment: Mapping[str, str], streams: Streams) -> None:
 
 
 def _reset_signals() -> None:
+    # A wakeup descriptor, if this process has one, is shared with the fork: a signal here would
+    # wake this process.
     signal.set_wakeup_fd(-1)
     process.reset_signals()
+    # The dispositions that Python sets when it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
@@ -148,6 +159,8 @@ def _redirect(streams: tuple[int, int, int]) -> None:
 def _close_others() -> None:
     """Close locks, sockets and pipes; keep their numbers taken, for objects that use them."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    # Replaced, not closed: an object of this process that closes its number later must not close a
+    # file which the script has opened since. This also ends the wait in process.fork().
     for name in os.listdir("/proc/self/fd"):
         number = int(name)
         if number > 2 and number != null:
@@ -161,6 +174,7 @@ def _coerce_locale() -> None:
     """Set LC_CTYPE, which programs inherit, where a starting Python does so (PEP 538)."""
     import _locale
 
+    # LC_ALL overrides LC_CTYPE, so PEP 538 leaves such an environment alone.
     if os.environ.get("LC_ALL"):
         return
     unknown: type[Exception] = vars(_locale)["Error"]
@@ -179,19 +193,24 @@ def _coerce_locale() -> None:
 def _name(path: str) -> None:
     """Set the process name that ps(1) shows to the script's, as exec does."""
     with contextlib.suppress(OSError), open("/proc/self/comm", "wb", buffering=0) as stream:
+        # The kernel keeps 15 bytes (TASK_COMM_LEN is 16 with the NUL).
         stream.write(os.fsencode(os.path.basename(path))[:15])
 
 
 def _forget_exit_functions() -> None:
     import atexit
 
+    # The functions that modules of this process registered would act on its files and sockets.
     atexit._clear()
     weakref = sys.modules.get("weakref")
     if weakref:
         weakref.finalize._registry.clear()
+        # weakref registers with atexit once, and that was just removed: let it do so again.
         weakref.finalize._registered_with_atexit = False
     logging = sys.modules.get("logging")
     if logging:
+        # Handlers of this process write to its streams. logging.shutdown is registered at import
+        # only.
         logging.getLogger().handlers.clear()
         atexit.register(logging.shutdown)
 
@@ -201,9 +220,11 @@ def _run(path: str, environment: Mapping[str, str], streams: Streams) -> None:
 
     _begin(environment, streams)
     _name(path)
+    # Read the script under its own environment and descriptors: a failure is its output.
     code = _code(path)
     module = types.ModuleType("__main__")
     module.__file__ = path
+    # heat_config.hook, pickle and others look the script up under this name.
     sys.modules["__main__"] = module
     sys.argv = [path]
     exec(code, module.__dict__)  # noqa: S102  it is what the kernel would do with it
@@ -212,6 +233,7 @@ def _run(path: str, environment: Mapping[str, str], streams: Streams) -> None:
 def _code(path: str) -> CodeType:
     with open(path, "rb") as stream:
         version, code = _compiled.get(path, (None, None))
+        # The file may have been replaced since compile_ahead(), even at the same size.
         if code is not None and version == _version(stream.fileno()):
             return code
         return _compile(stream.read(), path)
@@ -237,11 +259,14 @@ def _exit_status(function: Callable[[], Any]) -> int:
     except SystemExit as end:
         code = end.code
     except BaseException as error:
+        # The script's traceback begins at the script, as it does without a fork.
         error.__traceback__ = _behind_this_file(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)
         return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     if code is None or isinstance(code, int):
+        # The kernel keeps the low byte of an exit status.
         return (code or 0) & 0xFF
+    # sys.exit("text") prints the text and ends with 1.
     print(code, file=sys.stderr)
     return 1
 
@@ -258,6 +283,7 @@ def _end(status: int) -> int:
 
     threading = sys.modules.get("threading")
     if threading:
+        # Py_FinalizeEx: wait for the threads, call the exit functions, flush; 120 when that fails.
         threading._shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -36,6 +36,7 @@ CAPTURE_LIMIT = 4 << 20
 #: Bytes of one output file that go into the answer.
 OUTPUT_LIMIT = 2 << 20
 
+# The runner's list of deployments has the same limit (deployments.LIMIT).
 STDIN_LIMIT = 64 << 20
 
 
@@ -84,6 +85,7 @@ class Deployment:
         variables = {}
         for name, value in self.inputs.items():
             string = values.text(value)
+            # os.execve would refuse the whole environment, without naming the input.
             if not name or "=" in name or "\0" in name or "\0" in string:
                 raise HookError(
                     f"The input {values.encode(values.clean(name))} cannot be an environment "
@@ -142,11 +144,13 @@ def read() -> Deployment:
         fail("The hook was given something on stdin that is not JSON.")
     if not isinstance(document, dict):
         fail("The hook was given JSON on stdin that is not an object.")
+    # heat-agents' <id>.json holds the whole deployment and may be passed by hand; ours may not.
     if "heat_config" in document and "config" not in document:
         fail(
             "The hook was given the runner's record of a deployment, which holds no config and no "
             'inputs. "heat-config rerun ID" runs the deployment once more.'
         )
+    # The id becomes part of file names that root writes.
     if not values.is_plain_id(document.get("id")):
         fail("The deployment's id is not a plain name of letters, digits, - and _.")
     return Deployment(document)
@@ -198,6 +202,8 @@ def run(
         stdin = _input(input, stack)
         output = _Output(stack, quiet)
         try:
+            # In the hook's own process group, so that the runner ends the tool together with the
+            # hook.
             pid = process.spawn(
                 words,
                 env=environment,
@@ -264,6 +270,7 @@ class _Output:
 def _log(stream: str) -> list[capture.Kept]:
     """Return the sinks beside memory: the deployment's capture of *stream*, under a runner."""
     prefix = os.environ.get("HEAT_CONFIG_CAPTURE")
+    # Without a runner, for instance when a person tries the hook by hand.
     if not prefix:
         return []
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -301,6 +308,7 @@ def respond(
     answer["deploy_stderr"] = stderr
     answer["deploy_status_code"] = status
     data = (values.encode(answer) + "\n").encode("ascii")
+    # Earlier prints of the script come first. The answer is ASCII, so no locale matters.
     sys.stdout.flush()
     files.write_all(sys.stdout.fileno(), data)
     sys.exit(0)
@@ -325,8 +333,10 @@ def main(function: Callable[[Deployment], Response]) -> Callable[[Deployment], R
     the runner stops a hook that takes too long, ends it like an exit: ``finally`` is run.
     """
     module = sys.modules.get(function.__module__)
+    # The file was imported, not run: its function is returned to the importer.
     if module is not None and module.__name__ != "__main__":
         return function
+    # Set before the input is read: the runner may stop the hook at any time.
     signal.signal(signal.SIGTERM, _terminated)
     deployment = read()
     try:
@@ -350,6 +360,7 @@ def _terminated(number: int, _frame: object) -> NoReturn:
 
 def _unexpected(error: Exception) -> str:
     trace = error.__traceback__
+    # The innermost frame is where the exception was raised.
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     place = ""
@@ -367,6 +378,7 @@ def _string(value: object) -> str:
 def _not_found(program: str, cwd: str | None, error: OSError) -> str:
     if cwd is not None and not os.path.isdir(cwd):
         return f'The directory "{cwd}" does not exist, so "{program}" cannot run in it.\n'
+    # The program is there, so exec has missed its interpreter or loader.
     if os.path.exists(program):
         return _not_runnable(program, error)
     return f'"{program}" was not found: it is not installed, or not on PATH.\n'
@@ -380,6 +392,7 @@ def _input(data: str | bytes | None, stack: contextlib.ExitStack) -> int:
     if data is None:
         descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     else:
+        # Not a pipe: no process has to feed it, and a tool that does not read it blocks nothing.
         descriptor = os.memfd_create("stdin")
         files.write_all(
             descriptor, data.encode("utf-8", "replace") if isinstance(data, str) else data

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from .deadline import Deadline
     from .stream import Stream
 
+# Bounds on the head of an answer: a broken or hostile server must not fill the memory.
 LINE_LIMIT = 1 << 16
 HEADER_LIMIT = 200
 INTERIM_LIMIT = 10
+# These have no body, whatever their headers say (RFC 9112 6.3).
 NO_BODY = (204, 304)
 
 
@@ -38,6 +40,7 @@ class Answer:
 def head(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> bytes:
     """Return the bytes of a request. Raises ValueError for text that it cannot contain."""
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    # A line end in a value would begin a header, or a request, of its own.
     if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("a header or the path contains a line end")
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
@@ -61,20 +64,24 @@ def read_answer(
     for _ in range(INTERIM_LIMIT):
         version, status = _status(stream.line(LINE_LIMIT, deadline))
         headers = _headers(stream, deadline)
+        # Answers below 200 precede the real one (RFC 9110 15.2); 101 is the last in HTTP.
         if status >= 200 or status == 101:
             break
     else:
         raise Malformed
     tokens = headers.get("connection", "").lower()
+    # HTTP/1.1 keeps a connection by default, HTTP/1.0 does not (RFC 9112 9.3).
     keep = "close" not in tokens if version >= (1, 1) else "keep-alive" in tokens
     keep = keep and status != 101
     length = _length(headers)
     chunked = "chunked" in headers.get("transfer-encoding", "").lower()
     body = bytearray()
     if not (method in ("HEAD", "CONNECT") or status in NO_BODY or status == 101):
+        # A body of unknown length ends with the connection.
         keep = keep and (chunked or length is not None)
         is_sunk = sink is not None and 200 <= status < 300
         most = sys.maxsize if is_sunk else limit
+        # Transfer-Encoding overrides Content-Length (RFC 9112 6.3).
         pieces = _chunks if chunked else _whole
         for piece in pieces(stream, deadline, length, most, cut):
             if sink is not None and is_sunk:
@@ -105,6 +112,7 @@ def _headers(stream: Stream, deadline: Deadline) -> dict[str, str]:
         line = stream.line(LINE_LIMIT, deadline)
         if not line:
             return headers
+        # Latin-1 decodes every byte.
         name, colon, value = line.decode("latin-1").partition(":")
         if colon:
             headers[name.strip().lower()] = value.strip()
@@ -115,6 +123,8 @@ def _length(headers: dict[str, str]) -> int | None:
     text = headers.get("content-length")
     if text is None:
         return None
+    # int() would also accept a sign, blanks, underscores and other scripts' digits. 18 digits fit
+    # 64 bits.
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise Malformed
     return int(text)
@@ -148,11 +158,14 @@ def _chunks(
 ) -> Iterator[bytearray]:
     """Yield the pieces of a chunked body (RFC 9112 7.1); read the trailers after it."""
     while True:
+        # Chunk extensions follow the semicolon.
         size = stream.line(LINE_LIMIT, deadline).partition(b";")[0].strip()
         try:
+            # More than 16 hexadecimal digits exceed 64 bits, and any room.
             count = int(size, 16) if len(size) <= 16 else room + 1
         except ValueError:
             raise Malformed from None
+        # int() accepts a sign.
         if count < 0:
             raise Malformed
         if count > room:
@@ -161,10 +174,12 @@ def _chunks(
             yield from _exactly(stream, room, deadline)
             return
         if count == 0:
+            # The trailers. Unread, they would begin the next answer on this connection.
             _headers(stream, deadline)
             return
         room -= count
         yield from _exactly(stream, count, deadline)
+        # The data of a chunk is followed by CR LF, so this line is empty.
         if stream.line(2, deadline):
             raise Malformed
 
@@ -183,8 +198,10 @@ def _plain(body: bytes, headers: dict[str, str], limit: int) -> bytes:
         return body
     import zlib
 
+    # 32: detect the header, that of gzip or of zlib.
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
     try:
+        # Bounded: a few kilobytes may decompress to gigabytes.
         plain = unpack.decompress(body, limit + 1)
     except zlib.error:
         raise Malformed from None

@@ -14,11 +14,14 @@ class Item:
 
     def __init__(self, element: dict[str, Any]) -> None:
         self.refusal: str | None = None
+        # A copy: fields are corrected below.
         self.element = dict(element)
         given = element.get("id")
         if values.is_plain_id(given):
             self.key = str(given)
         else:
+            # Such a deployment is signalled as failed once, so it needs a name of its own that is
+            # the same at each pass.
             self.key = "rejected-" + _digest(given, element)
             self.refusal = (
                 "The deployment's id is not a plain name of letters, digits, - and _; it could "
@@ -73,6 +76,8 @@ class Item:
             actions = entry.get("actions") if isinstance(entry, dict) else None
             if not isinstance(actions, list):
                 continue
+            # Heat's OS::Heat::SoftwareComponent has at most one entry for each action; heat-agents
+            # take the first, too.
             if action in actions:
                 tool = entry.get("tool")
                 self.element["group"] = tool if isinstance(tool, str) else ""
@@ -94,5 +99,6 @@ def _digest(given: object, element: dict[str, Any]) -> str:
         text = values.encode(given if isinstance(given, str) else element)
     except ValueError:
         names = [element.get(name) for name in ("name", "group", "creation_time")]
+        # The element is nested too deeply for JSON; its plain fields identify it.
         text = values.encode([name for name in names if isinstance(name, str)])
     return sha256(text.encode("ascii")).hexdigest()[:32]

@@ -45,6 +45,7 @@ class Journal:
         self.directory = settings.logs
         try:
             files.make_directory(self.directory)
+            # The logs hold the output of tools, which may print secrets.
             if os.stat(self.directory).st_mode & 0o077:
                 os.chmod(self.directory, files.PRIVATE_DIRECTORY)
         except OSError as error:
@@ -75,6 +76,7 @@ class Journal:
         self, event: str, record: Record, *, status: object = None, reason: str | None = None
     ) -> None:
         """Write a line about one deployment to the journal, the console and its log."""
+        # A group or name comes from the template: neither may end the line or forge a field of it.
         group = _NOT_PLAIN.sub("_", record.group)[:64] or "-"
         name = values.encode(record.name[:200])
         line = f"heat-config: {event} id={record.key} group={group} name={name}"
@@ -94,11 +96,13 @@ class Journal:
         except OSError:
             return
         text = f"{stamp} {line}\n"
+        # Not a plain write: the hook's pump may append to the same file.
         capture.Kept(descriptor).append(text.encode("utf-8", "replace"))
         os.close(descriptor)
 
     def open(self, key: str, stream: str, fresh: bool = False) -> int:
         """Open a deployment's log or capture, for a Kept; *fresh* empties it first."""
+        # Kept reads back its mark, and writes at the end by itself: no O_APPEND.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         if fresh:
             flags |= os.O_TRUNC
@@ -133,6 +137,8 @@ class Journal:
         try:
             descriptor = os.open(
                 self._console,
+                # O_NOCTTY: a terminal must not become this process's controlling one. O_NONBLOCK: a
+                # serial console that nobody reads must not hold up a deployment.
                 os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC,
             )
         except OSError:
@@ -153,6 +159,7 @@ class Journal:
                 continue
             path = os.path.join(self.directory, name)
             try:
+                # The age of the file itself, not that of a link's target.
                 if os.lstat(path).st_mtime < limit:
                     os.unlink(path)
             except OSError:
@@ -162,6 +169,7 @@ class Journal:
 def _write(descriptor: int, text: str) -> None:
     # A closed journal, a full disk or a console that nobody reads must not stop a deployment.
     try:
+        # Keep the order with lines that were printed through Python's buffer.
         sys.stderr.flush()
         os.write(descriptor, text.encode("utf-8", "replace"))
     except (OSError, ValueError):

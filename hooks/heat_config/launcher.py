@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .settings import Settings
     from .state import Record, Store
 
+# A deployment that takes the machine down each time must come to an end.
 MAX_RERUNS = 3
 FULL = (errno.ENOSPC, errno.EDQUOT)
 #: After this many passes in a row without room for a hook, the deployments not started fail.
@@ -63,9 +64,12 @@ class Launcher:
             self._journal.event("rejected", record, reason=refusal)
             return result.failure(refusal)
         if hook is None:
+            # The group needs no program: os-apply-config has done the work.
             return result.success()
         execution = self._execution(record, hook.name, self._limit(item))
         try:
+            # A former pass was killed. The deployment must not run twice, unless it had not begun
+            # or its options ask for it.
             if record.state == STARTED and not execution.never_began():
                 answer = self._recover(record, execution, item)
                 if answer is not None:
@@ -114,7 +118,10 @@ class Launcher:
 
     def _start(self, item: Item, record: Record, execution: Execution, path: str) -> Answer:
         self._journal.make_room()
+        # The order makes the run happen at most once: reserve room, record the start durably, then
+        # start.
         execution.open()
+        # For the way back, when the start is not recorded or no process is made.
         before = dict(record.mark)
         record.enter(STARTED, runs=record.mark.get("runs") or 1, boot=process.boot_id())
         try:
@@ -125,14 +132,17 @@ class Launcher:
             raise
         self._warn_of_age(record)
         self._journal.event("started", record)
+        # An earlier run's files would be returned as this one's outputs.
         self._leftovers.remove_outputs(record.key)
         try:
             answer = execution.run(path, item.element)
         except OSError:
             if not execution.has_begun:
+                # No process was made, so the next pass may start it as if nothing had happened.
                 record.mark.update(before, state=RECEIVED)
                 self._ledger.save(record)
             raise
+        # A hook was started, so the passes without room are no longer in a row.
         if not self.failed and 0 < self._store.failed_passes() < MANY:
             self._store.failed_passes(0)
         if execution.was_cut:
@@ -141,6 +151,7 @@ class Launcher:
 
     def _without_room(self, record: Record, execution: Execution, error: OSError) -> Answer | None:
         """Leave deployments without room to the next pass; the fifth pass fails them."""
+        # Count a pass once, however many deployments it leaves to the next.
         if not self.failed:
             self._store.failed_passes(self._store.failed_passes() + 1)
         self.failed = True
@@ -171,6 +182,7 @@ class Launcher:
         if transport.kind(record.inputs) != "CFN_SIGNAL" or not isinstance(url, str):
             return
         age = transport.url_age(url)
+        # Say so before the hook runs: the refusal comes only after it, which may be hours.
         if age is not None and age > transport.AGED:
             self._journal.note(
                 record.key,

@@ -32,9 +32,11 @@ class Ledger:
             try:
                 fresh |= self._note(item)
             except ValueError:
+                # One input is nested too deeply to be recorded: refuse the deployment instead.
                 item.flatten()
                 fresh |= self._note(item)
         if fresh:
+            # One sync of the directory for all new records.
             self._store.sync()
 
     def _note(self, item: Item) -> bool:
@@ -50,6 +52,7 @@ class Ledger:
         if record.state == UNDELIVERABLE:
             self._revive_changed(record, item)
         elif record.state != SIGNALLED:
+            # It is in the metadata again. Its address may be newer than the recorded one.
             record.mark.pop("gone", None)
             record.describe(item.element)
         elif record.mark.get("foreign") and not record.name:
@@ -103,6 +106,7 @@ class Ledger:
         if record.state in (RECEIVED, STARTED):
             return True
         record.describe(items[key].element)
+        # Ours from now on, although heat-agents ran it before.
         record.mark.pop("foreign", None)
         record.enter(RECEIVED, runs=0)
         return self.save(record)
@@ -123,6 +127,7 @@ class Ledger:
             try:
                 self._store.save_result(record, answer, result.shorten)
             except OSError:
+                # A full disk: shorten the logs and give up the reserve, then try once more.
                 self._journal.make_room()
                 self._store.give_room()
                 self._store.save_result(record, answer, result.shorten)
@@ -162,12 +167,16 @@ class Ledger:
             if key in items:
                 continue
             gone = record.mark.get("gone")
+            # Uptime, not the clock, which may be wrong; it begins anew with each boot, and so does
+            # the wait.
             if not isinstance(gone, dict) or gone.get("boot") != process.boot_id():
                 gone = record.mark["gone"] = {"boot": process.boot_id(), "since": schedule.uptime()}
                 if patience and not self.save(record):
                     continue
             since = gone.get("since")
             if not isinstance(since, (int, float)) or schedule.uptime() - since >= patience:
+                # The files of hooks come first: if the pass is cut short, the record still leads
+                # the next one to them.
                 remove(key)
                 self._store.forget(key)
                 del self.records[key]

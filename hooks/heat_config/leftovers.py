@@ -53,6 +53,8 @@ class Leftovers:
         self._outputs = []
         with contextlib.suppress(OSError):
             for name in os.listdir(base):
+                # A directory "<working>.run" is named by SECRET itself, through its working
+                # directory.
                 if name.startswith("heat-config-") and not name.endswith(".run"):
                     self._working.append(os.path.join(base, name))
                     self._outputs.append(os.path.join(base, name, "outputs"))
@@ -68,12 +70,15 @@ class Leftovers:
         for directory in self._own(self._outputs):
             with contextlib.suppress(OSError):
                 for name in os.listdir(directory):
+                    # "<id>.<output>"; an id has no dot, so another id never matches.
                     if name.startswith(key + "."):
                         _remove(os.path.join(directory, name))
 
     def remove_secrets(self, record: Record) -> None:
         """Remove files that may hold inputs of *record*'s deployment; its hook could not."""
         self._remove_named(SECRET, record.key)
+        # Hiera's file has the name of the deployment, not its id. With a slash it could be any
+        # path.
         if record.group == "puppet" and record.name and "/" not in record.name:
             with contextlib.suppress(ValueError):
                 _remove(os.path.join(self._hiera, f"heat_config_{record.name}.json"))
@@ -89,6 +94,7 @@ class Leftovers:
                 _remove(name.format(directory=directory.rstrip("/"), key=key))
 
     def _own(self, directories: list[str]) -> list[str]:
+        # An environment variable may name the state directory, whose "<id>.json" must stay.
         return [path for path in directories if os.path.realpath(path) not in self._kept]
 
 

@@ -37,6 +37,7 @@ def main(arguments: list[str]) -> int:
     except ValueError:
         return _say(f'"{arguments[0]}" holds no JSON.', 2)
     try:
+        # Heat takes a signal without deploy_status_code for a success.
         signal = values.decode(sys.stdin.buffer.read(LIMIT) or b"{}")
     except ValueError:
         signal = None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import NoReturn
 
+# The statuses of a shell (127, 126) and of timeout(1) (124).
 NOT_FOUND = 127
 NOT_RUNNABLE = 126
 TIMED_OUT = 124
@@ -76,6 +77,8 @@ def fork(child: Callable[[], None], name: str) -> int:
     Waits until the child lets go of the descriptors that are not its own, with exec or otherwise.
     Raises OSError, about *name*, when *child* does before that.
     """
+    # Both ends close on exec (PEP 446), so the end of file means that exec has succeeded, or that
+    # forks._close_others() has replaced the child's end.
     reader, writer = os.pipe()
     try:
         pid = os.fork()
@@ -92,9 +95,11 @@ def fork(child: Callable[[], None], name: str) -> int:
         except BaseException:
             os.write(writer, str(errno.EINVAL).encode())
         finally:
+            # Never return into the parent's code, whatever the child raised.
             os._exit(NOT_FOUND)
     os.close(writer)
     try:
+        # Either an errno in decimal digits, or the end of file.
         report = os.read(reader, 16)
     finally:
         os.close(reader)
@@ -108,7 +113,10 @@ def fork(child: Callable[[], None], name: str) -> int:
 def prepare(session: bool = False, note: str | None = None, umask: int | None = None) -> None:
     """Apply these arguments of spawn in a child, before it becomes another program."""
     if session:
+        # A session of its own: end_group() reaches all of it, and a kill of the runner's group does
+        # not.
         os.setsid()
+    # Noted by the child itself, before exec: so no hook runs without a note.
     if note is not None:
         descriptor = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -128,9 +136,11 @@ def reset_signals() -> None:
     signals in each child is noticeable on a slow machine.
     """
     for number in range(1, _signal.NSIG):
+        # Ask first: most are the default already. None is a handler from outside Python.
         if _signal.getsignal(number) not in (_signal.SIG_DFL, None):
             with contextlib.suppress(OSError, ValueError):
                 _signal.signal(number, _signal.SIG_DFL)
+    # exec keeps the mask: a program with SIGTERM blocked could not be stopped by it.
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
 
@@ -141,6 +151,7 @@ def _become(
     # Move all three out of the way first: the number of one may be another's target.
     moved = [_above_standard(stream) for stream in streams]
     for target, source in enumerate(moved):
+        # The copies above close on exec; 0, 1 and 2 must not.
         os.dup2(source, target, inheritable=True)
     if cwd is not None:
         os.chdir(cwd)
@@ -165,6 +176,7 @@ def why_not(path: str, error: OSError) -> str:
         interpreter = values.encode(named.group(1).decode("utf-8", "replace"))
         reason = f"the interpreter {interpreter} in its first line does not exist"
     elif error.errno == errno.ENOENT and os.path.exists(path):
+        # The dynamic loader that the ELF file names (PT_INTERP), such as that of another libc.
         reason = "the program that loads it does not exist"
     elif error.errno == errno.ENOEXEC and not first.startswith((b"#!", b"\x7fELF")):
         reason = 'its first line does not begin with "#!"'
@@ -193,6 +205,7 @@ def path_of(program: str) -> str | None:
     None when it is missing; raises ValueError for a null.
     """
     directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    # A name with a slash is not searched for.
     if os.path.dirname(program):
         directories = [""]
     elif directories == [""]:
@@ -212,7 +225,10 @@ def identity(pid: int) -> str:
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:
+            # Field 2, the program's name in parentheses, may contain blanks and parentheses itself:
+            # count from the last one. fields[0] is field 3, the state.
             fields = stream.read().rpartition(b")")[2].split()
+        # A zombie has ended; only its parent has not yet waited for it.
         if fields[0] in (b"Z", b"X"):
             return ""
         return f"{pid} {fields[19].decode()} {boot_id()}"
@@ -237,6 +253,8 @@ def wait(pid: int, timeout: float | None = None) -> int | None:
     if timeout is None:
         return _status(os.waitpid(pid, 0)[1])
     deadline = time.monotonic() + timeout
+    # Blocked, a SIGCHLD that arrives between waitpid and sigtimedwait stays pending, and is not
+    # missed.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
     try:
         while True:
@@ -258,6 +276,7 @@ def at_most(seconds: float) -> Iterator[None]:
     def late(_number: int, _frame: object) -> NoReturn:
         raise TimeoutError
 
+    # The handler raises, so an interrupted system call is not repeated (PEP 475).
     before = signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -288,6 +307,7 @@ def end_group(pid: int, grace: float, reap: bool = True) -> None:
     """
     kill_group(pid, signal.SIGTERM)
     kill_group(pid, signal.SIGCONT)  # a stopped process acts on no signal but SIGKILL
+    # While the leader is a zombie, its group exists: collect it first, then see who is left.
     deadline = time.monotonic() + grace
     while time.monotonic() < deadline:
         if reap:
@@ -297,6 +317,7 @@ def end_group(pid: int, grace: float, reap: bool = True) -> None:
             except ChildProcessError:
                 reap = False
         if not reap:
+            # Signal 0 only asks whether the group exists.
             if not kill_group(pid, 0):
                 return
             time.sleep(0.05)

@@ -19,6 +19,7 @@ class Proxy:
     def __init__(self, url: str) -> None:
         from urllib.parse import unquote, urlsplit
 
+        # "proxy:3128" is common, and means http.
         parts = urlsplit(url if "://" in url else "http://" + url)
         if not parts.hostname:
             raise ValueError("not a URL")
@@ -28,6 +29,7 @@ class Proxy:
         self.credentials = None
         if parts.username is not None:
             self.credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        # For messages: without the user and password.
         self.shown = f"{self.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def headers(self) -> dict[str, str]:
@@ -47,6 +49,7 @@ def of(
     port: the URL's, None when it has none. Raises ValueError for a proxy that is no URL.
     """
     named = _named(environ)
+    # requests asks for the scheme first, and for all_proxy last.
     url = named.get(scheme) or named.get("all")
     if not url or _is_past(host, port, environ):
         return None
@@ -57,6 +60,8 @@ def _named(environ: Mapping[str, str]) -> dict[str, str]:
     """Return {scheme: URL}; a lower-case name wins, and an empty one removes the other."""
     urls = {}
     names = [name for name in environ if name[-6:].lower() == "_proxy"]
+    # False sorts before True: the lower-case names come last and so win, as in urllib's
+    # getproxies_environment().
     for name in sorted(names, key=lambda name: name[-6:] == "_proxy"):
         if environ[name]:
             urls[name[:-6].lower()] = environ[name]
@@ -68,10 +73,12 @@ def _named(environ: Mapping[str, str]) -> dict[str, str]:
 def _is_past(host: str, port: int | None, environ: Mapping[str, str]) -> bool:
     """Return whether no_proxy lists *host*: a domain, an address, a network, or ``*`` for all."""
     listed = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    # Only alone, as in urllib's proxy_bypass_environment(); within a list it is no wildcard.
     if listed == "*":
         return True
     host = host.lower()
     address = _ipv4(host)
+    # An entry may carry a port ("example.org:8080"), but only for a host name.
     forms = (host,) if address is not None or port is None else (host, f"{host}:{port}")
     for entry in listed.lower().replace(" ", "").split(","):
         name = entry.lstrip(".")
@@ -88,6 +95,7 @@ def _holds(network: str, address: int) -> bool:
     base = _ipv4(start)
     if base is None or not slash or not bits.isdigit() or not 1 <= int(bits) <= 32:
         return False
+    # Equal in the first *bits* bits.
     return (base ^ address) >> (32 - int(bits)) == 0
 
 
@@ -96,6 +104,7 @@ def _ipv4(text: str) -> int | None:
     import socket
 
     try:
+        # requests uses inet_aton as well, which also takes short forms such as "10.1".
         return int.from_bytes(socket.inet_aton(text), "big")
     except (OSError, UnicodeError, ValueError):
         return None

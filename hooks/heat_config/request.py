@@ -42,6 +42,7 @@ class Trust:
             context = ssl.create_default_context(cafile=self._ca_file)
         except (OSError, ssl.SSLError):
             raise Misconfigured(f'the CA file "{self._ca_file}" cannot be read') from None
+        # In this order: Python refuses CERT_NONE while the host name is checked.
         if not self._verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -76,12 +77,16 @@ def send(
         way = None if direct else proxy.of(target.scheme, target.host, target.named_port)
     except ValueError:
         raise Misconfigured(f"the {target.scheme}_proxy of the environment is not a URL") from None
+    # Without "identity", a server may compress.
     fields = {"Host": target.authority, "Accept-Encoding": "identity"}
     if data is not None:
         fields.update({"Content-Length": str(len(data)), "Content-Type": "application/json"})
+    # One request for each connection: the next signal may be hours away.
     fields.update({"Connection": "close", **(headers or {})})
     path = target.path
     if way is not None and target.scheme == "http":
+        # A proxy needs the whole URL (RFC 9112 3.2.2). For https the tunnel was made with CONNECT,
+        # and the credentials for the proxy must not reach the target.
         path = target.whole
         fields.update(way.headers())
     through = "" if way is None else f' through the proxy "{way.shown}"'
@@ -151,6 +156,7 @@ def _unreachable(shown: str, error: OSError, seconds: float, through: str) -> No
         return NotAccepted(
             f'"{shown}" did not answer{through} within {seconds:g} seconds', dead=True
         )
+    # By name: the ssl module is not loaded for a request without TLS.
     if name == "SSLCertVerificationError":
         reason = getattr(error, "verify_message", reason)
         return NotAccepted(

@@ -126,6 +126,7 @@ def stray(data: bytes, hook: str) -> str | None:
     heat-agents take that as text too and ignore its status: a failure becomes a success.
     """
     text = data[-STRAY_LIMIT:].decode("utf-8", "replace")
+    # The first and the last place where an object can begin on a line of its own.
     for start in {text.find("\n{"), text.rfind("\n{")} - {-1}:
         try:
             answer = values.decode(text[start:])
@@ -142,6 +143,7 @@ def stray(data: bytes, hook: str) -> str | None:
 def _checked(
     answer: dict[str, Any], stderr_text: str, exit_status: int | None, hook: str, outputs: list[str]
 ) -> Answer:
+    # Only declared outputs: Heat ignores the others, and they count towards the size of a signal.
     result = {name: _tidy(answer[name]) for name in outputs if name in answer}
     result[STDOUT] = values.text(answer.get(STDOUT))
     result[STDERR] = values.text(answer.get(STDERR))
@@ -152,6 +154,7 @@ def _checked(
             problem = f"answered without a deploy_status_code{_ended(exit_status)}"
         result[STATUS] = exit_status or 1
     elif exit_status and not status:
+        # A failed program wins over an answer that says 0; heat-agents ignore the exit status.
         problem = f"answered with status 0, but{_ended(exit_status)}".replace("but and", "but")
         result[STATUS] = exit_status
     else:
@@ -178,12 +181,14 @@ def _ended(exit_status: int | None) -> str:
 
 def _status(value: object) -> int | None:
     """Return a status code as Heat sees it (0 or not), None for anything else."""
+    # Bounded before int(), which takes quadratic time for long text.
     if isinstance(value, str) and len(value) <= len(str(-LARGEST_STATUS)):
         try:
             value = int(value)
         except ValueError:
             return None
     if isinstance(value, (int, float)) and abs(value) <= LARGEST_STATUS:
+        # 0.5 is not 0, so it is a failure for Heat and must not become a success.
         return int(value) or (1 if value else 0)
     return None
 
@@ -218,6 +223,7 @@ def trim(answer: Answer, limit: int, where: Callable[[str], str]) -> bytes:
     data = values.encode(answer).encode("ascii")
     if len(data) <= limit:
         return data
+    # Only the status must arrive whole.
     fields = {
         name: value if isinstance(value, str) else values.encode(value)
         for name, value in answer.items()
@@ -262,6 +268,7 @@ def _share(sizes: list[int], room: int) -> int:
 
 
 def _size(value: str) -> int:
+    # Without the two quotation marks.
     return len(values.encode(value)) - 2
 
 
@@ -275,6 +282,7 @@ def _cut(value: str, room: int, where: str) -> str:
         counts = f"{count} of {len(value)} characters{and_bytes}"
         return f"\n[... {counts} are left out here; {where} ...]\n"
 
+    # The mark grows with its numbers: assume the largest, so that the result is never too long.
     longest = _size(mark(len(value)))
     if room <= longest:
         return ""
@@ -287,6 +295,7 @@ def _cut(value: str, room: int, where: str) -> str:
 
 def _fitting(value: str, room: int, side: int) -> int:
     """Return how many characters from the start (1) or end (-1) of *value* fit *room* encoded."""
+    # A binary search: a character takes one byte to twelve in JSON ("\ud83d\ude00").
     low, high = 0, min(len(value), room)
     while low < high:
         middle = (low + high + 1) // 2

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .state import Record
 
 AGAIN = 1
+# EX_TEMPFAIL of sysexits.h.
 BUSY = 75
 
 #: How much longer state is kept when the metadata has no deployments at all.
@@ -66,14 +67,17 @@ class Pass:
         """
         self._deployments.read()
         items = self._deployments.items
+        # All deployments are recorded before the first hook, which may reboot the machine.
         self._ledger.receive(items)
         if only is not None and not self._ledger.run_again(only, items):
             return AGAIN
+        # A hook may run for hours, so the signals that wait are sent before the first.
         self._deliver_all()
         for item in items.values():
             self._isolated(self._serve, item)
         self._isolated(self._finish_strangers)
         self._isolated(self._forget)
+        # Last: the agent looks for the note when this pass has ended.
         self._ledger.note_waiting()
         failed = only is not None and self._ledger.records[only].mark.get("status") != 0
         return AGAIN if failed or self._has_failed() else 0
@@ -87,6 +91,7 @@ class Pass:
             return AGAIN
         for record in self._ledger.records.values():
             if not due and only in (None, record.key):
+                # A person asks, so the pause between tries does not count.
                 record.mark.pop("signal", None)
         self._deliver_all(only)
         waiting = self._ledger.note_waiting()
@@ -118,6 +123,7 @@ class Pass:
     def _finish_strangers(self) -> None:
         """Record the result of interrupted runs whose deployments have left the metadata since."""
         for key, record in self._ledger.records.items():
+            # It cannot be run again without its config, but its result is still owed to Heat.
             if key not in self._deployments.items and record.state == STARTED:
                 self._finish(record, self._launcher.recover, record)
 
@@ -148,6 +154,7 @@ class Pass:
         Only metadata that could be read counts.
         """
         items = self._deployments.items
+        # A list that is missing or damaged must not look like one without deployments.
         if not self._deployments.is_readable:
             return
         patience = self._settings.forget_after * (1 if items else EMPTY_FACTOR)
@@ -167,11 +174,13 @@ def resend(only: str | None = None, *, due: bool = False) -> int:
 
 def _begin(work: Callable[[Pass], int]) -> int:
     umask = os.umask(0o077)  # ours; hooks get the umask of the agent's unit
+    # The agent's directory may be any; hooks inherit this one.
     os.chdir("/")
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignoring it would lose the hooks' status
     try:
         return with_state(Settings(umask=umask), work)
     except KeyboardInterrupt:
+        # 128 + SIGINT, as a shell reports it.
         return 130
 
 

@@ -30,6 +30,7 @@ REFUSED_FOR = 86400.0
 
 def is_due(note: Any) -> bool:
     """Return False while a signal that failed several times has to wait."""
+    # Uptime of another boot means nothing here. After a reboot a signal is due at once.
     if not isinstance(note, dict) or note.get("boot") != process.boot_id():
         return True
     after = note.get("after")
@@ -52,10 +53,13 @@ def failed_try(note: Any, error: NotAccepted) -> dict[str, Any]:
         longest = MAX_REFUSED_PAUSE
         refusals = _number(note, "refusals") + 1
         refused = _number(note, "refused")
+        # The pause since the last refusal counts only if the machine was up all the time.
         if refusals > 1 and note.get("boot") == boot:
             refused += max(0, now - _number(note, "at"))
     wait = 0.0
     if tries > PATIENT:
+        # Between half of the pause and all of it: the guests of a stack must not come back in step
+        # after an outage. os.urandom, because the random module takes long to import.
         spread = int.from_bytes(os.urandom(2), "big") / 65536
         wait = min(longest, 5.0 * 2 ** min(tries - PATIENT - 1, 10)) * (0.5 + spread / 2)
     return {
@@ -78,6 +82,7 @@ def address(inputs: dict[str, Any]) -> str:
     """Return a digest of the signal's address and user in *inputs*."""
     from hashlib import sha256
 
+    # A digest, because it stays in the record after the credentials are removed from it.
     text = values.encode([values.text(inputs.get(name)) for name in ADDRESS])
     return sha256(text.encode("ascii")).hexdigest()
 
@@ -101,4 +106,5 @@ def _number(note: dict[str, Any], key: str) -> float:
 
 
 def uptime() -> float:
+    # Includes the time in suspend, and does not jump when the clock is set.
     return time.clock_gettime(time.CLOCK_BOOTTIME)

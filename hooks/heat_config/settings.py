@@ -36,6 +36,7 @@ class Settings:
         self.umask = umask
         self.problems: list[str] = []
         given = self._read(environ.get("HEAT_CONFIG_FILE") or CONFIG_FILE)
+        # HEAT_SHELL_CONFIG and HEAT_CONFIG_DEPLOYED have heat-agents' names and defaults.
         self.document = environ.get("HEAT_SHELL_CONFIG") or "/var/run/heat-config/heat-config"
         self.state = environ.get("HEAT_CONFIG_DEPLOYED") or "/var/lib/heat-config/deployed"
         self.logs = environ.get("HEAT_CONFIG_LOGS") or given.get("logs") or "/var/log/heat-config"
@@ -45,6 +46,8 @@ class Settings:
         self.hooks = [
             directory
             for directory in (
+                # The first match wins: the administrator's directory, the image's, and the one that
+                # the elements of heat-agents install to.
                 environ.get("HEAT_CONFIG_HOOKS"),
                 "/usr/libexec/heat-config/hooks",
                 "/var/lib/heat-config/hooks",
@@ -72,6 +75,7 @@ class Settings:
         given = {}
         for number, line in enumerate(lines, 1):
             line = line.strip()
+            # Comments and section headings of an INI file.
             if not line or line[0] in "#;[":
                 continue
             key, equals, value = line.partition("=")
@@ -106,4 +110,5 @@ def seconds(value: object) -> float | None:
         number = float(value)
     except (ValueError, OverflowError):
         return None
+    # NaN compares as false, so it is refused here too.
     return number if 0 <= number <= 1e9 else None

@@ -40,9 +40,11 @@ RESERVE = 64 << 10
 #: Bytes reserved permanently, so that failures can be recorded on a full disk.
 ROOM = 128 << 10
 
+# The count of failed passes is one byte of the reserved file.
 MANY = 255
 _ROOM = ".room"
 
+# No credentials: these remain in the record for an administrator to see.
 KEPT_INPUTS = ("deploy_action", "deploy_server_id", "deploy_stack_id", "deploy_resource_name")
 RUN_FILES = (".response", ".pid", ".reserve")
 
@@ -90,6 +92,8 @@ class Record:
         self.document["inputs"] = [
             {"name": name, "value": values.text(value)}
             for name, value in values.named_values(element.get("inputs")).items()
+            # Only Heat's own inputs: those of the template may be secrets, and no signal needs
+            # them.
             if name.startswith("deploy_")
         ]
         self.document["outputs"] = [
@@ -143,11 +147,14 @@ class Store:
         import fcntl
 
         files.make_directory(self.directory)
+        # The records hold credentials.
         if os.stat(self.directory).st_mode & 0o077:
             os.chmod(self.directory, files.PRIVATE_DIRECTORY)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._lock = os.open(os.path.join(self.directory, ".lock"), flags, files.PRIVATE_FILE)
         try:
+            # The kernel releases it when this process dies, however that happens. O_CLOEXEC above:
+            # a hook must not inherit it.
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
@@ -167,6 +174,7 @@ class Store:
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, files.PRIVATE_FILE)
             try:
+                # Blocks, not a sparse file: a hole would have no room when it is needed.
                 files.allocate(descriptor, ROOM)
             except OSError:
                 os.unlink(path)
@@ -192,6 +200,7 @@ class Store:
             return MANY
         try:
             if count is not None:
+                # Overwrites a block that the file already has.
                 os.pwrite(descriptor, bytes((min(count, MANY),)), 0)
                 return count
             return (os.pread(descriptor, 1, 0) or b"\0")[0]
@@ -209,10 +218,12 @@ class Store:
         records = {}
         others: list[tuple[str | None, str]] = []
         for name in os.listdir(self.directory):
+            # An id has no dot, so the first one ends it.
             key, _, suffix = name.partition(".")
             if suffix == "json" and values.is_plain_id(key):
                 records[key] = self._record(key)
             elif name.startswith(".") and name.endswith(".new"):
+                # A file of write_whole() that a power cut left. No record owns it.
                 others.append((None, name))
             elif "." + suffix in (_RESULT, *RUN_FILES):
                 others.append((key, name))
@@ -232,6 +243,7 @@ class Store:
             return Record.damaged(key)
         if not isinstance(document, dict):
             return Record.damaged(key)
+        # The whole deployment, as heat-agents' runner writes it before it starts a hook.
         if "heat_config" not in document:
             return Record.foreign(key)
         mark = document["heat_config"]
@@ -264,6 +276,7 @@ class Store:
         try:
             files.allocate(descriptor, RESERVE)
         except BaseException:
+            # Without its blocks the file reserves nothing.
             with contextlib.suppress(OSError):
                 os.unlink(self.path(key, ".reserve"))
             raise

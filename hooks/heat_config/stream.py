@@ -45,6 +45,7 @@ class Stream:
         """Return the next line without its line end. Raises TooLong, OSError."""
         while True:
             end = self._buffer.find(b"\n")
+            # A server that never ends its line must not fill the memory.
             if end > limit or (end < 0 and len(self._buffer) > limit):
                 raise TooLong
             if end >= 0:
@@ -65,6 +66,8 @@ class Stream:
 
     def holds(self) -> bool:
         """Return, without waiting, whether there is data or an end of file to read."""
+        # Data that TLS has decrypted already is invisible to poll(2). A plain socket has no
+        # pending(), and int() is 0.
         if self._buffer or getattr(self.sock, "pending", int)():
             return True
         try:
@@ -76,6 +79,7 @@ class Stream:
             return True
 
     def _more(self, deadline: Deadline) -> None:
+        # Anew for each recv: the timeout of a socket does not shrink by itself.
         self.sock.settimeout(deadline.left())
         data = self.sock.recv(CHUNK)
         if not data:

@@ -44,6 +44,7 @@ def environment() -> dict[str, str]:
     """Return the environment for a tool: the agent's, in UTF-8, and with a home directory."""
     made = dict(os.environ)
     made["LC_ALL"] = UTF8
+    # systemd sets HOME only for a system service with User=.
     made.setdefault("HOME", os.path.expanduser("~root"))
     return made
 
@@ -82,6 +83,7 @@ def age(what: str, program: str, minimum: tuple[int, ...]) -> str:
     For use after a failure only: asking a tool for its version can take seconds.
     """
     result = hook.run([program, "--version"], env=environment(), quiet=True, timeout=60)
+    # A dotted version, or a lone number of four digits or more, as of Salt (3006).
     match = re.search(r"\b\d+(?:\.\d+)+|\b\d{4,}\b", result.stdout)
     if match is None:
         return ""
@@ -132,6 +134,7 @@ def flag(deployment: Deployment, *names: str, default: bool) -> bool:
         if name in deployment.options:
             value = deployment.options[name]
             if isinstance(value, str):
+                # bool("false") would be true.
                 return value.strip().lower() not in ("", "0", "false", "no", "off")
             return bool(value)
     return default
@@ -184,8 +187,11 @@ def yaml(value: object) -> str:
         return f"[{', '.join(yaml(item) for item in value)}]"
     if isinstance(value, float):
         text = repr(value)
+        # YAML 1.1 requires a dot in a float with an exponent.
         return text if "e" not in text or "." in text else text.replace("e", ".0e")
     if isinstance(value, str):
+        # JSON escapes beyond the BMP as a surrogate pair, which YAML refuses; \U takes the
+        # character.
         text = json.dumps(values.clean(value), ensure_ascii=False)
         return re.sub("[^ -~]", lambda match: f"\\U{ord(match.group()):08x}", text)
     return json.dumps(value)

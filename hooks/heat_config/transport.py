@@ -54,6 +54,8 @@ _URL_KINDS = ("CFN_SIGNAL", "TEMP_URL_SIGNAL")
 
 def kind(inputs: dict[str, Any]) -> str | None:
     """Return the name of the transport that *inputs* ask for, None when they ask for none."""
+    # In the order of heat-agents' notifier: a URL first. A queue comes before deploy_auth_url,
+    # which it needs as well.
     if inputs.get("deploy_signal_id"):
         return "TEMP_URL_SIGNAL" if inputs.get("deploy_signal_verb") == "PUT" else "CFN_SIGNAL"
     if inputs.get("deploy_queue_id"):
@@ -122,6 +124,8 @@ class Sender:
             )
         host = _host(inputs)
         attempts = 1 if host in self._hosts else ATTEMPTS
+        # A dead host costs a whole timeout for each signal, and the agent would poll no more
+        # meanwhile.
         if self._hosts.get(host) == "hangs":
             raise NotAccepted(f'"{host}" did not answer a moment ago; it is tried again later')
         for attempt in range(1, attempts + 1):
@@ -159,6 +163,7 @@ class Sender:
         url = inputs["deploy_signal_id"]
         method = "PUT" if way == "TEMP_URL_SIGNAL" else "POST"
         answer = self._request(method, url, body)
+        # The Date header of the answer shows whether the clock is the cause.
         if answer.status == 403 and way == "CFN_SIGNAL":
             from . import request
 
@@ -180,6 +185,7 @@ class Sender:
         if not (stack and resource and isinstance(stack, str) and isinstance(resource, str)):
             raise NotAccepted("the inputs name no stack and resource to signal", final=True)
         base = _endpoint(catalog, "orchestration", region)
+        # deploy_stack_id is Heat's stack_path(), "name/id" and quoted already; the resource is not.
         path = f"{quote(stack, safe='/%')}/resources/{quote(resource, safe='')}"
         url = f"{base}/stacks/{path}/signal"
         _accept(self._request("POST", url, body, headers), url, "POST", gone=GONE)
@@ -195,13 +201,16 @@ class Sender:
         from urllib.parse import quote
 
         base = _endpoint(catalog, "messaging", region)
+        # Zaqar's endpoint in the catalogue may lack the version.
         if not base.endswith(("/v2", "/v2.0")):
             base += "/v2"
         url = f"{base}/queues/{quote(str(inputs['deploy_queue_id']), safe='')}/messages"
         number = os.urandom(16).hex()
+        # Zaqar demands a UUID. This is one of version 4 without the uuid module, slow to import.
         headers["Client-ID"] = "-".join(
             (number[:8], number[8:12], "4" + number[13:16], "8" + number[17:20], number[20:])
         )
+        # The body is JSON already, so it is not parsed and encoded once more.
         message = b'{"messages":[{"ttl":3600,"body":' + body + b"}]}"
         _accept(self._request("POST", url, message, headers), url, "POST")
 
@@ -210,11 +219,13 @@ class Sender:
         from . import values
 
         base = str(inputs["deploy_auth_url"]).rstrip("/")
+        # No discovery: version 3 is beside 2.0 under the same address.
         if base.endswith("/v2.0"):
             base = base[: -len("/v2.0")]
         if not base.endswith("/v3"):
             base += "/v3"
         user = {"id": inputs.get("deploy_user_id"), "password": inputs.get("deploy_password")}
+        # A name is unique within a domain only.
         if not user["id"]:
             user = {
                 "name": inputs.get("deploy_username"),
@@ -231,6 +242,7 @@ class Sender:
         url = base + "/auth/tokens"
         answer = self._request("POST", url, values.encode(request).encode("ascii"))
         _accept(answer, url, "POST")
+        # Keystone puts the token into a header; the body describes it.
         token = answer.headers.get("x-subject-token")
         try:
             catalog = values.decode(answer.body)["token"]["catalog"]
@@ -261,6 +273,7 @@ def _accept(answer: Answer, url: str, method: str, gone: tuple[int, ...] = ()) -
     status = answer.status
     shown = _redacted(url)
     start = answer.body[:256].lstrip().lower()
+    # A captive portal answers every request with 200. Taken for Heat, it would lose the signal.
     if status == 200 and start.startswith((b"<!doctype html", b"<html")):
         raise NotAccepted(
             f'"{shown}" answered 200 with a web page: something other than Heat, such as a proxy '
@@ -279,6 +292,7 @@ def _accept(answer: Answer, url: str, method: str, gone: tuple[int, ...] = ()) -
     }
     raise NotAccepted(
         f'"{shown}" answered {status}' + hints.get(status, ""),
+        # 429: Too Many Requests (RFC 6585).
         again=status >= 500 or status == 429,
         refused=status in REFUSED,
         final=status in gone,
@@ -317,6 +331,7 @@ def _endpoint(catalog: object, service: str, region: object) -> str:
                 continue
             if not isinstance(endpoint.get("url"), str):
                 continue
+            # Keystone v3 lists both; "region" is the older name.
             if region and region not in (endpoint.get("region_id"), endpoint.get("region")):
                 continue
             return str(endpoint["url"]).rstrip("/")
@@ -343,6 +358,7 @@ def _host(inputs: dict[str, Any]) -> str:
 
 def _pause(attempt: int) -> None:
     """Wait before the next try: longer each time, and at random, to differ from other machines."""
+    # At random without the random module, which takes long to import.
     spread = int.from_bytes(os.urandom(2), "big") / 65536
     time.sleep(min(2 ** (attempt - 1), 8) * (0.25 + spread / 2))
 

@@ -10,6 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+# \Z, because "$" also matches before a line end. No dot, no slash: an id is the start of file
+# names.
 PLAIN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}\Z")
 PLAIN_OUTPUT = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,127}\Z")
 
@@ -31,6 +33,7 @@ def decode(data: str | bytes | bytearray) -> Any:
     if isinstance(data, (bytes, bytearray)):
         data = bytes(data).decode("utf-8", "replace")
     try:
+        # parse_constant gets NaN and Infinity, which Python's parser accepts beyond JSON.
         return json.loads(data, parse_int=_integer, parse_float=_real, parse_constant=_real)
     except RecursionError:
         raise NestedTooDeeply from None
@@ -72,6 +75,7 @@ def clean(string: str) -> str:
     """Return *string* without the lone surrogates that no encoding can carry."""
     if string.isascii():
         return string
+    # JSON's "\ud800" is a str that cannot be encoded; "replace" makes it a question mark.
     return string.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -30,6 +30,7 @@ def map_config(deployment: hook.Deployment) -> dict[str, Any]:
 def parse(text: str, what: str) -> Any:
     """Return the value of the YAML *text*; *what* names it in the sentence of a HookError."""
     try:
+        # JSON first: it needs no PyYAML, which takes long to import.
         return values.decode(text)
     except ValueError:
         pass
@@ -42,6 +43,7 @@ def parse(text: str, what: str) -> Any:
             127,
         ) from None
     try:
+        # The C loader is faster, but PyYAML may be built without it.
         return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
