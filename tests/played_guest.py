@@ -34,7 +34,7 @@ from hotplate.errors import MachineLostError
 from hotplate.events.kinds import MachineExit, PowerOn
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
-from hotplate.machine.machine import Machine
+from hotplate.machine.qemu import QemuMachine
 from hotplate.machine.wiring import Wiring
 from hotplate.settings import Settings
 from hotplate.stacks import template as templates
@@ -118,7 +118,7 @@ class PlayedWiring(Wiring):
         raise NotImplementedError
 
 
-class PlayedMachine(Machine):
+class PlayedMachine(QemuMachine):
     """A machine whose power switch starts a thread that plays the guest."""
 
     role: Callable[[str], Guest] = staticmethod(lambda name: Guest())
@@ -262,7 +262,7 @@ class Stage:
         self._directory = directory
         self._monkeypatch = monkeypatch
         self._count = 0
-        monkeypatch.setattr(qemu_compute, "Machine", PlayedMachine)
+        monkeypatch.setattr(qemu_compute, "QemuMachine", PlayedMachine)
         monkeypatch.setattr(qemu_compute.wiring, "choose", _choose)
         # A played guest has no shell, so only its requests prove its network.
         monkeypatch.setattr(network_check, "QUIET_SECONDS", 0.2)

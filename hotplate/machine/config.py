@@ -126,7 +126,7 @@ class MachineConfig:
     :param config_drive: a file system image that is attached as a second disk.
     :param smbios: fields of SMBIOS type 1 beside the UUID and the serial number.
     :param display: add a graphics adapter, which
-        :meth:`~hotplate.machine.machine.Machine.screenshot` needs.
+        :meth:`~hotplate.machine.qemu.QemuMachine.screenshot` needs.
     :param extra: arguments for QEMU that are appended as they are.
     """
 

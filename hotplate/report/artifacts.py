@@ -245,7 +245,7 @@ class Artifacts(Folder):
     ::
 
         artifacts = Artifacts(base, "image.qcow2")
-        machine = Machine(..., directory=artifacts.folder)      # console.log, qemu.sh
+        machine = QemuMachine(..., directory=artifacts.folder)      # console.log, qemu.sh
         ...
         artifacts.finish(verdict, events)
         if artifacts.problem:

@@ -82,7 +82,7 @@ class Access:
         if PLAIN.fullmatch(name) and [*names.values()].count(name) == 1:
             return name
         server = self.testbed.server(server_id)
-        folder = server.machine.config.name if server else ""
+        folder = server.machine.name if server else ""
         others = {each for other, each in names.items() if other != server_id}
         return folder if folder and (folder == name or folder not in others) else server_id
 
@@ -105,7 +105,7 @@ class Access:
         if not name and len(servers) == 1:
             return servers[0]
         called = [each for each in servers if name in (self._in_nova(each), each.spec.id)]
-        folders = [each for each in servers if name == each.machine.config.name]
+        folders = [each for each in servers if name == each.machine.name]
         # Of several servers of a name, the first one's folder has that name.
         for server in called if len(called) == 1 else [*folders, *called]:
             return server
@@ -192,12 +192,10 @@ class Access:
         return status, [in_memory(json.dumps(about).encode())]
 
     def _monitor(self, server: Server, command: str) -> tuple[object, list[int]]:
-        """Return the answer of QEMU's human monitor to a command (QMP: human-monitor-command)."""
+        """Return the answer of QEMU's monitor for people to a command."""
         if not server.machine.running:
             raise UsageError(f'the server "{server.spec.name}" is off')
-        # The monitor for people ends its lines by CR LF.
-        reply = server.machine.qmp.execute("human-monitor-command", command_line=command)
-        return 0, [in_memory(str(reply).replace("\r\n", "\n").encode())]
+        return 0, [in_memory(server.machine.monitor(command).encode())]
 
 
 def pause(

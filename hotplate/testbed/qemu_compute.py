@@ -41,7 +41,7 @@ from hotplate.image.inspect import Image
 from hotplate.image.overlay import make_overlay
 from hotplate.machine import accelerator, admission, wiring
 from hotplate.machine.config import ARCHITECTURES, OPENSTACK_SMBIOS, Firmware, MachineConfig
-from hotplate.machine.machine import Machine
+from hotplate.machine.qemu import QemuMachine
 from hotplate.machine.snapshot import GuestMemory
 from hotplate.machine.wiring import Wiring
 from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
@@ -224,7 +224,7 @@ class QemuCompute:
             owned.enter_context(
                 start.services.serve(spec.id, *link.interface_listeners, vendor_data=vendor_data)
             )
-            machine = Machine(
+            machine = QemuMachine(
                 self._config(start, directory),
                 wiring=link,
                 accelerator=self.accelerator,

@@ -189,14 +189,7 @@ class Server:
         first.kill()
         # A log of its own: this boot is no part of the run.
         events = EventLog()
-        with Machine(
-            replace(first.config, display=True),
-            wiring=first.wiring,
-            accelerator=first.accelerator,
-            directory=directory,
-            events=events,
-            server_id=first.server_id,
-        ) as machine:
+        with first.with_screen(directory, events) as machine:
             machine.start()
             events.wait(until, seconds=seconds)
             machine.screenshot(picture)

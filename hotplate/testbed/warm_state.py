@@ -38,6 +38,7 @@ from hotplate.image.inspect import Image
 from hotplate.image.overlay import check_space
 from hotplate.machine import accelerator
 from hotplate.machine.config import ARCHITECTURES
+from hotplate.machine.qemu import QemuMachine
 from hotplate.settings import Settings
 from hotplate.testbed.first_boot import boot, wait_between_polls
 from hotplate.testbed.qemu_compute import arch_of
@@ -386,12 +387,14 @@ def _make(
             server = boot(testbed, say=say)
             wait_between_polls(testbed.events, server)
             say(f"saving its state: {settings.memory} MiB of memory, and its disk")
+            machine = server.machine
+            assert isinstance(machine, QemuMachine)
             # It stops the guest: memory and disk stay as they are from here on.
-            server.machine.save_state(temporary / "devices")
-            if server.machine.memory is not None:
-                server.machine.memory.save(temporary / "memory")
+            machine.save_state(temporary / "devices")
+            if machine.memory is not None:
+                machine.memory.save(temporary / "memory")
             # The disk must be of the same instant as the memory.
-            server.machine.kill()
+            machine.kill()
             shutil.copyfile(server.directory / "disk.qcow2", temporary / "disk.qcow2")
             private: dict[str, object] = {"spec": server.spec.to_json(), "nonce": server.nonce}
             testbed.cloud.copy_databases(temporary / "cloud")

@@ -69,7 +69,7 @@ def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> bool:
     shell = _way_in(server, missing) if server.machine.running else None
     if shell is not None and _ask_inside(events, server, shell, missing):
         return True
-    disk = server.machine.config.disk
+    disk = server.machine.disk
     if disk is not None and (text := look_at_disk(disk)):
         probes.report_disk(events, server.spec.id, text)
     return shell is not None

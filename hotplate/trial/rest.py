@@ -12,12 +12,12 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from hotplate.errors import HotplateError
 from hotplate.events import classify
 from hotplate.events.event import Event
 from hotplate.events.log import EventLog
+from hotplate.machine.machine import Work
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
 from hotplate.timing.deadline import DeadlineExceeded
@@ -59,22 +59,6 @@ ip -4 -brief address | sed 's/^/address /'
 lock=/run/os-refresh-config.lock
 if [ -e $lock ] && ! flock --nonblock $lock true; then echo locked; fi
 """
-
-
-@dataclass(frozen=True)
-class Work:
-    """The work of a thread.
-
-    :param ran: seconds on a processor.
-    :param waited: seconds for which it could have run, and another ran.
-    """
-
-    ran: float = 0.0
-    waited: float = 0.0
-
-    def since(self, before: Work) -> Work:
-        """Return the work since then."""
-        return Work(self.ran - before.ran, self.waited - before.waited)
 
 
 @dataclass(frozen=True)
@@ -135,7 +119,7 @@ class Rest:
         self._events = events
         self._server = server
         self._trackers = trackers
-        self._work: dict[str, tuple[float, dict[str, Work]]] = {}
+        self._work: dict[str, tuple[float, Mapping[str, Work]]] = {}
 
     def why(self) -> str:
         """Return why nothing more is to be expected, "" while something may be.
@@ -181,7 +165,7 @@ class Rest:
 
     def _is_idle(self, server: Server) -> bool:
         """Return True when the machine ran little since the last look, and waited little to run."""
-        now, work = time.monotonic(), _work(server.machine.pid)
+        now, work = time.monotonic(), server.machine.work()
         at, before = self._work.get(server.spec.id, (now, {}))
         self._work[server.spec.id] = now, work
         return now - at >= LOOK_SECONDS / 2 and is_idle(before, work, now - at)
@@ -243,13 +227,3 @@ def is_idle(before: Mapping[str, Work], after: Mapping[str, Work], seconds: floa
     return sum(each.ran for each in done) < IDLE * seconds and all(
         each.ran + each.waited < READY * seconds for each in done
     )
-
-
-def _work(pid: int | None) -> dict[str, Work]:
-    """Return the work of each thread so far (source: the kernel's sched-stats.rst)."""
-    work = {}
-    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError, ValueError):
-            ran, waited, _ = path.read_text().split()
-            work[path.parent.name] = Work(int(ran) / 1e9, int(waited) / 1e9)
-    return work

@@ -33,8 +33,7 @@ def subject_of(
     if server is not None:
         machine = server.machine
         facts["network"] = f"{machine.wiring.name} ({machine.wiring.reason})"
-        facts["firmware"] = machine.config.firmware.value
-        facts["memory"] = f"{machine.config.memory_mib} MiB"
+        facts |= machine.facts()
         facts["start"] = "restored from its warm state" if server.restored else "booted"
     return Subject(
         image=str(testbed.image.path),

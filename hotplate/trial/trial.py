@@ -211,7 +211,7 @@ class Trial(BaseTrial):
     def _ask_guest(self, server: Server, tracker: StageTracker) -> bool:
         """Ask a guest for its state; return False when it is out of reach."""
         let_in = ask_guest(self.events, server, tracker.missing())
-        if server.machine.config.display:
+        if self.settings.display:
             with contextlib.suppress(MachineLostError, OSError):
                 server.machine.screenshot(self.folder / SCREENSHOT)
         return let_in

@@ -20,7 +20,7 @@ from hotplate.events.event import Event
 from hotplate.events.log import EventLog
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import Firmware, MachineConfig
-from hotplate.machine.machine import Machine
+from hotplate.machine.qemu import QemuMachine
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
@@ -66,7 +66,7 @@ def boot(tmp_path: Path) -> Iterator[Boot]:
                 **options,
             )
             machine = stack.enter_context(
-                Machine(
+                QemuMachine(
                     config,
                     wiring=stack.enter_context(wiring.choose([80])),
                     accelerator=accelerator.choose("tcg"),

@@ -188,7 +188,7 @@ import sys
 sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
 import played_guest
 from hotplate.testbed import qemu_compute
-qemu_compute.Machine = played_guest.PlayedMachine
+qemu_compute.QemuMachine = played_guest.PlayedMachine
 qemu_compute.wiring.choose = played_guest._choose
 """
 

@@ -148,7 +148,7 @@ def some_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SomeCloud]:
     }
     settings = Settings.load(given, environ={}, directory=folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(qemu_compute, "Machine", PlayedServer)
+        patch.setattr(qemu_compute, "QemuMachine", PlayedServer)
         patch.setattr(qemu_compute.wiring, "choose", _choose)
         patch.setattr(
             qemu_compute.QemuCompute,

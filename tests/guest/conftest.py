@@ -20,14 +20,14 @@ from hotplate.guest.shell import Shell
 from hotplate.guest.ssh import Ssh
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import MachineConfig
-from hotplate.machine.machine import Machine
+from hotplate.machine.qemu import QemuMachine
 from hotplate.timing.deadline import Deadline
 
 BOOT_SECONDS = 90
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QemuMachine]:
     """One machine for all tests of connections."""
     tiny = tiny_guest.make(ways_in=True)
     with wiring.choose([80]) as link:
@@ -40,7 +40,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
             memory_mib=320,
             cpus=1,
         )
-        with Machine(
+        with QemuMachine(
             config,
             wiring=link,
             accelerator=accelerator.emulation("the tests shall run everywhere"),
@@ -52,7 +52,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 
 @pytest.fixture
-def shell(running: Machine) -> Shell:
+def shell(running: QemuMachine) -> Shell:
     way = Shell(running.shell_channel, nonce=tiny_guest.NONCE)
     way.attach(Deadline(BOOT_SECONDS, "the shell"))
     return way
@@ -64,7 +64,7 @@ def key() -> paramiko.PKey:
 
 
 @pytest.fixture
-def ssh(running: Machine, shell: Shell, key: paramiko.PKey) -> Iterator[Ssh]:
+def ssh(running: QemuMachine, shell: Shell, key: paramiko.PKey) -> Iterator[Ssh]:
     shell.copy_in(
         f"{key.get_name()} {key.get_base64()}\n".encode(), "/root/.ssh/authorized_keys", mode=0o600
     )

@@ -14,7 +14,7 @@ from hotplate.guest import testinfra_backend
 from hotplate.guest.base import CommandError, Guest
 from hotplate.guest.shell import Shell
 from hotplate.guest.ssh import Ssh
-from hotplate.machine.machine import Machine
+from hotplate.machine.qemu import QemuMachine
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
@@ -136,7 +136,7 @@ def _closed() -> object:
     return ours
 
 
-def test_ssh_refuses_another_key(running: Machine, ssh: Ssh) -> None:
+def test_ssh_refuses_another_key(running: QemuMachine, ssh: Ssh) -> None:
     other = Ssh(lambda: running.wiring.connect(22), keys=[paramiko.ECDSAKey.generate()])
     with pytest.raises(SubjectError, match='does not let "root" in'):
         other.attach(Deadline(3, "ssh"))
@@ -155,7 +155,7 @@ def test_command_may_write_while_it_reads(ssh: Ssh) -> None:
     assert ssh.run("cat; echo end >&2", stdin=data).check().stdout == data
 
 
-def test_shell_identifies_its_guest_by_the_nonce(running: Machine, shell: Shell) -> None:
+def test_shell_identifies_its_guest_by_the_nonce(running: QemuMachine, shell: Shell) -> None:
     assert shell.run("true").rc == 0
     with pytest.raises(MachineLostError, match="not the one that was started"):
         Shell(running.shell_channel, nonce="guessed").attach(Deadline(10, "the shell"))

@@ -17,7 +17,7 @@ from tiny_machines import Answerer, Made, ask, attached, machines
 from hotplate.guest.shell import Shell
 from hotplate.machine import wiring
 from hotplate.machine.files import HandedFiles, backing_options
-from hotplate.machine.machine import Machine
+from hotplate.machine.qemu import QemuMachine
 
 Make = Callable[..., Made]
 boots = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
@@ -63,7 +63,7 @@ def bystander() -> Iterator[int]:
 class Confined:
     """A booted machine with a disk and its backing file, which only their owner may read."""
 
-    machine: Machine
+    machine: QemuMachine
     shell: Shell
     disk: Path
     base: Path

@@ -13,7 +13,7 @@ import pytest
 from tiny_machines import attached
 
 from hotplate.errors import HostError, MachineLostError
-from hotplate.machine.machine import Machine
+from hotplate.machine.qemu import QemuMachine
 from hotplate.machine.snapshot import GuestMemory
 
 MIB = 192
@@ -127,7 +127,7 @@ def test_unusable_devices_are_reported(make: Make, tmp_path: Path) -> None:
             ("another machine's", whole, {"memory_mib": 320}),
         ):
             devices.write_bytes(content)
-            machine: Machine = make(name=name, start=False, memory=lent, **options).machine
+            machine: QemuMachine = make(name=name, start=False, memory=lent, **options).machine
             with pytest.raises(MachineLostError, match=f'"{devices}"'):
                 machine.start(incoming=devices)
             assert not machine.running

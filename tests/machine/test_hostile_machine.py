@@ -25,7 +25,7 @@ from hotplate.events.log import EventLog
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import MachineConfig
 from hotplate.machine.console import FLOOD_LINES
-from hotplate.machine.machine import Machine
+from hotplate.machine.qemu import QemuMachine
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
@@ -112,7 +112,7 @@ def test_silent_connections_are_bounded(tiny: tiny_guest.TinyGuest, tmp_path: Pa
             cpus=1,
         )
         machine = owned.enter_context(
-            Machine(
+            QemuMachine(
                 config,
                 wiring=link,
                 accelerator=accelerator.emulation("the tests shall run everywhere"),

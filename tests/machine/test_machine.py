@@ -250,11 +250,11 @@ from pathlib import Path
 from hotplate.events.log import EventLog
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import MachineConfig
-from hotplate.machine.machine import Machine
+from hotplate.machine.qemu import QemuMachine
 with wiring.choose([80], wanted=sys.argv[4]) as link:
     config = MachineConfig(name="tiny", uuid=str(uuid.uuid4()), memory_mib=192,
         kernel=Path(sys.argv[1]), initrd=Path(sys.argv[2]), append="console=ttyS0")
-    machine = Machine(config, wiring=link, accelerator=accelerator.emulation("test"),
+    machine = QemuMachine(config, wiring=link, accelerator=accelerator.emulation("test"),
         directory=Path(sys.argv[3]), events=EventLog())
     machine.start()
     print(machine.pid, flush=True)

@@ -17,7 +17,7 @@ from hotplate.events.log import EventLog
 from hotplate.guest.shell import Shell
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import MachineConfig
-from hotplate.machine.machine import Machine
+from hotplate.machine.qemu import QemuMachine
 from hotplate.machine.snapshot import GuestMemory
 from hotplate.timing.deadline import Deadline
 
@@ -25,7 +25,7 @@ BOOT_SECONDS = 90
 PORTS = (80, 8000)
 
 
-def attached(machine: Machine, seconds: float = BOOT_SECONDS) -> Shell:
+def attached(machine: QemuMachine, seconds: float = BOOT_SECONDS) -> Shell:
     """Return a shell in the tiny guest, once it answers."""
     shell = Shell(machine.shell_channel, nonce=tiny_guest.NONCE)
     shell.attach(Deadline(seconds, "the tiny guest's shell"))
@@ -55,7 +55,7 @@ class Answerer:
 class Made:
     """A machine from the factory fixture."""
 
-    machine: Machine
+    machine: QemuMachine
     wiring: wiring.Wiring
     events: EventLog
     answerer: Answerer
@@ -88,7 +88,7 @@ def machines(tiny: tiny_guest.TinyGuest, place: Path) -> Iterator[Callable[..., 
                 # Two emulated processors sometimes lock each other up on a busy host.
                 "cpus": 1,
             } | options
-            machine = Machine(
+            machine = QemuMachine(
                 MachineConfig(**settings),
                 wiring=link,
                 accelerator=accelerator.emulation(

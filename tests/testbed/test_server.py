@@ -106,7 +106,7 @@ def test_boot_picture_is_taken_by_a_new_machine(monkeypatch, tmp_path):
             picture.write_bytes(b"a picture")
 
     done = []
-    monkeypatch.setattr(server_module, "Machine", PlayedMachine)
+    monkeypatch.setattr(server_module, "QemuMachine", PlayedMachine)
     config = MachineConfig(name="web", uuid="u")
     first = SimpleNamespace(
         config=config,
