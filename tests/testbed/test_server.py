@@ -7,7 +7,6 @@ import socket
 import subprocess
 import threading
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +14,6 @@ import pytest
 
 from hotplate.guest import shell as shell_module
 from hotplate.guest import ssh as ssh_module
-from hotplate.machine.config import MachineConfig
 from hotplate.testbed import server as server_module
 from hotplate.testbed.server import Server
 from hotplate.timing.deadline import Deadline
@@ -86,12 +84,12 @@ def test_ssh_is_one_connection_until_it_is_lost(server, tmp_path):
     assert server.ssh() is not first
 
 
-def test_boot_picture_is_taken_by_a_new_machine(monkeypatch, tmp_path):
+def test_boot_picture_is_taken_by_a_new_machine(tmp_path):
     class PlayedMachine:
         """A machine that reports its stop as soon as it is started."""
 
-        def __init__(self, config, *, events, **options):
-            self.config, self.events, self.options = config, events, options
+        def __init__(self, directory, events):
+            self.directory, self.events = directory, events
 
         def __enter__(self):
             return self
@@ -106,15 +104,7 @@ def test_boot_picture_is_taken_by_a_new_machine(monkeypatch, tmp_path):
             picture.write_bytes(b"a picture")
 
     done = []
-    monkeypatch.setattr(server_module, "QemuMachine", PlayedMachine)
-    config = MachineConfig(name="web", uuid="u")
-    first = SimpleNamespace(
-        config=config,
-        wiring="wiring",
-        accelerator="tcg",
-        server_id="id",
-        kill=lambda: done.append(0),
-    )
+    first = SimpleNamespace(kill=lambda: done.append(0), with_screen=PlayedMachine)
     made = Server(SimpleNamespace(name="web"), first, nonce="n", owned=ExitStack())
     made.picture_boot(
         tmp_path / "screen.png",
@@ -124,8 +114,7 @@ def test_boot_picture_is_taken_by_a_new_machine(monkeypatch, tmp_path):
     )
     assert (tmp_path / "screen.png").read_bytes() == b"a picture"
     assert done[0] == 0
-    assert done[1].config == replace(config, display=True)
-    assert done[1].options["wiring"] == "wiring"
+    assert done[1].directory == tmp_path
 
 
 def test_ssh_ends_with_the_server(server):
