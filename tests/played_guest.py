@@ -39,7 +39,7 @@ from hotplate.machine.wiring import Wiring
 from hotplate.settings import Settings
 from hotplate.stacks import template as templates
 from hotplate.stacks.template import Template
-from hotplate.testbed import qemu_compute
+from hotplate.testbed import qemu_maker
 from hotplate.trial import network_check
 from hotplate.trial.trial import Trial
 from hotplate.verdict.stages import Mark
@@ -262,8 +262,8 @@ class Stage:
         self._directory = directory
         self._monkeypatch = monkeypatch
         self._count = 0
-        monkeypatch.setattr(qemu_compute, "QemuMachine", PlayedMachine)
-        monkeypatch.setattr(qemu_compute.wiring, "choose", _choose)
+        monkeypatch.setattr(qemu_maker, "QemuMachine", PlayedMachine)
+        monkeypatch.setattr(qemu_maker.wiring, "choose", _choose)
         # A played guest has no shell, so only its requests prove its network.
         monkeypatch.setattr(network_check, "QUIET_SECONDS", 0.2)
         self.image = Image.open(tiny_disk.make(directory / "played.raw"))

@@ -28,7 +28,7 @@ from hotplate.report.history import History
 from hotplate.report.html import RunReport, report
 from hotplate.report.terminal import Progress, summary
 from hotplate.stacks.template import Template
-from hotplate.testbed.qemu_compute import DISK, DRIVE
+from hotplate.testbed.maker import DISK, DRIVE
 from hotplate.text import clean
 from hotplate.verdict.stages import ORDER, Mark, Stage
 from hotplate.verdict.verdict import Subject, Verdict, of_error

@@ -18,9 +18,8 @@ from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HostError, MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
-from hotplate.machine.accelerator import Accelerator
 from hotplate.settings import Settings, WiringChoice
-from hotplate.testbed.qemu_compute import QemuCompute
+from hotplate.testbed.compute import LocalCompute
 from hotplate.testbed.server import Server
 
 #: Enough for one server, with Heat and its neighbours, and room to spare.
@@ -74,7 +73,7 @@ class Testbed:
     def __enter__(self) -> Self:
         _check_open_files()
         with ExitStack() as owned:
-            self.compute = QemuCompute(
+            self.compute = LocalCompute(
                 self.image,
                 settings=self.settings,
                 directory=self.directory / "servers",
@@ -131,13 +130,8 @@ class Testbed:
         return {str(shown["addr"]) for each in interfaces for shown in each.addresses()}
 
     @property
-    def accelerator(self) -> Accelerator:
-        """Return the accelerator of the servers' processors, with the reason for it."""
-        return self.compute.accelerator
-
-    @property
     def fault(self) -> Exception | None:
-        """Return the first error at the start of a server; see :class:`QemuCompute`."""
+        """Return the first error at the start of a server; see :class:`LocalCompute`."""
         return self.compute.fault
 
     def go_on(self) -> list[str]:

@@ -41,7 +41,7 @@ from hotplate.machine.config import ARCHITECTURES
 from hotplate.machine.qemu import QemuMachine
 from hotplate.settings import Settings
 from hotplate.testbed.first_boot import boot, wait_between_polls
-from hotplate.testbed.qemu_compute import arch_of
+from hotplate.testbed.qemu_maker import arch_of
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded

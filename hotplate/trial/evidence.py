@@ -12,7 +12,7 @@ from hotplate.events.event import Event
 from hotplate.report.artifacts import Folder, redacted
 from hotplate.report.html import report
 from hotplate.stacks.deployment import Deployment
-from hotplate.testbed.qemu_compute import DISK
+from hotplate.testbed.maker import DISK
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.trial.guest_probe import follow, save_logs

@@ -23,11 +23,8 @@ def subject_of(
     :param template: the name of a template, or of a test.
     :param stand_ins: the stubs for parts of a real cloud, one sentence each.
     """
-    accelerator = testbed.accelerator
-    facts = {
-        "accelerator": f"{accelerator.name} ({accelerator.reason})",
-        "datasource": testbed.settings.datasource.value,
-    }
+    maker = testbed.compute.maker(server.spec if server is not None else None)
+    facts = {**maker.facts, "datasource": testbed.settings.datasource.value}
     if testbed.compute.images.by_name and testbed.servers:
         facts["images"] = images_of(testbed)
     if server is not None:

@@ -84,8 +84,7 @@ class Trial(BaseTrial):
                     others=self.others,
                 )
             )
-            accelerator = self.testbed.accelerator
-            self._say(f"accelerator: {accelerator.name}, because {accelerator.reason}")
+            self._say(self.testbed.compute.maker().told)
             self._say(f"Heat answers after {time.monotonic() - began:.1f} s")
             rest = Rest(self.events, self.testbed.server, self.trackers)
             self._network = NetworkCheck(self.events, self.testbed.server, self.trackers)

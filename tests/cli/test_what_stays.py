@@ -22,7 +22,7 @@ from hotplate.interrupts import Interrupts
 from hotplate.report.artifacts import Artifacts
 from hotplate.report.html import RunReport
 from hotplate.settings import AcceleratorChoice, Settings, WiringChoice
-from hotplate.testbed.qemu_compute import DISK, DRIVE
+from hotplate.testbed.maker import DISK, DRIVE
 from hotplate.trial.trial import Trial
 from hotplate.verdict.verdict import Subject, Verdict
 

@@ -187,16 +187,16 @@ PLAYED = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
 import played_guest
-from hotplate.testbed import qemu_compute
-qemu_compute.QemuMachine = played_guest.PlayedMachine
-qemu_compute.wiring.choose = played_guest._choose
+from hotplate.testbed import compute, qemu_maker
+qemu_maker.QemuMachine = played_guest.PlayedMachine
+qemu_maker.wiring.choose = played_guest._choose
 """
 
 SUBSCRIBER = """
 def see(self, event):
     if event.kind == "line":
         raise KeyError("boom")
-qemu_compute.QemuCompute._see = see
+compute.LocalCompute._see = see
 """
 CONSOLE = """
 from hotplate.machine import console

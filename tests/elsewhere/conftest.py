@@ -30,7 +30,7 @@ from hotplate.cli import main
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.settings import Settings
-from hotplate.testbed import qemu_compute
+from hotplate.testbed import compute, qemu_maker
 from hotplate.testbed.testbed import Testbed
 
 
@@ -148,10 +148,10 @@ def some_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SomeCloud]:
     }
     settings = Settings.load(given, environ={}, directory=folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(qemu_compute, "QemuMachine", PlayedServer)
-        patch.setattr(qemu_compute.wiring, "choose", _choose)
+        patch.setattr(qemu_maker, "QemuMachine", PlayedServer)
+        patch.setattr(qemu_maker.wiring, "choose", _choose)
         patch.setattr(
-            qemu_compute.QemuCompute,
+            compute.LocalCompute,
             "console",
             lambda _, server: "".join(f"{each}\n" for each in PlayedServer.written.get(server, ())),
         )
@@ -160,7 +160,7 @@ def some_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SomeCloud]:
         ) as testbed:
             made = SomeCloud(testbed, folder)
             patch.setattr(PlayedServer, "role", staticmethod(made.role))
-            patch.setattr(qemu_compute.QemuCompute, "reboot", lambda *_: made.reboot())
+            patch.setattr(compute.LocalCompute, "reboot", lambda *_: made.reboot())
             (folder / "clouds.yaml").write_text(testbed.cloud.clouds_yaml())
             yield made
 

@@ -8,7 +8,7 @@ import pytest
 
 from hotplate.image.inspect import Image, kernel_arch
 from hotplate.settings import Settings
-from hotplate.testbed.qemu_compute import arch_of
+from hotplate.testbed.qemu_maker import arch_of
 
 MACHINES = {"x86_64": 0x8664, "aarch64": 0xAA64}
 

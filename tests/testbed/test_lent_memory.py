@@ -17,7 +17,7 @@ from hotplate.image.inspect import Image
 from hotplate.machine import admission
 from hotplate.machine.snapshot import GuestMemory
 from hotplate.settings import AcceleratorChoice, Settings
-from hotplate.testbed.qemu_compute import QemuCompute
+from hotplate.testbed.compute import LocalCompute
 
 MEMORY_MIB = 64
 USED_MIB = 8
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture
-def compute(tmp_path: Path) -> QemuCompute:
-    return QemuCompute(
+def compute(tmp_path: Path) -> LocalCompute:
+    return LocalCompute(
         Image.open(tiny_disk.make(tmp_path / "tiny.raw")),
         settings=Settings(
             memory=MEMORY_MIB, accelerator=AcceleratorChoice.TCG, cache=tmp_path / "cache"
@@ -40,7 +40,7 @@ def compute(tmp_path: Path) -> QemuCompute:
 
 
 def test_lent_memory_is_read_once_and_counted_each_time(
-    compute: QemuCompute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compute: LocalCompute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved = tmp_path / "memory"
     with GuestMemory.empty(MEMORY_MIB) as memory:

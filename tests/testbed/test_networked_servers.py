@@ -25,8 +25,8 @@ from hotplate.errors import MachineLostError, UsageError
 from hotplate.events.kinds import LinkChange, LinkPart, LinkShape
 from hotplate.events.log import EventLog
 from hotplate.plugin.server import ServerUnderTest
-from hotplate.testbed import qemu_compute
-from hotplate.testbed.qemu_compute import QemuCompute
+from hotplate.testbed import compute
+from hotplate.testbed.compute import LocalCompute
 from hotplate.timing.deadline import Deadline, GuestDeadline, retry
 
 pytestmark = [
@@ -73,7 +73,7 @@ class Cloud:
     def __init__(self, directory: Path) -> None:
         self.services = Services()
         self.events = EventLog()
-        self.compute = QemuCompute(
+        self.compute = LocalCompute(
             tiny.image(directory),
             settings=tiny.settings(directory),
             directory=directory / "servers",
@@ -323,7 +323,7 @@ def test_rebooted_server_is_on_its_networks_again(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A tiny guest ignores its power button.
-    monkeypatch.setattr(qemu_compute, "REBOOT_SECONDS", 0.1)
+    monkeypatch.setattr(compute, "REBOOT_SECONDS", 0.1)
     cloud.compute.reboot(DB.id)
     retry(
         lambda _: cloud.compute.status(DB.id)[0] == "ACTIVE" or None,

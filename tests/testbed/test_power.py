@@ -16,7 +16,7 @@ from hotplate.events.kinds import MachineExit
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.settings import AcceleratorChoice, Settings
-from hotplate.testbed.qemu_compute import QemuCompute
+from hotplate.testbed.compute import LocalCompute
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 ID = "4d0c1f0e-0000-4000-8000-000000000001"
@@ -66,8 +66,8 @@ class PlayedMachine:
 
 
 @pytest.fixture
-def compute(tmp_path: Any) -> QemuCompute:
-    return QemuCompute(
+def compute(tmp_path: Any) -> LocalCompute:
+    return LocalCompute(
         Image.open(tiny_disk.make(tmp_path / "tiny.raw")),
         settings=Settings(accelerator=AcceleratorChoice.TCG, cache=tmp_path),
         directory=tmp_path,
@@ -76,7 +76,7 @@ def compute(tmp_path: Any) -> QemuCompute:
 
 
 @pytest.fixture
-def machine(compute: QemuCompute) -> Iterator[PlayedMachine]:
+def machine(compute: LocalCompute) -> Iterator[PlayedMachine]:
     made = PlayedMachine(compute.events)
     spec = SimpleNamespace(id=ID, name="web")
     compute.servers[ID] = SimpleNamespace(  # type: ignore[assignment]
@@ -88,7 +88,7 @@ def machine(compute: QemuCompute) -> Iterator[PlayedMachine]:
     compute.close()
 
 
-def test_server_is_paused_and_unpaused(compute: QemuCompute, machine: PlayedMachine) -> None:
+def test_server_is_paused_and_unpaused(compute: LocalCompute, machine: PlayedMachine) -> None:
     compute.pause(ID)
     assert compute.status(ID) == ("PAUSED", "")
     compute.unpause(ID)
@@ -96,19 +96,19 @@ def test_server_is_paused_and_unpaused(compute: QemuCompute, machine: PlayedMach
     assert machine.calls == ["pause", "resume"]
 
 
-def test_hard_reboot_cuts_the_power(compute: QemuCompute, machine: PlayedMachine) -> None:
+def test_hard_reboot_cuts_the_power(compute: LocalCompute, machine: PlayedMachine) -> None:
     compute.hard_reboot(ID)
     assert machine.calls == ["kill", "start"]
     assert compute.status(ID) == ("ACTIVE", "")
     assert compute.servers[ID].was_rebooted
 
 
-def until(compute: QemuCompute, word: str) -> None:
+def until(compute: LocalCompute, word: str) -> None:
     retry(lambda _: compute.status(ID)[0] == word or None, Deadline(20, word))
 
 
 def test_soft_reboot_lets_the_system_shut_down(
-    compute: QemuCompute, machine: PlayedMachine
+    compute: LocalCompute, machine: PlayedMachine
 ) -> None:
     machine.may_shut_down.clear()
     compute.reboot(ID)
@@ -119,7 +119,7 @@ def test_soft_reboot_lets_the_system_shut_down(
 
 
 def test_system_that_does_not_shut_down_is_powered_off(
-    compute: QemuCompute, machine: PlayedMachine
+    compute: LocalCompute, machine: PlayedMachine
 ) -> None:
     machine.obeys = False
     compute.reboot(ID)
@@ -127,7 +127,7 @@ def test_system_that_does_not_shut_down_is_powered_off(
     assert machine.calls == ["shutdown", "kill", "start"]
 
 
-def test_hard_reboot_ends_a_soft_one(compute: QemuCompute, machine: PlayedMachine) -> None:
+def test_hard_reboot_ends_a_soft_one(compute: LocalCompute, machine: PlayedMachine) -> None:
     """Nova allows it, for a soft reboot that the guest ignores."""
     machine.may_shut_down.clear()
     machine.dies = True
@@ -138,7 +138,7 @@ def test_hard_reboot_ends_a_soft_one(compute: QemuCompute, machine: PlayedMachin
 
 
 def test_server_deleted_during_a_reboot_stays_off(
-    compute: QemuCompute, machine: PlayedMachine
+    compute: LocalCompute, machine: PlayedMachine
 ) -> None:
     machine.may_shut_down.clear()
     compute.reboot(ID)
@@ -149,7 +149,7 @@ def test_server_deleted_during_a_reboot_stays_off(
 
 
 def test_server_that_fails_to_start_after_a_reboot_is_error(
-    compute: QemuCompute, machine: PlayedMachine
+    compute: LocalCompute, machine: PlayedMachine
 ) -> None:
     machine.broken = True
     with pytest.raises(HostError):
@@ -161,7 +161,7 @@ def test_server_that_fails_to_start_after_a_reboot_is_error(
 
 
 def test_lost_machine_during_a_reboot_is_an_error(
-    compute: QemuCompute, machine: PlayedMachine
+    compute: LocalCompute, machine: PlayedMachine
 ) -> None:
     machine.may_shut_down.clear()
     compute.reboot(ID)
@@ -169,11 +169,11 @@ def test_lost_machine_during_a_reboot_is_an_error(
     assert compute.status(ID) == ("ERROR", "gone")
 
 
-def test_console_is_returned(compute: QemuCompute, machine: PlayedMachine) -> None:
+def test_console_is_returned(compute: LocalCompute, machine: PlayedMachine) -> None:
     assert compute.console(ID) == "login:"
     assert compute.console("one that waits for memory") == ""
 
 
-def test_unknown_server_is_refused(compute: QemuCompute) -> None:
+def test_unknown_server_is_refused(compute: LocalCompute) -> None:
     with pytest.raises(MachineLostError):
         compute.pause("nobody")

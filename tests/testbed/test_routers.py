@@ -19,7 +19,7 @@ from hotplate.events.kinds import StartFault
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.settings import AcceleratorChoice, Settings
-from hotplate.testbed.qemu_compute import QemuCompute
+from hotplate.testbed.compute import LocalCompute
 from hotplate.testbed.segments import Segments
 
 pytestmark = [pytest.mark.tool("dnsmasq"), pytest.mark.tool("ip")]
@@ -126,7 +126,7 @@ def test_router_failure_is_a_host_fault(
 ) -> None:
     image = Image.open(tiny_disk.make(tmp_path / "tiny.raw"))
     settings = Settings(accelerator=AcceleratorChoice.TCG, cache=tmp_path)
-    compute = QemuCompute(image, settings=settings, directory=tmp_path, events=EventLog())
+    compute = LocalCompute(image, settings=settings, directory=tmp_path, events=EventLog())
     # An isolated server has no router.
     compute.route([router(0)])
     compute.segments = networks

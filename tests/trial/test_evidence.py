@@ -8,8 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from hotplate.cloud.options import CloudOptions
-from hotplate.machine.accelerator import Accelerator
-from hotplate.machine.config import Firmware
 from hotplate.settings import Settings
 from hotplate.trial import evidence
 
@@ -19,8 +17,8 @@ def server(passed, tmp_path):
     """A server that is switched off, with the events of the story."""
     spec = SimpleNamespace(id=passed.tracker.server, name="web")
     wiring = SimpleNamespace(name="namespace", reason="the host gives one")
-    config = SimpleNamespace(firmware=Firmware.UEFI, memory_mib=512)
-    machine = SimpleNamespace(wiring=wiring, config=config, running=False)
+    facts = {"firmware": "uefi", "memory": "512 MiB"}
+    machine = SimpleNamespace(wiring=wiring, facts=lambda: facts, running=False)
     return SimpleNamespace(
         spec=spec, machine=machine, directory=tmp_path, restored=True, was_rebooted=False
     )
@@ -28,13 +26,13 @@ def server(passed, tmp_path):
 
 @pytest.fixture
 def testbed(passed):
+    maker = SimpleNamespace(facts={"accelerator": "tcg (there is no KVM)"})
     return SimpleNamespace(
         events=passed.events,
         image=SimpleNamespace(path="web.qcow2"),
         cloud=SimpleNamespace(options=CloudOptions(lift_limits=True)),
         settings=Settings(),
-        compute=SimpleNamespace(images=SimpleNamespace(by_name={})),
-        accelerator=Accelerator("tcg", "max", 1, (), "there is no KVM"),
+        compute=SimpleNamespace(images=SimpleNamespace(by_name={}), maker=lambda _: maker),
     )
 
 

@@ -60,7 +60,7 @@ def test_waiting_menu_is_at_rest(story, unfinished, rests):
     story.power()
     story.console(MENU)
     machine = SimpleNamespace(
-        running=True, pid=0, console=SimpleNamespace(lines=[MENU, unfinished])
+        running=True, work=dict, console=SimpleNamespace(lines=[MENU, unfinished])
     )
     spec = SimpleNamespace(id=story.tracker.server, name="web")
     rest = Rest(

@@ -17,7 +17,7 @@ from hotplate.image.inspect import Image
 from hotplate.settings import Settings
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
-from hotplate.testbed.qemu_compute import DISK
+from hotplate.testbed.maker import DISK
 from hotplate.testbed.testbed import Testbed
 from hotplate.trial.subject import subject_of
 

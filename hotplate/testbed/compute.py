@@ -1,7 +1,7 @@
-"""The cloud's servers as QEMU machines.
+"""The cloud's servers as machines of this host.
 
-Heat asks its :class:`~hotplate.cloud.nova.compute.Compute` for a server; :class:`QemuCompute`
-answers with an overlay of the image, a wiring, the cloud's services on that wiring, and a machine.
+Heat asks its :class:`~hotplate.cloud.nova.compute.Compute` for a server; :class:`LocalCompute`
+answers with a wiring, the cloud's services on that wiring, and a machine.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
-from hotplate.cloud.http.addresses import PORTS
 from hotplate.cloud.nova.compute import (
     GuestServices,
     RouterSpec,
@@ -35,32 +33,18 @@ from hotplate.events.background import Background, guarded
 from hotplate.events.event import Event
 from hotplate.events.kinds import BootImage, MachineExit, ServerWaiting, StartFault
 from hotplate.events.log import EventLog
-from hotplate.guest import shell
-from hotplate.image import config_drive, qcow2
 from hotplate.image.inspect import Image
 from hotplate.image.overlay import make_overlay
-from hotplate.machine import accelerator, admission, wiring
-from hotplate.machine.config import ARCHITECTURES, OPENSTACK_SMBIOS, Firmware, MachineConfig
-from hotplate.machine.qemu import QemuMachine
+from hotplate.machine import admission
 from hotplate.machine.snapshot import GuestMemory
-from hotplate.machine.wiring import Wiring
-from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
+from hotplate.settings import Settings
 from hotplate.testbed.boot_images import BootImages
+from hotplate.testbed.maker import DISK, Maker, Start
+from hotplate.testbed.qemu_maker import QemuMaker
 from hotplate.testbed.segments import Segments, check
 from hotplate.testbed.server import Server
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline
 
-#: The firmware's strings by which cloud-init's ds-identify finds the data source; other data
-#: sources are found by the label of their drive.
-SMBIOS = {
-    Datasource.OPENSTACK: OPENSTACK_SMBIOS,
-    # Amazon's own strings make cloud-init insist on IMDSv2 tokens, which Nova lacks; this vendor's
-    # make it use the EC2 tree as Nova serves it (cloud-init's DataSourceEc2).
-    Datasource.EC2: {"manufacturer": "e24cloud"},
-}
-
-DISK = "disk.qcow2"
-DRIVE = "config-drive.img"
 #: In a server's folder: its id and its nonce, so that a later session can resume it.
 IDENTITY = "server.json"
 CLOSE_SECONDS = 60.0
@@ -69,31 +53,8 @@ REBOOT_SECONDS = 120.0
 REBOOTING = ("REBOOT", "HARD_REBOOT")
 
 
-@dataclass(frozen=True)
-class _Start:
-    """A server to start.
-
-    :param services: the cloud's, for its guest.
-    :param disk: makes or finds its disk in its folder.
-    :param nonce: proves that the guest that answers is the one started.
-    :param folder: of a server that existed before; None for a new one.
-    :param memory: the memory to continue from; None for a server that is booted.
-    :param devices: the state of its devices to continue from.
-    :param off: leave it switched off.
-    """
-
-    spec: ServerSpec
-    services: GuestServices
-    disk: Callable[[Path], Path]
-    nonce: str
-    folder: Path | None = None
-    memory: GuestMemory | None = None
-    devices: Path | None = None
-    off: bool = False
-
-
-class QemuCompute:
-    """Runs a cloud's servers in QEMU; a :class:`~hotplate.cloud.nova.compute.Compute`.
+class LocalCompute:
+    """Runs a cloud's servers; a :class:`~hotplate.cloud.nova.compute.Compute`.
 
     The host's memory limits how many run at once; a server that waits for memory is ``BUILD``, and
     does not block the caller.
@@ -125,24 +86,32 @@ class QemuCompute:
         self.directory = directory
         self.events = events
         self.servers: dict[str, Server] = {}
-        self.arch = arch_of(image, settings)
-        self.accelerator = accelerator.choose(
-            settings.accelerator.value, arch=self.arch, cache=settings.cache
-        )
         self.fault: Exception | None = None
         self.segments = (
             Segments(networks, on_loss=guarded(events, self._network_lost)) if networks else None
         )
         self.networked = self.segments is not None
+        self._qemu = QemuMaker(
+            self.images,
+            image,
+            settings=settings,
+            events=events,
+            segments=self.segments,
+            saves=saves,
+        )
         self._state: dict[str, tuple[str, str]] = {}
         self._reboots: dict[str, threading.Thread] = {}
         self._waiting: dict[str, Deadline] = {}
         self._workers: list[threading.Thread] = []
         self._closed = False
-        self._saves = saves
         self._lent: dict[Path, GuestMemory] = {}
         self._lock = threading.Lock()
         events.subscribe(self._see)
+
+    def maker(self, spec: ServerSpec | None = None) -> Maker:
+        """Return the maker of a server's machine; without one, the usual maker."""
+        del spec
+        return self._qemu
 
     # -- requests of Heat ---------------------------------------------------------------------
 
@@ -153,7 +122,7 @@ class QemuCompute:
             image = self.images.of(spec.image)
             if self.images.by_name:
                 self.events.add(BootImage(self.images.name_of(spec.image)), server=spec.id)
-            self._begin(_Start(spec, services, image.overlay, secrets.token_hex(16)))
+            self._begin(Start(spec, services, secrets.token_hex(16), image))
         except Exception as error:
             # Heat reports it as a failed stack only.
             self._remember(spec, error)
@@ -166,10 +135,8 @@ class QemuCompute:
         """
         for path in self.directory.glob(f"*/{IDENTITY}"):
             entry = json.loads(path.read_text())
-            if entry["id"] == spec.id and (path.parent / DISK).exists():
-                self._begin(
-                    _Start(spec, services, lambda at: at / DISK, entry["nonce"], path.parent)
-                )
+            if entry["id"] == spec.id and self.maker(spec).has_disk(path.parent):
+                self._begin(Start(spec, services, entry["nonce"], folder=path.parent))
                 return
         raise MachineLostError(f'the disk of the server "{spec.name}" does not exist any more')
 
@@ -200,51 +167,38 @@ class QemuCompute:
         reserved = self._reserve(
             spec, Deadline(self.settings.limit, _wish(spec)), more_mib=lent.used_mib
         )
-        start = _Start(spec, services, overlay, nonce, memory=lent, devices=devices)
+        start = Start(spec, services, nonce, disk=overlay, memory=lent, devices=devices)
         server = self._run(start, reserved)
         self._state[spec.id] = ("ACTIVE", "")
         return server
 
-    def _run(self, start: _Start, memory: ExitStack) -> Server:
+    def _run(self, start: Start, memory: ExitStack) -> Server:
         """Make a complete server and switch it on; it is kept when that succeeds.
 
         :param memory: holds the memory reserved for it, and is closed with the server.
         """
-        spec = start.spec
+        spec, maker = start.spec, self.maker(start.spec)
         with memory as owned:
             # The network, and a folder for the server's files.
-            link = owned.enter_context(self._wired(spec))
+            link = maker.wired(spec, owned)
             directory = start.folder or self._folder(spec)
             identity = directory / IDENTITY
             # Private before it has the nonce.
             identity.touch(mode=0o600)
             identity.write_text(json.dumps({"id": spec.id, "nonce": start.nonce}) + "\n")
             # The cloud's services, on the interfaces of this server only.
-            vendor_data = shell.vendor_data(start.nonce)
+            vendor_data = maker.vendor_data(start.nonce)
             owned.enter_context(
                 start.services.serve(spec.id, *link.interface_listeners, vendor_data=vendor_data)
             )
-            machine = QemuMachine(
-                self._config(start, directory),
-                wiring=link,
-                accelerator=self.accelerator,
-                directory=directory,
-                events=self.events,
-                server_id=spec.id,
-                memory=(
-                    owned.enter_context(GuestMemory.empty(self.settings.memory))
-                    if self._saves
-                    else start.memory
-                ),
-            )
+            machine = maker.make(start, directory, wiring=link, owned=owned)
             owned.enter_context(machine)
-            machine.write_script()
             # Known before it is switched on: readers of its first events look it up.
             server = Server(spec, machine, nonce=start.nonce, owned=owned)
             self.servers[spec.id] = server
             try:
                 if not start.off:
-                    machine.start(incoming=start.devices)
+                    maker.turn_on(machine, start)
             except BaseException:
                 self.servers.pop(spec.id, None)
                 raise
@@ -300,14 +254,7 @@ class QemuCompute:
         server.close()
         try:
             self._run(
-                _Start(
-                    spec,
-                    services,
-                    lambda at: at / DISK,
-                    server.nonce,
-                    folder=server.directory,
-                    off=True,
-                ),
+                Start(spec, services, server.nonce, folder=server.directory, off=True),
                 self._reserve(spec),
             )
         except BaseException as error:
@@ -385,7 +332,7 @@ class QemuCompute:
         while self._lent:
             self._lent.popitem()[1].close()
 
-    def _begin(self, start: _Start) -> None:
+    def _begin(self, start: Start) -> None:
         """Start a server: now, or in a thread of its own when it has to wait for memory."""
         spec = start.spec
         with self._lock:
@@ -408,7 +355,7 @@ class QemuCompute:
         self._run(start, memory)
         self._set_state(spec.id, "ACTIVE")
 
-    def _begin_later(self, start: _Start, deadline: Deadline) -> None:
+    def _begin_later(self, start: Start, deadline: Deadline) -> None:
         spec = start.spec
 
         def tell(text: str) -> None:
@@ -526,70 +473,6 @@ class QemuCompute:
                     return folder
         raise RuntimeError(f'too many servers are called "{plain}"')
 
-    def _config(self, start: _Start, directory: Path) -> MachineConfig:
-        spec, disk = start.spec, start.disk(directory)
-        image = self.images.of(spec.image)
-        append = ""
-        if image.kernel is not None:
-            console = ARCHITECTURES[self.arch].console
-            # The last console= becomes /dev/console, to which init writes.
-            append = f"root=/dev/vda ro console=tty0 console={console},115200"
-            append = f"{append} {self.settings.append}".rstrip()
-        source = self.settings.datasource
-        drive = None
-        if source is not Datasource.OPENSTACK and source is not Datasource.EC2:
-            drive = self._drive(start, directory, source)
-        elif spec.config_drive:
-            drive = self._drive(start, directory, Datasource.CONFIG_DRIVE)
-        return MachineConfig(
-            name=directory.name,
-            uuid=spec.id,
-            disk=disk,
-            # The overlay's own path; the image's names were checked when it was opened.
-            backing=tuple(
-                (link.path, link.format) for link in qcow2.chain(disk, allow_backing=True)[1:]
-            ),
-            kernel=image.kernel,
-            initrd=image.initrd,
-            append=append,
-            firmware=self._firmware(image),
-            arch=self.arch,
-            memory_mib=self.settings.memory,
-            cpus=self.settings.cpus or self.accelerator.cpus,
-            config_drive=drive,
-            smbios=SMBIOS.get(source, {}),
-            display=self.settings.display,
-            # A new generation id at each start: a guest that was restored seeds its random
-            # numbers anew.  QEMU has it for PCs only.
-            extra=("-device", "vmgenid,guid=auto") if self.arch == "x86_64" else (),
-        )
-
-    def _wired(self, spec: ServerSpec) -> contextlib.AbstractContextManager[Wiring]:
-        """Connect a server: to the networks of its ports, or to the cloud alone."""
-        if self.segments is not None and spec.ports:
-            return self.segments.wired(spec)
-        wanted = self.settings.wiring
-        return wiring.choose(PORTS, wanted="" if wanted is WiringChoice.AUTO else wanted.value)
-
-    def _firmware(self, image: Image) -> Firmware:
-        wanted = self.settings.firmware
-        if wanted is FirmwareChoice.AUTO:
-            # On other processors only UEFI passes SMBIOS to the guest.
-            bios = self.arch == "x86_64" and image.bios_bootable
-            return Firmware.BIOS if bios else Firmware.UEFI
-        return Firmware(wanted.value)
-
-    def _drive(self, start: _Start, directory: Path, source: Datasource) -> Path:
-        path = directory / DRIVE
-        path.unlink(missing_ok=True)
-        # cloud-init finds a drive by the label of its file system.
-        tree, label = start.services.metadata_tree(start.spec.id), "config-2"
-        if source is Datasource.NOCLOUD:
-            tree, label = _nocloud(start.spec, tree), "cidata"
-        kind = "vfat" if source is Datasource.CONFIG_DRIVE_VFAT else "iso9660"
-        config_drive.make(tree, path, fs=kind, label=label)
-        return path
-
     def _see(self, event: Event) -> None:
         """Update Nova's state of a server when its machine ends by itself."""
         ended = MachineExit.of(event)
@@ -604,20 +487,5 @@ class QemuCompute:
             self._state[event.server] = ("SHUTOFF", ended.reason)
 
 
-def arch_of(image: Image, settings: Settings) -> str:
-    """Return the processor that runs an image, by QEMU's name."""
-    return image.arch if settings.arch is Arch.AUTO else settings.arch.value
-
-
 def _wish(spec: ServerSpec) -> str:
     return f'memory for "{spec.name}"'
-
-
-def _nocloud(spec: ServerSpec, tree: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return a NoCloud drive's content, made of a config drive's tree (cloud-init: NoCloud)."""
-    vendor = json.loads(tree.get("openstack/latest/vendor_data.json", b"{}"))
-    return {
-        "meta-data": json.dumps({"instance-id": spec.id, "local-hostname": spec.name}).encode(),
-        "user-data": spec.user_data,
-        "vendor-data": str(vendor.get("cloud-init", "")).encode(),
-    }

@@ -1,0 +1,186 @@
+"""Makes servers' machines under QEMU: an overlay of the image, drives, firmware, wiring."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from hotplate.cloud.http.addresses import PORTS
+from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.events.log import EventLog
+from hotplate.guest import shell
+from hotplate.image import config_drive, qcow2
+from hotplate.image.inspect import Image
+from hotplate.machine import accelerator, wiring
+from hotplate.machine.config import ARCHITECTURES, OPENSTACK_SMBIOS, Firmware, MachineConfig
+from hotplate.machine.machine import Machine
+from hotplate.machine.qemu import QemuMachine
+from hotplate.machine.snapshot import GuestMemory
+from hotplate.machine.wiring import Wiring
+from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
+from hotplate.testbed.boot_images import BootImages
+from hotplate.testbed.maker import DISK, DRIVE, Start
+from hotplate.testbed.segments import Segments
+
+#: The firmware's strings by which cloud-init's ds-identify finds the data source; other data
+#: sources are found by the label of their drive.
+SMBIOS = {
+    Datasource.OPENSTACK: OPENSTACK_SMBIOS,
+    # Amazon's own strings make cloud-init insist on IMDSv2 tokens, which Nova lacks; this vendor's
+    # make it use the EC2 tree as Nova serves it (cloud-init's DataSourceEc2).
+    Datasource.EC2: {"manufacturer": "e24cloud"},
+}
+
+
+class QemuMaker:
+    """Makes machines under QEMU; a :class:`~hotplate.testbed.maker.Maker`.
+
+    :param images: the images that the servers boot.
+    :param segments: the networks between servers; None isolates each server.
+    :param saves: whether the machines' states are going to be saved.
+    """
+
+    def __init__(
+        self,
+        images: BootImages,
+        image: Image,
+        *,
+        settings: Settings,
+        events: EventLog,
+        segments: Segments | None,
+        saves: bool,
+    ) -> None:
+        self.images = images
+        self.settings = settings
+        self.events = events
+        self.segments = segments
+        self.arch = arch_of(image, settings)
+        self.accelerator = accelerator.choose(
+            settings.accelerator.value, arch=self.arch, cache=settings.cache
+        )
+        chosen = self.accelerator
+        self.facts = {"accelerator": f"{chosen.name} ({chosen.reason})"}
+        self.told = f"accelerator: {chosen.name}, because {chosen.reason}"
+        self._saves = saves
+
+    def wired(self, spec: ServerSpec, owned: ExitStack) -> Wiring:
+        """See :meth:`Maker.wired`."""
+        if self.segments is not None and spec.ports:
+            return owned.enter_context(self.segments.wired(spec))
+        wanted = self.settings.wiring
+        name = "" if wanted is WiringChoice.AUTO else wanted.value
+        return owned.enter_context(wiring.choose(PORTS, wanted=name))
+
+    def vendor_data(self, nonce: str) -> str:
+        """See :meth:`Maker.vendor_data`."""
+        return shell.vendor_data(nonce)
+
+    def make(
+        self, start: Start, directory: Path, *, wiring: Wiring, owned: ExitStack
+    ) -> QemuMachine:
+        """See :meth:`Maker.make`."""
+        machine = QemuMachine(
+            self._config(start, directory),
+            wiring=wiring,
+            accelerator=self.accelerator,
+            directory=directory,
+            events=self.events,
+            server_id=start.spec.id,
+            memory=(
+                owned.enter_context(GuestMemory.empty(self.settings.memory))
+                if self._saves
+                else start.memory
+            ),
+        )
+        machine.write_script()
+        return machine
+
+    def has_disk(self, folder: Path) -> bool:
+        """See :meth:`Maker.has_disk`."""
+        return (folder / DISK).exists()
+
+    def turn_on(self, machine: Machine, start: Start) -> None:
+        """See :meth:`Maker.turn_on`."""
+        assert isinstance(machine, QemuMachine)
+        machine.start(incoming=start.devices)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _disk(self, start: Start, directory: Path) -> Path:
+        if start.disk is not None:
+            return start.disk(directory)
+        return directory / DISK if start.image is None else start.image.overlay(directory)
+
+    def _config(self, start: Start, directory: Path) -> MachineConfig:
+        spec, disk = start.spec, self._disk(start, directory)
+        image = self.images.of(spec.image)
+        append = ""
+        if image.kernel is not None:
+            console = ARCHITECTURES[self.arch].console
+            # The last console= becomes /dev/console, to which init writes.
+            append = f"root=/dev/vda ro console=tty0 console={console},115200"
+            append = f"{append} {self.settings.append}".rstrip()
+        source = self.settings.datasource
+        drive = None
+        if source is not Datasource.OPENSTACK and source is not Datasource.EC2:
+            drive = self._drive(start, directory, source)
+        elif spec.config_drive:
+            drive = self._drive(start, directory, Datasource.CONFIG_DRIVE)
+        return MachineConfig(
+            name=directory.name,
+            uuid=spec.id,
+            disk=disk,
+            # The overlay's own path; the image's names were checked when it was opened.
+            backing=tuple(
+                (link.path, link.format) for link in qcow2.chain(disk, allow_backing=True)[1:]
+            ),
+            kernel=image.kernel,
+            initrd=image.initrd,
+            append=append,
+            firmware=self._firmware(image),
+            arch=self.arch,
+            memory_mib=self.settings.memory,
+            cpus=self.settings.cpus or self.accelerator.cpus,
+            config_drive=drive,
+            smbios=SMBIOS.get(source, {}),
+            display=self.settings.display,
+            # A new generation id at each start: a guest that was restored seeds its random
+            # numbers anew.  QEMU has it for PCs only.
+            extra=("-device", "vmgenid,guid=auto") if self.arch == "x86_64" else (),
+        )
+
+    def _firmware(self, image: Image) -> Firmware:
+        wanted = self.settings.firmware
+        if wanted is FirmwareChoice.AUTO:
+            # On other processors only UEFI passes SMBIOS to the guest.
+            bios = self.arch == "x86_64" and image.bios_bootable
+            return Firmware.BIOS if bios else Firmware.UEFI
+        return Firmware(wanted.value)
+
+    def _drive(self, start: Start, directory: Path, source: Datasource) -> Path:
+        path = directory / DRIVE
+        path.unlink(missing_ok=True)
+        # cloud-init finds a drive by the label of its file system.
+        tree, label = start.services.metadata_tree(start.spec.id), "config-2"
+        if source is Datasource.NOCLOUD:
+            tree, label = _nocloud(start.spec, tree), "cidata"
+        kind = "vfat" if source is Datasource.CONFIG_DRIVE_VFAT else "iso9660"
+        config_drive.make(tree, path, fs=kind, label=label)
+        return path
+
+
+def arch_of(image: Image, settings: Settings) -> str:
+    """Return the processor that runs an image, by QEMU's name."""
+    return image.arch if settings.arch is Arch.AUTO else settings.arch.value
+
+
+def _nocloud(spec: ServerSpec, tree: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return a NoCloud drive's content, made of a config drive's tree (cloud-init: NoCloud)."""
+    vendor = json.loads(tree.get("openstack/latest/vendor_data.json", b"{}"))
+    return {
+        "meta-data": json.dumps({"instance-id": spec.id, "local-hostname": spec.name}).encode(),
+        "user-data": spec.user_data,
+        "vendor-data": str(vendor.get("cloud-init", "")).encode(),
+    }
