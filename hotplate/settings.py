@@ -29,6 +29,13 @@ class AcceleratorChoice(Enum):
     TCG = "tcg"
 
 
+class MachineChoice(Enum):
+    """The kind of machine that a guest is."""
+
+    QEMU = "qemu"
+    CONTAINER = "container"
+
+
 class Arch(Enum):
     """The guest's processor."""
 
@@ -102,6 +109,11 @@ class Settings:
         cache_dir,
         "where everything is kept that can be made again: downloads, base systems, saved states",
         metavar="DIR",
+    )
+    machine: MachineChoice = _row(
+        MachineChoice.QEMU,
+        "the kind of machine of each guest: a virtual machine, or a container of systemd-nspawn, "
+        "which starts in a second and shares the host's kernel (needs root)",
     )
     memory: int = _row(1024, "MiB of memory of each guest", metavar="MIB")
     cpus: int = _row(

@@ -35,7 +35,11 @@ def collect(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> 
         raise UsageError(
             f'the run file "{request.run_file}" names no image', hint="images: [web.qcow2]"
         )
-    given = {"datasource": request.datasources, "firmware": request.firmwares}
+    given = {
+        "machine": request.machines,
+        "datasource": request.datasources,
+        "firmware": request.firmwares,
+    }
     # What is named on the command line replaces the file's values; it does not add to them.
     settings = {**file.settings, **{name: words for name, words in given.items() if words}}
     templates = _templates(request, file.templates)

@@ -34,10 +34,11 @@ from hotplate.cases.table import TemplateChoice
 from hotplate.errors import HotplateError, UsageError
 from hotplate.image import image_set
 from hotplate.image.inspect import find
-from hotplate.settings import Datasource, FirmwareChoice
+from hotplate.settings import Datasource, FirmwareChoice, MachineChoice
 from hotplate.stacks import document, expect
 
 SETTINGS: Mapping[str, Sequence[str]] = {
+    "machine": [each.value for each in MachineChoice],
     "datasource": [each.value for each in Datasource],
     "firmware": [each.value for each in FirmwareChoice],
 }

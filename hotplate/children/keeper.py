@@ -237,13 +237,14 @@ class Keeper:
         on_exit: Callable[[int], None] = lambda _: None,
         confine: bool = False,
         spawns: bool = False,
+        first: int = FIRST_CHILD_FD,
     ) -> Child:
         """Start a program as the helper's child.
 
         :param argv: the program and its arguments.
         :param directory: its working directory.
         :param stderr: the file that its standard output and error are appended to.
-        :param fds: descriptors it gets, numbered from :data:`FIRST_CHILD_FD` on.
+        :param fds: descriptors it gets, numbered from ``first`` on.
         :param on_exit: see :class:`Child`.
         :param confine: as root, run it as a user that owns nothing.
         :param spawns: it starts programs itself, whose number is limited.
@@ -260,6 +261,7 @@ class Keeper:
                 cwd=str(directory),
                 confine=confine,
                 spawns=spawns,
+                first=first,
             )
         except OSError as error:
             os.close(read_end)

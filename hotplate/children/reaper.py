@@ -50,7 +50,7 @@ NOBODY = 65534
 #: Limit of additional processes and threads of a QEMU that starts one per connection of its
 #: guest.
 MAX_PROCESSES = 512
-#: First number in the child of the descriptors that come with a ``spawn`` request.
+#: First number in the child of the descriptors that come with a ``spawn`` request, by default.
 FIRST_CHILD_FD = 10
 
 # Without use_errno, ctypes.get_errno() would not have a failed call's error.
@@ -291,6 +291,7 @@ class Reaper:
         cwd: str,
         confine: bool,
         spawns: bool,
+        first: int,
     ) -> int:
         """Start a child: its exit goes to the first descriptor, its stderr to the second."""
         exit_pipe, stderr, *channels = self.received
@@ -314,6 +315,7 @@ class Reaper:
                 env,
                 stderr=stderr,
                 channels=channels,
+                first=first,
                 error_pipe=error_pipe,
                 parent=parent,
             )
@@ -356,6 +358,7 @@ class Reaper:
         *,
         stderr: int,
         channels: list[int],
+        first: int,
         error_pipe: int,
         parent: int,
     ) -> None:
@@ -373,13 +376,13 @@ class Reaper:
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
             null = os.open(os.devnull, os.O_RDWR)
             # Move them first out of the way of their final numbers: a child may have few in all.
-            free = FIRST_CHILD_FD + len(channels)
+            free = first + len(channels)
             high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, free) for fd in [*channels, error_pipe]]
             error_pipe = high.pop()
             for number, target in ((null, 0), (stderr, 1), (stderr, 2)):
                 # os.dup2() makes copies that stay open on exec; all other descriptors close.
                 os.dup2(number, target)
-            for target, number in enumerate(high, FIRST_CHILD_FD):
+            for target, number in enumerate(high, first):
                 os.dup2(number, target)
             os.execvpe(argv[0], argv, env)  # noqa: S606
         except OSError as error:

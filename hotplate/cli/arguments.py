@@ -130,10 +130,11 @@ def _help_of(name: str) -> str:
 def add_machine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
     """Add the options for machines.
 
-    :param several: accept several firmwares and data sources, as ``firmwares`` and ``datasources``.
+    :param several: accept several kinds of machine, firmwares and data sources, as ``machines``,
+        ``firmwares`` and ``datasources``.
     """
     add_settings(parser, *MACHINE)
-    for name in ("firmware", "datasource"):
+    for name in ("machine", "firmware", "datasource"):
         if several:
             _add_list_argument(parser, name)
         else:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hotplate.cli.arguments import add_directory_argument, load_settings
+from hotplate.cli.arguments import add_directory_argument, add_settings, load_settings
 from hotplate.errors import Interrupted, Outcome, UsageError
 from hotplate.hookkit.check import check
 from hotplate.hookkit.contract import LINE_NAMES, LINES, ContractLine, LineState
@@ -297,6 +297,7 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         metavar="LINE",
         help="try only this line of the contract, and answer; may be given several times",
     )
+    add_settings(parser, "machine")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 
@@ -306,7 +307,7 @@ def _check(args: argparse.Namespace) -> int:
     if args.image is not None:
         # Before the image is booted for it.
         task.require_config()
-        settings = load_settings()
+        settings = load_settings(args)
         # Imported here: the cloud is slow to load for a hook on this host.
         from hotplate.testbed.hook_check import check_in_image
 

@@ -36,6 +36,7 @@ SETTINGS_OF_THIS_HOST = (*MACHINE, "display", "append", "lift_limits")
 #: Options for this host's machines and cloud, by their names in the arguments.
 OF_THIS_HOST = {
     **{f"{SETTING}{name}": f"--{name.replace('_', '-')}" for name in SETTINGS_OF_THIS_HOST},
+    "machines": "--machine",
     "firmwares": "--firmware",
     "datasources": "--datasource",
     "named_images": "--image",
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="IMAGE",
         help="a qcow2 or raw image, or a URL of one; of several, and of several templates, "
-        "firmwares and data sources, each is tested with each",
+        "kinds of machine, firmwares and data sources, each is tested with each",
     )
     add_image_argument(parser)
     parser.add_argument(
@@ -255,6 +256,7 @@ def request_from(args: argparse.Namespace) -> Request:
         environments=tuple(args.environment),
         parameters=parse_parameters(args.parameter),
         groups=words_of(args.groups),
+        machines=tuple(args.machines or ()),
         firmwares=tuple(args.firmwares or ()),
         datasources=tuple(args.datasources or ()),
         named_images=others,

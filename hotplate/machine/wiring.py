@@ -59,12 +59,14 @@ class Wiring(ABC):
     :ivar listeners: by port, a listening socket on which that machine's connections arrive.
     :ivar keeper: the process that QEMU must be started by.
     :cvar spawns: whether QEMU starts programs for it.
+    :cvar networked: whether its interfaces are ports of networks that other machines may be on.
     :ivar macs: the MAC address of each interface; empty for a machine that has a single one with
     its own.
     """
 
     name = ""
     spawns = False
+    networked = False
     macs: tuple[str, ...] = ()
 
     def __init__(self, ports: Iterable[int], *, guest_ports: Iterable[int] = (22,)) -> None:
@@ -185,6 +187,9 @@ class Cable(Protocol):
     def plug(self) -> socket.socket:
         """Return the machine's end of a new cable, a datagram socket with one frame a datagram."""
 
+    def plug_in(self, end: socket.socket) -> None:
+        """Plug in the machine's own end, a socket with one frame a datagram; it stays open."""
+
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
         """Connect to a port of the machine."""
 
@@ -198,6 +203,7 @@ class Cables(Wiring):
     """
 
     name = "networks"
+    networked = True
 
     def __init__(
         self, cables: Sequence[Cable], *, reason: str = "the machine is on networks"
@@ -255,6 +261,13 @@ class Cables(Wiring):
         if not self.cables:
             raise ConnectionError("the machine is on no network")
         return self.cables[0].connect(port, seconds=seconds)
+
+
+class Alone(Cables):
+    """One interface on a network of its own: for a container on no network of Neutron's."""
+
+    name = "alone"
+    networked = False
 
 
 #: Name prefix of its socket directories; each is locked by the harness that made it.

@@ -171,6 +171,13 @@ class NetworkHelper(reaper.Reaper):
         outlet.guest = ours
         self.watch(ours.fileno(), functools.partial(self.switch.from_guest, outlet))
 
+    def do_plug_in(self, *, number: int) -> None:
+        """Take a machine's socket, one frame a datagram; unplug the one before."""
+        outlet = self.switch.outlets[number]
+        self._unplug(outlet)
+        outlet.guest = socket.socket(fileno=os.dup(self.received[0]))
+        self.watch(outlet.guest.fileno(), functools.partial(self.switch.from_guest, outlet))
+
     def _unplug(self, outlet: Outlet) -> None:
         if outlet.guest is not None:
             self.unwatch(outlet.guest.fileno())

@@ -66,6 +66,12 @@ def prepare_router(program: str) -> None:
     run(program, ["link set dev lo up"])
 
 
+def prepare_container(program: str) -> None:
+    """Set up a new network namespace that takes the outer ends of a container's interfaces."""
+    _set(_SETTINGS)
+    run(program, ["link set dev lo up"])
+
+
 def _set(settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
         path = Path("/proc/sys") / name
@@ -132,6 +138,14 @@ def add_of_router(program: str, number: int, *, mac: str, at: str, mtu: int) -> 
     """
     commands = [f"address add {at} dev {HOST}{number}"]
     _add_pair(program, number, f"address {mac} mtu {mtu}", commands)
+
+
+def add_of_container(program: str, name: str, outer: str, *, mac: str) -> None:
+    """Make a container's pair of interfaces: its own, and our end, which is up."""
+    # Our end takes all frames that the guest may send after raising its own limit.
+    pair = f"link add name {name} address {mac} type veth peer name {outer} mtu 65535"
+    run(program, [pair, f"link set dev {outer} arp off up"])
+    finish_frames(name)
 
 
 def _add_pair(program: str, number: int, settings: str, commands: Iterable[str]) -> None:

@@ -102,6 +102,13 @@ class Port:
         """
         return socket.socket(fileno=self.segment.request("plug", number=self.number)[1][0])
 
+    def plug_in(self, end: socket.socket) -> None:
+        """Plug in a machine's own end, a socket with one frame a datagram, which stays open here.
+
+        The cable before is unplugged.
+        """
+        self.segment.request("plug_in", end.fileno(), number=self.number)
+
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
         """Connect to a TCP port of the machine, at its first address, as the segment's services do.
 
@@ -326,14 +333,15 @@ class Segment:
                 self.request("remove", number=port.number)
                 self._write_tables()
 
-    def request(self, do: str, **arguments: object) -> tuple[Any, list[int]]:
+    def request(self, do: str, *fds: int, **arguments: object) -> tuple[Any, list[int]]:
         """Send a request to the helper process; return its answer and the descriptors with it.
 
+        :param fds: the descriptors to send.
         :raises HostError: when the request failed.
         :raises MachineLostError: when the helper is gone.
         """
         try:
-            return self._keeper.request(do, (), **arguments)
+            return self._keeper.request(do, fds, **arguments)
         except OSError as error:
             raise HostError(f'the network "{self.name}" cannot do "{do}": {error}') from error
 

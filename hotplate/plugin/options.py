@@ -113,6 +113,12 @@ OPTIONS = (
     Option("ssh-jump", "with --os-cloud, a jump host for ssh", "[USER@]HOST[:PORT]"),
     Option("ssh-config", "with --os-cloud, how servers are reached, as for ssh -F", "FILE"),
     Option("ssh-user", "with --os-cloud, who logs in to servers", "USER"),
+    Option(
+        "machine",
+        "the kind of machine of the servers, qemu or container: a container shares the host's "
+        "kernel and starts in a second (needs root)",
+        "KIND",
+    ),
     Option("artifacts", "where tests leave what they saw", "DIR"),
     Option(
         "keep-runs",

@@ -34,12 +34,11 @@ from hotplate.events.event import Event
 from hotplate.events.kinds import BootImage, MachineExit, ServerWaiting, StartFault
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
-from hotplate.image.overlay import make_overlay
 from hotplate.machine import admission
-from hotplate.machine.snapshot import GuestMemory
-from hotplate.settings import Settings
+from hotplate.settings import MachineChoice, Settings
 from hotplate.testbed.boot_images import BootImages
-from hotplate.testbed.maker import DISK, Maker, Start
+from hotplate.testbed.container_maker import ContainerMaker
+from hotplate.testbed.maker import Maker, Start
 from hotplate.testbed.qemu_maker import QemuMaker
 from hotplate.testbed.segments import Segments, check
 from hotplate.testbed.server import Server
@@ -50,6 +49,8 @@ IDENTITY = "server.json"
 CLOSE_SECONDS = 60.0
 #: Time for a system to shut down (Nova: ``[DEFAULT] wait_soft_reboot_seconds``).
 REBOOT_SECONDS = 120.0
+#: Nova's metadata of a server, by which a template's server may be another kind of machine.
+MACHINE_KEY = "hotplate_machine"
 REBOOTING = ("REBOOT", "HARD_REBOOT")
 
 
@@ -91,27 +92,53 @@ class LocalCompute:
             Segments(networks, on_loss=guarded(events, self._network_lost)) if networks else None
         )
         self.networked = self.segments is not None
-        self._qemu = QemuMaker(
-            self.images,
-            image,
-            settings=settings,
-            events=events,
-            segments=self.segments,
-            saves=saves,
-        )
+        self._image = image
+        self._saves = saves
+        self._makers: dict[MachineChoice, Maker] = {}
+        # Refused now, and not in a thread of Heat's.
+        self.maker()
         self._state: dict[str, tuple[str, str]] = {}
         self._reboots: dict[str, threading.Thread] = {}
         self._waiting: dict[str, Deadline] = {}
         self._workers: list[threading.Thread] = []
         self._closed = False
-        self._lent: dict[Path, GuestMemory] = {}
         self._lock = threading.Lock()
         events.subscribe(self._see)
 
     def maker(self, spec: ServerSpec | None = None) -> Maker:
-        """Return the maker of a server's machine; without one, the usual maker."""
-        del spec
-        return self._qemu
+        """Return the maker of a server's machine; without one, the usual maker.
+
+        :raises UsageError: when the server's metadata names no kind of machine.
+        """
+        named = spec.metadata.get(MACHINE_KEY, "") if spec is not None else ""
+        try:
+            kind = MachineChoice(named) if named else self.settings.machine
+        except ValueError:
+            raise UsageError(
+                f'the metadata "{MACHINE_KEY}" of a server is "{named}"; expected one of '
+                f"{', '.join(each.value for each in MachineChoice)}"
+            ) from None
+        if kind not in self._makers:
+            self._makers[kind] = self._new_maker(kind)
+        return self._makers[kind]
+
+    def _new_maker(self, kind: MachineChoice) -> Maker:
+        if kind is MachineChoice.CONTAINER:
+            return ContainerMaker(
+                self.images,
+                settings=self.settings,
+                events=self.events,
+                segments=self.segments,
+                directory=self.directory / "networks",
+            )
+        return QemuMaker(
+            self.images,
+            self._image,
+            settings=self.settings,
+            events=self.events,
+            segments=self.segments,
+            saves=self._saves,
+        )
 
     # -- requests of Heat ---------------------------------------------------------------------
 
@@ -145,29 +172,18 @@ class LocalCompute:
         spec: ServerSpec,
         services: GuestServices,
         *,
-        disk: Path,
-        memory: Path,
-        devices: Path,
+        state: Path,
         nonce: str,
     ) -> Server:
-        """Start a server from a saved state: memory, devices and disk of the same instant.
+        """Start a server from a saved state.
 
-        :param disk: is not changed; an overlay of it is written to.
-        :param memory: is read once, and shared by all servers restored from it.
+        :param state: its folder, which is not changed; what its maker has saved in it.
         :param nonce: the nonce that the server got when it was booted.
         :raises MachineLostError: when the state does not fit this QEMU or this configuration.
         """
-
-        def overlay(directory: Path) -> Path:
-            return make_overlay(disk, "qcow2", directory / DISK)
-
-        if memory not in self._lent:
-            self._lent[memory] = GuestMemory.load(memory)
-        lent = self._lent[memory]
-        reserved = self._reserve(
-            spec, Deadline(self.settings.limit, _wish(spec)), more_mib=lent.used_mib
-        )
-        start = Start(spec, services, nonce, disk=overlay, memory=lent, devices=devices)
+        deadline = Deadline(self.settings.limit, _wish(spec))
+        reserved = self._reserve(spec, deadline, more_mib=self.maker(spec).more_mib(state))
+        start = Start(spec, services, nonce, state=state)
         server = self._run(start, reserved)
         self._state[spec.id] = ("ACTIVE", "")
         return server
@@ -329,8 +345,8 @@ class LocalCompute:
             worker.join(deadline.left)
         if self.segments is not None:
             self.segments.close()
-        while self._lent:
-            self._lent.popitem()[1].close()
+        for maker in self._makers.values():
+            maker.close()
 
     def _begin(self, start: Start) -> None:
         """Start a server: now, or in a thread of its own when it has to wait for memory."""

@@ -221,6 +221,26 @@ def networks() -> Iterator[Finding]:
     yield Finding(name, Use.EXTRA, State.OTHERWISE, sentence, package)
 
 
+def containers() -> Iterator[Finding]:
+    """Boot a container with a tiny root, for guests that are containers."""
+    from hotplate.container import trial
+
+    name = "containers"
+    if os.geteuid() != 0:
+        sentence = "not tried: systemd-nspawn needs root; guests run under QEMU"
+        yield Finding(name, Use.EXTRA, State.OTHERWISE, sentence)
+        return
+    why = trial.refusal()
+    if not why:
+        sentence = "one was booted; for images whose builder you trust (--machine container)"
+        yield Finding(name, Use.EXTRA, State.WORKS, sentence)
+        return
+    missing = shutil.which("systemd-nspawn", path=_search_path()) is None
+    package = package_of("systemd-nspawn") if missing else ""
+    sentence = f"cannot be booted, guests run under QEMU: {why}"
+    yield Finding(name, Use.EXTRA, State.OTHERWISE, sentence, package)
+
+
 def namespaces() -> Iterator[Finding]:
     """Enter a user and a network namespace of our own."""
     done = _run("unshare", "--user", "--map-root-user", "--net", "true")
@@ -402,5 +422,6 @@ def probes(cache: Path) -> dict[str, Probe]:
         "vfat": vfat,
         "namespaces": namespaces,
         "networks": networks,
+        "containers": containers,
         "firmware": firmware,
     }

@@ -113,7 +113,7 @@ class Links:
 
     def _all(self) -> Iterator[_Link]:
         wiring = self._machine.wiring
-        if not isinstance(wiring, Cables):
+        if not (isinstance(wiring, Cables) and wiring.networked):
             raise HostError(
                 f'the server "{self._spec.name}" is by itself, on no network with others: '
                 f"{wiring.reason}",

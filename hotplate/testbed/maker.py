@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Protocol
 from hotplate.cloud.nova.compute import GuestServices, ServerSpec
 from hotplate.image.inspect import Image
 from hotplate.machine.machine import Machine
-from hotplate.machine.snapshot import GuestMemory
 from hotplate.machine.wiring import Wiring
 
 #: In a server's folder: the disk that it writes to, and its configuration drive.
@@ -26,11 +24,8 @@ class Start:
     :param services: the cloud's, for its guest.
     :param nonce: proves that the guest that answers is the one started.
     :param image: the image that a new server boots; None for a server that has a disk.
-    :param disk: makes its disk in its folder; None for an overlay of the image, or the disk that is
-        in its folder.
     :param folder: of a server that existed before; None for a new one.
-    :param memory: the memory to continue from; None for a server that is booted.
-    :param devices: the state of its devices to continue from.
+    :param state: the folder of a saved state to continue from; None for a server that is booted.
     :param off: leave it switched off.
     """
 
@@ -38,10 +33,8 @@ class Start:
     services: GuestServices
     nonce: str
     image: Image | None = None
-    disk: Callable[[Path], Path] | None = None
     folder: Path | None = None
-    memory: GuestMemory | None = None
-    devices: Path | None = None
+    state: Path | None = None
     off: bool = False
 
 
@@ -73,6 +66,23 @@ class Maker(Protocol):
 
     def has_disk(self, folder: Path) -> bool:
         """Return whether a server's folder still has the disk that it wrote to."""
+
+    def save(self, machine: Machine, folder: Path) -> tuple[str, ...]:
+        """Write the state of a machine into a folder, and switch it off; return the files' names.
+
+        Of machines that a compute service made with ``saves``.
+        """
+
+    def more_mib(self, state: Path) -> int:
+        """Return the MiB of memory that a machine takes of the host to continue from a state.
+
+        In addition to that of a machine that is booted.
+
+        :raises MachineLostError: when the state is damaged.
+        """
+
+    def close(self) -> None:
+        """Release what the machines have had in common; they are all off."""
 
     def turn_on(self, machine: Machine, start: Start) -> None:
         """Switch a new server's machine on."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hotplate.events.log import EventLog
 from hotplate.guest import shell
 from hotplate.image import config_drive, qcow2
 from hotplate.image.inspect import Image
+from hotplate.image.overlay import make_overlay
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import ARCHITECTURES, OPENSTACK_SMBIOS, Firmware, MachineConfig
 from hotplate.machine.machine import Machine
@@ -21,6 +21,7 @@ from hotplate.machine.snapshot import GuestMemory
 from hotplate.machine.wiring import Wiring
 from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
 from hotplate.testbed.boot_images import BootImages
+from hotplate.testbed.drive import nocloud
 from hotplate.testbed.maker import DISK, DRIVE, Start
 from hotplate.testbed.segments import Segments
 
@@ -64,6 +65,8 @@ class QemuMaker:
         self.facts = {"accelerator": f"{chosen.name} ({chosen.reason})"}
         self.told = f"accelerator: {chosen.name}, because {chosen.reason}"
         self._saves = saves
+        # The memory of each saved state is read once, and shared by all machines that continue it.
+        self._lent: dict[Path, GuestMemory] = {}
 
     def wired(self, spec: ServerSpec, owned: ExitStack) -> Wiring:
         """See :meth:`Maker.wired`."""
@@ -91,7 +94,7 @@ class QemuMaker:
             memory=(
                 owned.enter_context(GuestMemory.empty(self.settings.memory))
                 if self._saves
-                else start.memory
+                else self._memory_of(start.state)
             ),
         )
         machine.write_script()
@@ -104,13 +107,40 @@ class QemuMaker:
     def turn_on(self, machine: Machine, start: Start) -> None:
         """See :meth:`Maker.turn_on`."""
         assert isinstance(machine, QemuMachine)
-        machine.start(incoming=start.devices)
+        machine.start(incoming=start.state / "devices" if start.state is not None else None)
+
+    def save(self, machine: Machine, folder: Path) -> tuple[str, ...]:
+        """See :meth:`Maker.save`."""
+        assert isinstance(machine, QemuMachine)
+        # It stops the guest: memory and disk stay as they are from here on.
+        machine.save_state(folder / "devices")
+        if machine.memory is not None:
+            machine.memory.save(folder / "memory")
+        # The disk must be of the same instant as the memory.
+        machine.kill()
+        shutil.copyfile(machine.directory / DISK, folder / DISK)
+        return ("memory", "devices", DISK)
+
+    def more_mib(self, state: Path) -> int:
+        """See :meth:`Maker.more_mib`."""
+        lent = self._memory_of(state)
+        return lent.used_mib if lent is not None else 0
+
+    def close(self) -> None:
+        """See :meth:`Maker.close`."""
+        while self._lent:
+            self._lent.popitem()[1].close()
 
     # -- inside ----------------------------------------------------------------------------------
 
+    def _memory_of(self, state: Path | None) -> GuestMemory | None:
+        if state is not None and state not in self._lent:
+            self._lent[state] = GuestMemory.load(state / "memory")
+        return self._lent[state] if state is not None else None
+
     def _disk(self, start: Start, directory: Path) -> Path:
-        if start.disk is not None:
-            return start.disk(directory)
+        if start.state is not None:
+            return make_overlay(start.state / DISK, "qcow2", directory / DISK)
         return directory / DISK if start.image is None else start.image.overlay(directory)
 
     def _config(self, start: Start, directory: Path) -> MachineConfig:
@@ -165,7 +195,7 @@ class QemuMaker:
         # cloud-init finds a drive by the label of its file system.
         tree, label = start.services.metadata_tree(start.spec.id), "config-2"
         if source is Datasource.NOCLOUD:
-            tree, label = _nocloud(start.spec, tree), "cidata"
+            tree, label = nocloud(start.spec, tree), "cidata"
         kind = "vfat" if source is Datasource.CONFIG_DRIVE_VFAT else "iso9660"
         config_drive.make(tree, path, fs=kind, label=label)
         return path
@@ -174,13 +204,3 @@ class QemuMaker:
 def arch_of(image: Image, settings: Settings) -> str:
     """Return the processor that runs an image, by QEMU's name."""
     return image.arch if settings.arch is Arch.AUTO else settings.arch.value
-
-
-def _nocloud(spec: ServerSpec, tree: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return a NoCloud drive's content, made of a config drive's tree (cloud-init: NoCloud)."""
-    vendor = json.loads(tree.get("openstack/latest/vendor_data.json", b"{}"))
-    return {
-        "meta-data": json.dumps({"instance-id": spec.id, "local-hostname": spec.name}).encode(),
-        "user-data": spec.user_data,
-        "vendor-data": str(vendor.get("cloud-init", "")).encode(),
-    }

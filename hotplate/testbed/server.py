@@ -19,7 +19,7 @@ from hotplate.events.log import EventLog
 from hotplate.guest import shell
 from hotplate.guest.base import GuestGoneError
 from hotplate.guest.shell import Shell
-from hotplate.machine.machine import Machine
+from hotplate.machine.machine import Capability, Machine
 from hotplate.machine.wiring import Cables
 from hotplate.network.segment import Port
 from hotplate.testbed.links import Links
@@ -137,8 +137,10 @@ class Server:
         :raises DeadlineExceeded: when it does not.
         """
         self.restored = True
-        # The guest's clock lags by the time since the state was saved.
-        self.shell(seconds=seconds).set_time(time.time())
+        way = self.shell(seconds=seconds)
+        if Capability.KERNEL in self.machine.capabilities:
+            # The guest's clock lags by the time since the state was saved.
+            way.set_time(time.time())
 
     def _give_nonce(self, way: Shell) -> None:
         nonce = secrets.token_hex(16)
@@ -204,7 +206,7 @@ class Server:
             removed.
         """
         wiring = self.machine.wiring
-        if segments is None or not isinstance(wiring, Cables):
+        if segments is None or not isinstance(wiring, Cables) or not wiring.networked:
             raise UsageError(
                 f'the server "{spec.name}" is by itself, on no network with others, and keeps its '
                 "interface while it runs",

@@ -1,8 +1,8 @@
 """Warm state: a server booted once to "agent idle and polling", and restored from then on.
 
-Machine state, disk and Heat's database are of the same instant and are kept together, by the hash
-of everything that the guest boots from, the versions and the machine's options.  A state that does
-not restore is discarded and made again, once.
+The state of the machine (of a container, its layer of changes) and Heat's database are of the same
+instant and are kept together, by the hash of everything that the guest boots from, the versions and
+the machine's options.  A state that does not restore is discarded and made again, once.
 
 Each state has a directory of its own, ``KEY-TOKEN``, because overlays refer to its disk by path,
 and that path is never used again. A user of a state locks the directory; the last one removes a
@@ -17,6 +17,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import secrets
 import shutil
@@ -29,6 +30,7 @@ from typing import IO, Any
 
 from hotplate import __version__, locks
 from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.container.machine import nspawn_version
 from hotplate.errors import HostError, MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.guest.base import CommandError
@@ -38,8 +40,7 @@ from hotplate.image.inspect import Image
 from hotplate.image.overlay import check_space
 from hotplate.machine import accelerator
 from hotplate.machine.config import ARCHITECTURES
-from hotplate.machine.qemu import QemuMachine
-from hotplate.settings import Settings
+from hotplate.settings import MachineChoice, Settings
 from hotplate.testbed.first_boot import boot, wait_between_polls
 from hotplate.testbed.qemu_maker import arch_of
 from hotplate.testbed.server import Server
@@ -58,21 +59,6 @@ class WarmState:
     """A saved state, complete and ready to be restored."""
 
     directory: Path
-
-    @property
-    def disk(self) -> Path:
-        """Return the disk as it was when the state was saved."""
-        return self.directory / "disk.qcow2"
-
-    @property
-    def memory(self) -> Path:
-        """Return the machine's memory, byte by byte; unused parts are holes."""
-        return self.directory / "memory"
-
-    @property
-    def devices(self) -> Path:
-        """Return QEMU's stream of the machine's devices."""
-        return self.directory / "devices"
 
     @property
     def about(self) -> dict[str, object]:
@@ -171,9 +157,7 @@ class WarmState:
         server = testbed.compute.restore(
             self.spec,
             testbed.cloud,
-            disk=self.disk,
-            memory=self.memory,
-            devices=self.devices,
+            state=self.directory,
             nonce=self.nonce,
         )
         try:
@@ -245,24 +229,30 @@ def remove_leftover(path: Path) -> bool:
 
 def identity(image: Image, settings: Settings) -> dict[str, str]:
     """Return everything that a state depends on."""
+    about = {
+        **image.fingerprint(settings.cache / "checksums"),
+        "name": image.path.name,
+        "machine": settings.machine.value,
+        "hotplate": __version__,
+        "code": _code(),
+        "heat": importlib.metadata.version("openstack-heat"),
+        "memory": f"{settings.memory}",
+        "datasource": settings.datasource.value,
+    }
+    if settings.machine is MachineChoice.CONTAINER:
+        return {**about, "nspawn": nspawn_version(), "kernel": platform.release()}
     arch = arch_of(image, settings)
     program = find_tool(ARCHITECTURES[arch].program)
     chosen = accelerator.choose(settings.accelerator.value, arch=arch, cache=settings.cache)
     return {
-        **image.fingerprint(settings.cache / "checksums"),
-        "name": image.path.name,
+        **about,
         "qemu": accelerator.qemu_version(program),
-        "hotplate": __version__,
-        "code": _code(),
-        "heat": importlib.metadata.version("openstack-heat"),
         "arch": arch,
         "accelerator": chosen.name,
         "cpu": chosen.cpu,
         "host cpu": _host_cpu() if chosen.name == "kvm" else "",
-        "memory": f"{settings.memory}",
         "cpus": f"{settings.cpus or chosen.cpus}",
         "firmware": settings.firmware.value,
-        "datasource": settings.datasource.value,
         "wiring": settings.wiring.value,
         "append": settings.append,
         "display": str(settings.display),
@@ -386,21 +376,11 @@ def _make(
         ) as testbed:
             server = boot(testbed, say=say)
             wait_between_polls(testbed.events, server)
-            say(f"saving its state: {settings.memory} MiB of memory, and its disk")
-            machine = server.machine
-            assert isinstance(machine, QemuMachine)
-            # It stops the guest: memory and disk stay as they are from here on.
-            machine.save_state(temporary / "devices")
-            if machine.memory is not None:
-                machine.memory.save(temporary / "memory")
-            # The disk must be of the same instant as the memory.
-            machine.kill()
-            shutil.copyfile(server.directory / "disk.qcow2", temporary / "disk.qcow2")
+            say("saving its state")
+            saved = testbed.compute.maker(server.spec).save(server.machine, temporary)
             private: dict[str, object] = {"spec": server.spec.to_json(), "nonce": server.nonce}
             testbed.cloud.copy_databases(temporary / "cloud")
-        private["sizes"] = {
-            name: (temporary / name).stat().st_size for name in ("memory", "devices", "disk.qcow2")
-        }
+        private["sizes"] = {name: (temporary / name).stat().st_size for name in saved}
         (temporary / "server.json").write_text(json.dumps(private))
         # The last file, without which states() lists no directory.
         made = {**about, "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}

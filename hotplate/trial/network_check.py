@@ -21,7 +21,7 @@ from hotplate.events import classify
 from hotplate.events.event import Event
 from hotplate.events.kinds import BootEnd, NetworkAnswer
 from hotplate.events.log import EventLog
-from hotplate.machine.wiring import METADATA_ADDRESS, Cables
+from hotplate.machine.wiring import METADATA_ADDRESS
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline, retry
@@ -134,7 +134,7 @@ class NetworkCheck:
         return asked
 
     def _answer(self, server: Server, asked: _Question) -> NetworkAnswer:
-        if isinstance(server.machine.wiring, Cables):
+        if server.machine.wiring.networked:
             silent = _silent_ports(server)
             if silent:
                 return NetworkAnswer(False, f"the guest does not answer at {' and '.join(silent)}")
@@ -171,7 +171,7 @@ class NetworkCheck:
 
 def _silent_ports(server: Server) -> list[str]:
     """Return the addresses for which a guest has not answered, and ask for them again."""
-    if not isinstance(server.machine.wiring, Cables):
+    if not server.machine.wiring.networked:
         return []
     # A port that comes or goes meanwhile is checked the next time.
     with contextlib.suppress(HotplateError, ValueError):

@@ -55,14 +55,12 @@ def test_lent_memory_is_read_once_and_counted_each_time(
     monkeypatch.setattr(admission, "reserve", reserve)
 
     def restore() -> None:
-        spec: Any = SimpleNamespace(id="an-id", name="web")
+        spec: Any = SimpleNamespace(id="an-id", name="web", metadata={})
         services: Any = None
         compute.restore(
             spec,
             services,
-            disk=tmp_path / "disk.qcow2",
-            memory=saved,
-            devices=tmp_path / "devices",
+            state=tmp_path,
             nonce="nonce",
         )
 
@@ -71,8 +69,8 @@ def test_lent_memory_is_read_once_and_counted_each_time(
             restore()
         saved.unlink(missing_ok=True)
     assert wished == [MEMORY_MIB + USED_MIB] * 2
-    (lent,) = compute._lent.values()
+    (lent,) = compute.maker()._lent.values()
     compute.close()
-    assert compute._lent == {}
+    assert compute.maker()._lent == {}
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(lent.descriptor)

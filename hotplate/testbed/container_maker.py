@@ -1,0 +1,188 @@
+"""Makes servers' machines as containers of systemd-nspawn."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+from hotplate.cloud.http.addresses import PORTS
+from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.container.machine import LAYER, ContainerConfig, ContainerMachine
+from hotplate.container.root import Root, open_root
+from hotplate.errors import HostError, MachineLostError, UsageError
+from hotplate.events.log import EventLog
+from hotplate.image.inspect import Image
+from hotplate.machine.machine import Machine
+from hotplate.machine.wiring import Alone, Cables, Wiring
+from hotplate.network.dhcp import Subnet
+from hotplate.network.segment import Segment
+from hotplate.settings import Datasource, Settings, WiringChoice
+from hotplate.testbed.boot_images import BootImages
+from hotplate.testbed.drive import nocloud
+from hotplate.testbed.maker import Start
+from hotplate.testbed.segments import Segments
+from hotplate.timing.deadline import GuestDeadline
+
+#: The least size of the layer that takes a container's changes; it is sparse.
+LAYER_BYTES = 4 << 30
+SAVE_SECONDS = 60.0
+#: The line of a verdict on a container.
+TOLD = (
+    "machine: a container, which shares the host's kernel: nothing is said about the image's own "
+    "kernel, initrd, boot loader, firmware, partitions and clock"
+)
+#: The network of a server that is on none of Neutron's: as QEMU's user-mode network has it.
+ALONE = Subnet(IPv4Network("10.0.2.0/24"), IPv4Address("10.0.2.3"), gateway=IPv4Address("10.0.2.2"))
+ALONE_ADDRESS, ALONE_MAC = IPv4Address("10.0.2.15"), "52:54:00:a9:fe:0f"
+#: ds-identify and cloud-init's data source read the product's name in a container from the
+#: environment of its first process, as LXD sets it (cloud-init: DataSourceOpenStack).
+ENVIRONMENT = {Datasource.OPENSTACK: {"product_name": "OpenStack Nova"}}
+#: The folders where cloud-init looks for a drive's files without a drive.
+SEEDS = {
+    Datasource.CONFIG_DRIVE: "/var/lib/cloud/seed/config_drive",
+    Datasource.NOCLOUD: "/var/lib/cloud/seed/nocloud-net",
+}
+
+
+class ContainerMaker:
+    """Makes containers; a :class:`~hotplate.testbed.maker.Maker`.
+
+    :param images: the images that the servers run.
+    :param segments: the networks between servers; None isolates each server.
+    :param directory: for the networks of isolated servers.
+    """
+
+    def __init__(
+        self,
+        images: BootImages,
+        *,
+        settings: Settings,
+        events: EventLog,
+        segments: Segments | None,
+        directory: Path,
+    ) -> None:
+        self.images = images
+        self.settings = settings
+        self.events = events
+        self.segments = segments
+        self.directory = directory
+        self.facts = {"machine": TOLD.removeprefix("machine: ")}
+        self.told = TOLD
+        if settings.wiring is not WiringChoice.AUTO:
+            raise UsageError(
+                f'the wiring "{settings.wiring.value}" is QEMU\'s own, and a container has none',
+                hint="leave out --wiring, or take --machine qemu",
+            )
+        if settings.datasource not in (*ENVIRONMENT, *SEEDS):
+            raise UsageError(
+                f'a container cannot have the data source "{settings.datasource.value}": '
+                "cloud-init finds it by the firmware or by a drive's label",
+                hint="--machine qemu",
+            )
+
+    def wired(self, spec: ServerSpec, owned: ExitStack) -> Wiring:
+        """See :meth:`Maker.wired`."""
+        if self.segments is None or not spec.ports:
+            return owned.enter_context(self._alone(spec))
+        link = owned.enter_context(self.segments.wired(spec))
+        if not isinstance(link, Cables):
+            raise HostError(
+                f"this host has no networks for containers: {link.reason}", hint="--machine qemu"
+            )
+        return link
+
+    @contextlib.contextmanager
+    def _alone(self, spec: ServerSpec) -> Iterator[Wiring]:
+        folder = self.directory / spec.id
+        with (
+            Segment(spec.name, ALONE, directory=folder, services=PORTS) as segment,
+            segment.port(mac=ALONE_MAC, addresses=[ALONE_ADDRESS]) as port,
+            Alone([port], reason="a network of its own") as link,
+        ):
+            yield link
+
+    def vendor_data(self, nonce: str) -> str:
+        """See :meth:`Maker.vendor_data`; a container's init is given the shell's socket."""
+        del nonce
+        return ""
+
+    def make(
+        self, start: Start, directory: Path, *, wiring: Wiring, owned: ExitStack
+    ) -> ContainerMachine:
+        """See :meth:`Maker.make`."""
+        image = start.image or self.images.of(start.spec.image)
+        root = self._root(image, owned)
+        if start.state is not None:
+            copy_sparse(start.state / LAYER, directory / LAYER)
+        return ContainerMachine(
+            ContainerConfig(
+                name=directory.name,
+                uuid=start.spec.id,
+                root=root,
+                nonce=start.nonce,
+                memory_mib=self.settings.memory,
+                layer_bytes=max(image.virtual_size, LAYER_BYTES),
+                environment=ENVIRONMENT.get(self.settings.datasource, {}),
+                seeds=self._seeds(start),
+                restored=start.state is not None,
+            ),
+            wiring=wiring,
+            directory=directory,
+            events=self.events,
+            server_id=start.spec.id,
+        )
+
+    def has_disk(self, folder: Path) -> bool:
+        """See :meth:`Maker.has_disk`."""
+        return (folder / LAYER).exists()
+
+    def turn_on(self, machine: Machine, start: Start) -> None:
+        """See :meth:`Maker.turn_on`."""
+        del start
+        machine.start()
+
+    def save(self, machine: Machine, folder: Path) -> tuple[str, ...]:
+        """See :meth:`Maker.save`; what was written to its root, without its processes."""
+        # An orderly end, so that its programs have written everything.
+        machine.shutdown(GuestDeadline(SAVE_SECONDS, f'"{machine.name}" to shut down'))
+        copy_sparse(machine.directory / LAYER, folder / LAYER)
+        return (LAYER,)
+
+    def more_mib(self, state: Path) -> int:
+        """See :meth:`Maker.more_mib`."""
+        del state
+        return 0
+
+    def close(self) -> None:
+        """See :meth:`Maker.close`."""
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _root(self, image: Image, owned: ExitStack) -> Root:
+        return owned.enter_context(open_root(image, self.settings.cache))
+
+    def _seeds(self, start: Start) -> Mapping[str, Mapping[str, bytes]]:
+        source = self.settings.datasource
+        if source not in SEEDS:
+            if not start.spec.config_drive:
+                return {}
+            source = Datasource.CONFIG_DRIVE
+        tree = start.services.metadata_tree(start.spec.id)
+        return {SEEDS[source]: nocloud(start.spec, tree) if source is Datasource.NOCLOUD else tree}
+
+
+def copy_sparse(source: Path, target: Path) -> None:
+    """Copy a file, and leave its holes holes.
+
+    :raises MachineLostError: when the source is gone.
+    """
+    done = subprocess.run(
+        ["cp", "--sparse=always", "--reflink=auto", source, target], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise MachineLostError(f"a container's changes cannot be copied: {done.stderr.strip()}")
+    target.chmod(0o600)
