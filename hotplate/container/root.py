@@ -82,13 +82,15 @@ def raw_disk(image: Image, cache: Path) -> Iterator[Path]:
         yield image.path
         return
     folder = store(cache) / _key(image)
-    for _ in range(ATTEMPTS):
-        _unpack(image, folder)
+    for attempt in range(ATTEMPTS):
+        # Not before the first look: the users of the disk hold the folder together.
+        if attempt:
+            _unpack(image, folder)
         with contextlib.ExitStack() as held:
             try:
                 held.enter_context(locks.shared(folder))
             except FileNotFoundError:
-                # Another process has removed it, to make room.
+                # It was never made, or another process has removed it to make room.
                 continue
             if not (folder / DISK).exists():
                 continue
