@@ -345,7 +345,11 @@ class ContainerMachine(Machine):
                 first=LISTENER,
                 on_exit=guarded(self.events, partial(self._on_exit, ended)),
             )
-            self._emit(kinds.PowerOn(child.pid, restored=self._first and self.config.restored))
+            self._emit(
+                kinds.PowerOn(
+                    child.pid, restored=self._first and self.config.restored, machine=self.kind
+                )
+            )
             self._first = False
             self._started = False
             self._wait_for_init(notices, ended, child)
