@@ -128,7 +128,7 @@ class ContainerMachine(Machine):
         self._child: Child | None = None
         self._place = next(each for each in PLACES if Path(each).is_dir())
         self._shell: socket.socket | None = None
-        self._killed = self._started = False
+        self._killed = self._started = self._rebooting = False
         self._exit: Exit | None = None
         self._ended = threading.Event()
         # Serialises the changes of power; an end by the guest comes in a thread of its own.
@@ -196,6 +196,11 @@ class ContainerMachine(Machine):
         """See :attr:`Machine.pid`; that of nspawn."""
         child = self._child
         return child.pid if child is not None else None
+
+    @property
+    def running(self) -> bool:
+        """See :attr:`Machine.running`; also while it is booted again."""
+        return self._child is not None or self._rebooting
 
     def work(self) -> dict[str, Work]:
         """See :meth:`Machine.work`."""
@@ -422,6 +427,7 @@ class ContainerMachine(Machine):
             if self._killed:
                 return
             complaint = self._child.complaint() if self._child is not None else ""
+            self._rebooting = status == REBOOT and self._started
             self._child = None
             if not self._started:
                 self._release()
@@ -437,6 +443,13 @@ class ContainerMachine(Machine):
             self._note_exit(status, reason, complaint if status else "")
 
     def _boot_again(self) -> None:
+        self._rebooting = True
+        try:
+            self._boot_after_reset()
+        finally:
+            self._rebooting = False
+
+    def _boot_after_reset(self) -> None:
         self._ask("end")
         # Its last lines come first.
         self.console.detach()

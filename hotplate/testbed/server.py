@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotplate.cloud.nova.compute import GuestServices, ServerPort, ServerSpec
-from hotplate.errors import UsageError
+from hotplate.errors import MachineLostError, UsageError
 from hotplate.events.event import Event
 from hotplate.events.log import EventLog
 from hotplate.guest import shell
@@ -81,7 +81,8 @@ class Server:
         """
         with self._lock:
             # Another process id means that the machine was off meanwhile.
-            if self._shell is None or self._shell_of != self.machine.pid:
+            fits = self._shell_of == self.machine.pid
+            if self._shell is None or not fits or not self._shell.is_alive:
                 way = shell.Shell(
                     self.machine.shell_channel, nonce=self.nonce, at_boot=self._boot_nonce
                 )
@@ -163,7 +164,9 @@ class Server:
                 way = self.shell(seconds=limit.left)
                 # The guest may go down before it answers; the next shell reports that.
                 return way.run(BOOT_ID, timeout=limit.left).text != boot or None
-            except (GuestGoneError, DeadlineExceeded):
+            except (MachineLostError, DeadlineExceeded) as error:
+                if not self.machine.running and not isinstance(error, GuestGoneError):
+                    raise
                 # When it goes down within an answer, its next words are read as the rest of that
                 # answer.
                 with self._lock:
