@@ -15,7 +15,7 @@ from hotplate.guest.shell import DIRECTORY, UNIT
 #: The folder in the guest; nspawn keeps /run/host for the host's files.
 FOLDER = "/run/host/hotplate"
 #: Units of images that need a disk, and so fail in a container.
-MASKED = (
+NEED_A_DISK = (
     # Before systemd 256 without ConditionVirtualization; a container's root is mounted already.
     "systemd-remount-fs.service",
     "systemd-growfs-root.service",
@@ -56,6 +56,11 @@ KillMode=process
 # That of the template's instances stops at the beginning of a shutdown.
 Slice=-.slice
 """
+#: A drop-in: the unit is skipped, and not masked, which would look like a fault of the image.
+_SKIPPED = """\
+[Unit]
+ConditionVirtualization=!container
+"""
 _PROGRAM = """\
 umask 077
 mkdir -p {directory}
@@ -78,12 +83,11 @@ def units(nonce: str, *, listener: str, restored: bool = False) -> dict[str, str
         f"{UNIT}@.service": _SERVICE.format(folder=FOLDER),
         "shell": _PROGRAM.format(directory=DIRECTORY, nonce=shlex.quote(nonce)),
     }
-    masked = (*MASKED, *(CLOUD_INIT if restored else ()))
-    links = dict.fromkeys(masked, "/dev/null")
-    links[f"sysinit.target.wants/{UNIT}.socket"] = f"../{UNIT}.socket"
+    for unit in (*NEED_A_DISK, *(CLOUD_INIT if restored else ())):
+        texts[f"{unit}.d/hotplate.conf"] = _SKIPPED
     return {
         **{name: encoded(text.encode()) for name, text in texts.items()},
-        **{name: f"->{target}" for name, target in links.items()},
+        f"sysinit.target.wants/{UNIT}.socket": f"->../{UNIT}.socket",
     }
 
 
