@@ -152,6 +152,12 @@ class ContainerMachine(Machine):
             with self._power:
                 self._open()
                 self._boot()
+        except HostError:
+            # When nspawn has ended by itself, that is the end to be noted, and no power cut.
+            if (child := self._child) is not None:
+                child.wait(Deadline(END_SECONDS, "the end of systemd-nspawn"))
+            self.kill()
+            raise
         # A signal to the harness must not leave it running either.
         except BaseException:
             self.kill()
