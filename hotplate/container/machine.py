@@ -166,17 +166,22 @@ class ContainerMachine(Machine):
     def kill(self) -> None:
         """See :meth:`Machine.kill`."""
         self._killed = True
-        ended = False
-        # Not under the lock: the kill waits for _on_exit(), which may have begun to boot it again.
-        while (child := self._child) is not None:
-            child.kill()
-            ended = True
+        was_on = False
+        while True:
+            # Not under the lock: the kill waits for _on_exit(), which may have begun to boot it
+            # again.
+            if (child := self._child) is not None:
+                child.kill()
+                was_on = True
             with self._power:
-                self._child = None if self._child is child else self._child
-        with self._power:
-            self._release()
-            if ended and self._exit is None:
-                self._note_exit(-signal.SIGKILL, "power-cut")
+                if self._child is not child:
+                    # It was booted again meanwhile, or its own end was noted.
+                    continue
+                self._child = None
+                self._release()
+                if was_on and self._exit is None:
+                    self._note_exit(-signal.SIGKILL, "power-cut")
+                return
 
     def shutdown(self, deadline: Deadline) -> Exit:
         """See :meth:`Machine.shutdown`; systemd's own signal for it."""
@@ -351,6 +356,9 @@ class ContainerMachine(Machine):
                 first=LISTENER,
                 on_exit=guarded(self.events, partial(self._on_exit, ended)),
             )
+            if self._killed:
+                # kill() waits for the lock, and has not seen this one.
+                child.send_signal(signal.SIGKILL)
             self._emit(kinds.PowerOn(child.pid, restored=self._first and self.config.restored))
             self._first = False
             self._started = False
