@@ -421,7 +421,9 @@ class ContainerMachine(Machine):
                 )
             with contextlib.suppress(BlockingIOError):
                 said = notices.recv(4096, socket.MSG_DONTWAIT)
-            if b"X_NSPAWN_LEADER_PID=" in said:
+            # The second of its messages: of a socket that is closed before, nspawn would complain,
+            # and these would be the last words of a later failure.
+            if b"READY=1" in said.split(b"\n"):
                 self._started = True
                 return
 
