@@ -29,7 +29,7 @@ from hotplate.machine.console import Console
 from hotplate.machine.machine import Capability, Exit, Machine, Work, work_of
 from hotplate.machine.wiring import Cable, Cables, Wiring
 from hotplate.network.segment import SYSTEM_PROGRAMS
-from hotplate.timing.deadline import Deadline
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 #: The programs that a container needs, and their Debian packages.
 TOOLS = ("systemd-nspawn", "mkfs.ext4", "ip")
@@ -440,7 +440,10 @@ class ContainerMachine(Machine):
                 self._note_exit(status, "not-started", complaint)
                 return
             if status == REBOOT:
-                self._boot_again()
+                try:
+                    self._boot_again()
+                except (HostError, MachineLostError, OSError, DeadlineExceeded) as error:
+                    self._give_up(str(error))
                 return
             self._release()
             # nspawn itself was killed; or the guest's init ended with an error, which in a
@@ -457,9 +460,16 @@ class ContainerMachine(Machine):
         self._cards, self._pulled = {}, set()
         for cable in self._cables():
             self._plug(cable)
-        # When it does not start again, its own end is noted.
-        with contextlib.suppress(HostError):
-            self._boot()
+        self._boot()
+
+    def _give_up(self, complaint: str) -> None:
+        """End a machine that could not be booted again."""
+        if (child := self._child) is not None:
+            # Its own end is noted, if it was not already there.
+            child.send_signal(signal.SIGKILL)
+            return
+        self._release()
+        self._note_exit(-signal.SIGKILL, "power-cut" if self._killed else "lost", complaint)
 
     def _note_exit(self, status: int, reason: str, complaint: str = "") -> None:
         self._exit = Exit(status, reason)
