@@ -28,7 +28,7 @@ from hotplate.report.history import History
 from hotplate.report.html import RunReport, report
 from hotplate.report.terminal import Progress, summary
 from hotplate.stacks.template import Template
-from hotplate.testbed.maker import DISK, DRIVE
+from hotplate.testbed.maker import DISKS
 from hotplate.text import clean
 from hotplate.verdict.stages import ORDER, Mark, Stage
 from hotplate.verdict.verdict import Subject, Verdict, of_error
@@ -286,7 +286,7 @@ class CaseRun:
             return
         artifacts.remove(DATABASES)
         if done.verdict.passed:
-            for disk in (DISK, DRIVE):
+            for disk in DISKS:
                 artifacts.remove(f"**/servers/*/{disk}")
 
     def _on_terminal(self, expected: Mapping[Stage, float], events: EventLog) -> Progress:

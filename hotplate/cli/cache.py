@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hotplate import locks
 from hotplate.cli.arguments import load_settings
+from hotplate.container.root import IMAGE_NAME
 from hotplate.errors import HostError, Outcome
 from hotplate.machine import admission
 
@@ -36,6 +37,7 @@ class Kind:
 
 KINDS = (
     Kind("warm", "saved states of booted images", always=True),
+    Kind("roots", "disks that were unpacked for containers", always=True),
     Kind("images", "images that came from elsewhere"),
     Kind("releases", "images that were built for hotplate test --release"),
     Kind("dib", "base systems and packages for builds"),
@@ -122,10 +124,14 @@ def _what(kind: Kind, path: Path) -> str:
     if kind.folder == "warm":
         try:
             about = json.loads((path / "about.json").read_text())
-            return f"{about['name']} ({about['memory']} MiB, {about['accelerator']})"
+            kind = about.get("accelerator") or about["machine"]
+            return f"{about['name']} ({about['memory']} MiB, {kind})"
         # about.json is written last.
         except (OSError, ValueError, KeyError):
             return "a state that was not finished"
+    if kind.folder == "roots":
+        with contextlib.suppress(OSError):
+            return (path / IMAGE_NAME).read_text()
     return path.name
 
 

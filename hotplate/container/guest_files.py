@@ -15,7 +15,7 @@ from hotplate.guest.shell import DIRECTORY, UNIT
 #: The folder in the guest; nspawn keeps /run/host for the host's files.
 FOLDER = "/run/host/hotplate"
 #: Units of images that need a disk, and so fail in a container.
-MASKED = (
+NEED_A_DISK = (
     # Before systemd 256 without ConditionVirtualization; a container's root is mounted already.
     "systemd-remount-fs.service",
     "systemd-growfs-root.service",
@@ -55,6 +55,11 @@ StandardError=null
 KillMode=process
 # That of the template's instances stops at the beginning of a shutdown.
 Slice=-.slice
+"""
+#: A drop-in: the unit is skipped, and not masked, which would look like a fault of the image.
+_SKIPPED = """\
+[Unit]
+ConditionVirtualization=!container
 """
 _PROGRAM = """\
 umask 077

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import os
 import socket
 import stat
@@ -58,11 +59,13 @@ class ContainerHelper(reaper.Reaper):
         first_id: int,
         memory_mib: int,
         processes: int,
-        files: dict[str, str],
     ) -> str:
         """Mount the root of the container, and make its control groups.
 
-        The descriptors of the request are those of the image's raw disk and of the layer's file.
+        The descriptors of the request are those of the image's raw disk, of the layer's file, and
+        of JSON with two maps: ``files``, base64 by path, for a folder that the container sees,
+        where a value that begins with ``->`` is the target of a link; and ``seeds``, base64 by path
+        in the container, for files of its own.
 
         :param place: a folder of the host; everything is mounted there, in our namespace only.
         :param options: of the image's file system, without those of all file systems.
@@ -71,11 +74,9 @@ class ContainerHelper(reaper.Reaper):
         :param layer_bytes: the size of the layer that takes all changes; 0 for an existing one.
         :param first_id: the host's user and group id of the container's root.
         :param processes: the limit of its processes and threads.
-        :param files: base64 by path, for a folder that the container sees; a value that begins
-            with ``->`` is the target of a link.
         :return: why memory and processes are not bounded; "" when they are.
         """
-        image, layer = self.received
+        image, layer, lists = self.received
         self.ip = ip
         checked(libc.unshare(CLONE_NEWNS | CLONE_NEWNET), "unshare of mounts and network")
         mounts.keep_private()
@@ -107,7 +108,12 @@ class ContainerHelper(reaper.Reaper):
         self._mount_root(first_id)
         links.prepare_container(ip)
         self.groups = Groups.make(memory_mib=memory_mib, processes=processes)
-        self._write(files)
+        # Not in the request itself, which is one message of limited size.
+        with open(lists, "rb", closefd=False) as stream:
+            written = json.load(stream)
+        self._write(written["files"])
+        for path, text in written["seeds"].items():
+            write_in(self.place / "root", path, base64.b64decode(text), owner=first_id)
         return self.groups.unbounded
 
     def _mount_root(self, first_id: int) -> None:
@@ -221,6 +227,31 @@ class ContainerHelper(reaper.Reaper):
             with contextlib.suppress(OSError):
                 self.groups.end()
             self.groups.remove()
+
+
+def write_in(root: Path, name: str, data: bytes, *, owner: int) -> None:
+    """Write a file of a root file system, with the folders to it; only its owner can read it.
+
+    nspawn would make folders that nobody in the container owns, in which cloud-init cannot write.
+
+    :param root: where it is mounted.
+    :param name: the file's path in it.
+    :param owner: the host's id of the user and group.
+    :raises OSError: when a folder is a link, which could lead anywhere on the host.
+    """
+    path = root
+    *folders, last = Path(name).relative_to("/").parts
+    for each in folders:
+        path /= each
+        if path.is_symlink():
+            raise OSError(40, f'"/{path.relative_to(root)}" is a link in the image')
+        if not path.exists():
+            path.mkdir(mode=0o755)
+            os.chown(path, owner, owner)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with open(os.open(path / last, flags, 0o600), "wb") as stream:  # noqa: PTH123
+        os.fchown(stream.fileno(), owner, owner)
+        stream.write(data)
 
 
 def system_in(folder: Path) -> str:

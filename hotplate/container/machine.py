@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -128,7 +129,7 @@ class ContainerMachine(Machine):
         self._child: Child | None = None
         self._place = next(each for each in PLACES if Path(each).is_dir())
         self._shell: socket.socket | None = None
-        self._killed = self._started = False
+        self._killed = self._started = self._rebooting = False
         self._exit: Exit | None = None
         self._ended = threading.Event()
         # Serialises the changes of power; an end by the guest comes in a thread of its own.
@@ -208,6 +209,11 @@ class ContainerMachine(Machine):
         child = self._child
         return child.pid if child is not None else None
 
+    @property
+    def running(self) -> bool:
+        """See :attr:`Machine.running`; also while it is booted again."""
+        return self._child is not None or self._rebooting
+
     def work(self) -> dict[str, Work]:
         """See :meth:`Machine.work`."""
         return work_of(self._ask("processes")) if self.running else {}
@@ -266,13 +272,7 @@ class ContainerMachine(Machine):
 
     def _open(self) -> None:
         """Start the helper, and mount the root."""
-        if os.geteuid() != 0:
-            raise HostError(
-                "containers need root: systemd-nspawn mounts the image's file system",
-                hint="sudo, or --machine qemu",
-            )
-        for name in TOOLS:
-            find_tool(name, besides=SYSTEM_PROGRAMS)
+        check_host()
         config, root = self.config, self.config.root
         self.directory.mkdir(parents=True, exist_ok=True)
         layer = self.directory / LAYER
@@ -282,20 +282,24 @@ class ContainerMachine(Machine):
         files = guest_files.units(
             config.nonce, listener=f"{self._place}/shell", restored=config.restored
         )
-        for number, tree in enumerate(config.seeds.values()):
-            files |= guest_files.seed(tree, folder=f"seed{number}")
+        seeds: dict[str, str] = {}
+        for folder, tree in config.seeds.items():
+            seeds |= guest_files.seed(tree, folder=folder)
         with contextlib.ExitStack() as opened:
             image = opened.enter_context(root.path.open("rb"))
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             changes = os.open(layer, flags, 0o600)
             opened.callback(os.close, changes)
+            lists = os.memfd_create("hotplate-files", os.MFD_CLOEXEC)
+            opened.callback(os.close, lists)
+            os.pwrite(lists, json.dumps({"files": files, "seeds": seeds}).encode(), 0)
             if new:
                 # Sparse: it takes as much of the host's disk as the guest has written.
                 os.ftruncate(changes, config.layer_bytes)
             try:
                 answer, _ = keeper.request(
                     "open",
-                    [image.fileno(), changes],
+                    [image.fileno(), changes, lists],
                     place=self._place,
                     ip=find_tool("ip", besides=SYSTEM_PROGRAMS),
                     file_system=root.file_system,
@@ -306,7 +310,6 @@ class ContainerMachine(Machine):
                     first_id=first_id(config.uuid),
                     memory_mib=config.memory_mib,
                     processes=PROCESSES,
-                    files=files,
                 )
             except OSError as error:
                 if new:
@@ -359,7 +362,11 @@ class ContainerMachine(Machine):
             if self._killed:
                 # kill() waits for the lock, and has not seen this one.
                 child.send_signal(signal.SIGKILL)
-            self._emit(kinds.PowerOn(child.pid, restored=self._first and self.config.restored))
+            self._emit(
+                kinds.PowerOn(
+                    child.pid, restored=self._first and self.config.restored, machine=self.kind
+                )
+            )
             self._first = False
             self._started = False
             self._wait_for_init(notices, ended, child)
@@ -400,10 +407,6 @@ class ContainerMachine(Machine):
             "--kill-signal=SIGRTMIN+4",
             "--console=read-only",
             f"--bind-ro={self._place}/files:{guest_files.FOLDER}",
-            *(
-                f"--bind-ro={self._place}/files/seed{number}:{folder}"
-                for number, folder in enumerate(config.seeds)
-            ),
             *(f"--setenv={name}={value}" for name, value in environment.items()),
         ]
 
@@ -434,6 +437,7 @@ class ContainerMachine(Machine):
             if self._killed:
                 return
             complaint = self._child.complaint() if self._child is not None else ""
+            self._rebooting = status == REBOOT and self._started
             self._child = None
             if not self._started:
                 self._release()
@@ -452,6 +456,13 @@ class ContainerMachine(Machine):
             self._note_exit(status, reason, complaint if status else "")
 
     def _boot_again(self) -> None:
+        self._rebooting = True
+        try:
+            self._boot_after_reset()
+        finally:
+            self._rebooting = False
+
+    def _boot_after_reset(self) -> None:
         self._ask("end")
         # Its last lines come first.
         self.console.detach()
@@ -560,6 +571,20 @@ def first_id(uuid: str) -> int:
     """Return the host's user id of a container's root, the same for a server at each start."""
     ranges = (LAST_ID + 1 - FIRST_ID) // IDS
     return FIRST_ID + zlib.crc32(uuid.encode()) % ranges * IDS
+
+
+def check_host() -> None:
+    """Refuse to run containers without root or their programs.
+
+    :raises HostError: says what is missing.
+    """
+    if os.geteuid() != 0:
+        raise HostError(
+            "a container needs root: systemd-nspawn mounts the image's file system",
+            hint="put sudo before the command, or take --machine qemu",
+        )
+    for name in TOOLS:
+        find_tool(name, besides=SYSTEM_PROGRAMS)
 
 
 def nspawn_version() -> str:

@@ -29,6 +29,8 @@ from hotplate.inspection.tree import Tree
 #: The number of unpacked disks that are kept; the least recently used goes first.
 KEPT = 8
 DISK = "disk.raw"
+#: Beside the disk: the name of its image, for people.
+IMAGE_NAME = "image"
 ATTEMPTS = 5
 #: Options for mounting a file system that is never written to, also one that was not unmounted.
 MOUNT_OPTIONS = {"ext4": "noload", "xfs": "norecovery,nouuid", "btrfs": ""}
@@ -82,13 +84,15 @@ def raw_disk(image: Image, cache: Path) -> Iterator[Path]:
         yield image.path
         return
     folder = store(cache) / _key(image)
-    for _ in range(ATTEMPTS):
-        _unpack(image, folder)
+    for attempt in range(ATTEMPTS):
+        # Not before the first look: the users of the disk hold the folder together.
+        if attempt:
+            _unpack(image, folder)
         with contextlib.ExitStack() as held:
             try:
                 held.enter_context(locks.shared(folder))
             except FileNotFoundError:
-                # Another process has removed it, to make room.
+                # It was never made, or another process has removed it to make room.
                 continue
             if not (folder / DISK).exists():
                 continue
@@ -158,6 +162,7 @@ def _unpack(image: Image, folder: Path) -> None:
                         f'the disk of "{image.path}" could not be unpacked: {last_words(done)}',
                         hint=f"df -h {shlex.quote(str(folder))}",
                     )
+                (folder / IMAGE_NAME).write_text(image.path.name)
                 part.rename(disk)
             finally:
                 part.unlink(missing_ok=True)

@@ -106,11 +106,15 @@ class _OfMachine(EventFacts):
 
 @dataclass(frozen=True, slots=True)
 class PowerOn(_OfMachine):
-    """A machine was started, ``restored`` from a saved state or not."""
+    """A machine was started, ``restored`` from a saved state or not.
+
+    :param machine: its kind, ``qemu`` or ``container``.
+    """
 
     KIND = "power-on"
     pid: int = 0
     restored: bool = False
+    machine: str = "qemu"
 
 
 @dataclass(frozen=True, slots=True)

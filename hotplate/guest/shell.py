@@ -118,6 +118,11 @@ class Shell:
         self._nonces = {nonce, at_boot or nonce}
         self._lock = threading.Lock()
 
+    @property
+    def is_alive(self) -> bool:
+        """Return False once the channel has ended, as that of a container's shell does."""
+        return not self._channel.ended
+
     def attach(self, deadline: Deadline) -> None:
         """Wait until the guest's shell answers, and check that it is the right guest.
 

@@ -19,12 +19,14 @@ class Channel:
 
     :param channel: a connected stream socket, owned by the caller.
     :param off: the error text for a machine that is off.
+    :ivar ended: the other end was closed.
     """
 
     def __init__(self, channel: socket.socket, *, off: str) -> None:
         self._channel = channel
         self._off = off
         self._buffer = bytearray()
+        self.ended = False
 
     def send(self, data: bytes, deadline: Deadline) -> None:
         """Send all of ``data``; a guest reads none before it has opened its end.
@@ -41,6 +43,7 @@ class Channel:
             except BlockingIOError:
                 continue
             except OSError as error:
+                self.ended = True
                 raise MachineLostError(self._off) from error
 
     def line(self, deadline: Deadline, *, limit: int) -> bytes:
@@ -82,6 +85,7 @@ class Channel:
             # A connection that was reset has ended too.
             data = b""
         if not data:
+            self.ended = True
             raise MachineLostError(self._off)
         return data
 

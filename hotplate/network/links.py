@@ -38,7 +38,11 @@ _SIOCETHTOOL = 0x8946
 _ETHTOOL_STXCSUM = 0x17
 _ETHTOOL_STSO = 0x1F
 _SOL_PACKET = 263
+_PACKET_AUXDATA = 8
 _PACKET_IGNORE_OUTGOING = 23
+# struct tpacket_auxdata: the status, three lengths and offsets, the VLAN's tag and its protocol.
+_AUXDATA = struct.Struct("=IIIHHHH")
+_TP_STATUS_VLAN_VALID = 1 << 4
 _ETH_P_ALL = 3
 SECONDS = 20.0
 
@@ -185,11 +189,30 @@ def tap(interface: str) -> socket.socket:
     try:
         # Frames that the kernel itself sends on this interface are not received.
         packets.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        # The kernel takes the tag of a VLAN out of a frame: receive() puts it back.
+        packets.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
         packets.bind((interface, _ETH_P_ALL))
     except BaseException:
         packets.close()
         raise
     return packets
+
+
+def receive(packets: socket.socket, size: int) -> bytes:
+    """Return a frame as it was sent, from a socket of :func:`tap`; truncated when it is too long.
+
+    :raises OSError: when there is none, or the interface has gone.
+    """
+    frame, ancillary, _, _ = packets.recvmsg(
+        size, socket.CMSG_SPACE(_AUXDATA.size), socket.MSG_DONTWAIT
+    )
+    for level, kind, data in ancillary:
+        if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA) and len(data) >= _AUXDATA.size:
+            status, *_, tag, protocol = _AUXDATA.unpack(data[: _AUXDATA.size])
+            if status & _TP_STATUS_VLAN_VALID:
+                # Behind the two addresses (IEEE 802.1Q).
+                return frame[:12] + struct.pack("!HH", protocol or 0x8100, tag) + frame[12:]
+    return frame
 
 
 def listen(number: int, address: str, port: int) -> socket.socket:

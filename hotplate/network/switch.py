@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
-from hotplate.network import frames
+from hotplate.network import frames, links
 
 #: Limit of the frames taken from a port before the others' turn.
 BURST = 64
@@ -150,8 +150,14 @@ class Switch:
 
 def _receive(source: socket.socket | None) -> bytes:
     """Return a frame, truncated when it is too long; b"" when there is none."""
+    if source is None:
+        return b""
+    # One byte more than allowed, so that refusal() sees it.
+    size = frames.MAX_FRAME + 1
     try:
-        # One byte more than allowed, so that refusal() sees it.
-        return source.recv(frames.MAX_FRAME + 1, socket.MSG_DONTWAIT) if source is not None else b""
+        # A container's interface; QEMU's end of a cable is a socket of the other kind.
+        if source.family == socket.AF_PACKET:
+            return links.receive(source, size)
+        return source.recv(size, socket.MSG_DONTWAIT)
     except OSError:
         return b""

@@ -216,9 +216,10 @@ def pause(
             for server in servers:
                 say(
                     f'the server "{access.name_of(server.spec.id)}" is up\n'
-                    f"{access.ways_into(server)}\n"
-                    f"    {server.directory}/qemu.sh    (the same machine once more, by hand)"
+                    f"{access.ways_into(server)}"
                 )
+                if (script := server.machine.write_script()) is not None:
+                    say(f"    {script}    (the same machine once more, by hand)")
             say("press Enter to continue")
 
             def enter() -> None:

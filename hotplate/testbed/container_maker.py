@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from hotplate.cloud.http.addresses import PORTS
 from hotplate.cloud.nova.compute import ServerSpec
-from hotplate.container.machine import LAYER, ContainerConfig, ContainerMachine
+from hotplate.container.machine import LAYER, ContainerConfig, ContainerMachine, check_host
 from hotplate.container.root import Root, open_root
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.events.log import EventLog
@@ -20,7 +21,7 @@ from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Alone, Cables, Wiring
 from hotplate.network.dhcp import Subnet
 from hotplate.network.segment import Segment
-from hotplate.settings import Datasource, Settings, WiringChoice
+from hotplate.settings import Datasource, Settings
 from hotplate.testbed.boot_images import BootImages
 from hotplate.testbed.drive import nocloud
 from hotplate.testbed.maker import Start
@@ -72,11 +73,18 @@ class ContainerMaker:
         self.directory = directory
         self.facts = {"machine": TOLD.removeprefix("machine: ")}
         self.told = TOLD
-        if settings.wiring is not WiringChoice.AUTO:
-            raise UsageError(
-                f'the wiring "{settings.wiring.value}" is QEMU\'s own, and a container has none',
-                hint="leave out --wiring, or take --machine qemu",
-            )
+        check_host()
+        for name, value in (
+            ("wiring", settings.wiring),
+            ("firmware", settings.firmware),
+            ("accelerator", settings.accelerator),
+            ("arch", settings.arch),
+        ):
+            if value.value not in ("auto", platform.machine()):
+                raise UsageError(
+                    f'a container has no {name}, and the {name} is set to "{value.value}"',
+                    hint=f"leave out --{name}, or take --machine qemu",
+                )
         if settings.datasource not in (*ENVIRONMENT, *SEEDS):
             raise UsageError(
                 f'a container cannot have the data source "{settings.datasource.value}": '

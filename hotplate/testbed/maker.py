@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hotplate.cloud.nova.compute import GuestServices, ServerSpec
+from hotplate.container.machine import LAYER
 from hotplate.image.inspect import Image
 from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Wiring
@@ -15,6 +16,8 @@ from hotplate.machine.wiring import Wiring
 #: In a server's folder: the disk that it writes to, and its configuration drive.
 DISK = "disk.qcow2"
 DRIVE = "config-drive.img"
+#: The files of all kinds of machine that go with a server that passed.
+DISKS = (DISK, DRIVE, LAYER)
 
 
 @dataclass(frozen=True)

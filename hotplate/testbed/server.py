@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotplate.cloud.nova.compute import GuestServices, ServerPort, ServerSpec
-from hotplate.errors import UsageError
+from hotplate.errors import MachineLostError, UsageError
 from hotplate.events.event import Event
 from hotplate.events.log import EventLog
 from hotplate.guest import shell
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from hotplate.guest.ssh import Ssh
 
 SSH_PORT = 22
+#: Ends when systemd has started everything, with whatever result.
+BOOTED = "systemctl is-system-running --wait >/dev/null; true"
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 #: How long to wait for one answer of a guest that reboots, on a host that is not slow.
 ANSWER_SECONDS = 20.0
@@ -81,7 +83,8 @@ class Server:
         """
         with self._lock:
             # Another process id means that the machine was off meanwhile.
-            if self._shell is None or self._shell_of != self.machine.pid:
+            fits = self._shell_of == self.machine.pid
+            if self._shell is None or not fits or not self._shell.is_alive:
                 way = shell.Shell(
                     self.machine.shell_channel, nonce=self.nonce, at_boot=self._boot_nonce
                 )
@@ -141,6 +144,9 @@ class Server:
         if Capability.KERNEL in self.machine.capabilities:
             # The guest's clock lags by the time since the state was saved.
             way.set_time(time.time())
+        else:
+            # A container's processes are new: it is restored when they are up.
+            way.run(BOOTED, timeout=seconds)
 
     def _give_nonce(self, way: Shell) -> None:
         nonce = secrets.token_hex(16)
@@ -163,7 +169,9 @@ class Server:
                 way = self.shell(seconds=limit.left)
                 # The guest may go down before it answers; the next shell reports that.
                 return way.run(BOOT_ID, timeout=limit.left).text != boot or None
-            except (GuestGoneError, DeadlineExceeded):
+            except (MachineLostError, DeadlineExceeded) as error:
+                if not self.machine.running and not isinstance(error, GuestGoneError):
+                    raise
                 # When it goes down within an answer, its next words are read as the rest of that
                 # answer.
                 with self._lock:

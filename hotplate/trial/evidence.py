@@ -12,7 +12,7 @@ from hotplate.events.event import Event
 from hotplate.report.artifacts import Folder, redacted
 from hotplate.report.html import report
 from hotplate.stacks.deployment import Deployment
-from hotplate.testbed.maker import DISK
+from hotplate.testbed.maker import DISKS
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.trial.guest_probe import follow, save_logs
@@ -76,7 +76,8 @@ def leave(
             _leave_output(folder, each)
     folder.finish(verdict, seen, report=report(verdict, seen))
     if not problem and not keep_disk:
-        (server.directory / DISK).unlink(missing_ok=True)
+        for name in DISKS:
+            (server.directory / name).unlink(missing_ok=True)
     return verdict
 
 

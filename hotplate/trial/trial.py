@@ -20,6 +20,7 @@ from hotplate.events import classify
 from hotplate.events.event import Event
 from hotplate.events.kinds import GuestFlood
 from hotplate.image.inspect import Image
+from hotplate.machine.machine import Capability
 from hotplate.machine.wiring import FIRST_GUEST_ADDRESS
 from hotplate.report.html import SCREENSHOT
 from hotplate.stacks.stack import Stack
@@ -129,6 +130,8 @@ class Trial(BaseTrial):
         picture = self.folder / SCREENSHOT
         if server is None or tracker.missing() is not Stage.BOOTED or picture.exists():
             return None
+        if Capability.SCREEN not in server.machine.capabilities:
+            return None
         self._say("starting it once more with a screen, for a picture of where it stops")
         with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
             directory = self.folder / "screen"
@@ -210,7 +213,7 @@ class Trial(BaseTrial):
     def _ask_guest(self, server: Server, tracker: StageTracker) -> bool:
         """Ask a guest for its state; return False when it is out of reach."""
         let_in = ask_guest(self.events, server, tracker.missing())
-        if self.settings.display:
+        if self.settings.display and Capability.SCREEN in server.machine.capabilities:
             with contextlib.suppress(MachineLostError, OSError):
                 server.machine.screenshot(self.folder / SCREENSHOT)
         return let_in

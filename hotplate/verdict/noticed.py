@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hotplate.events import classify, expected
 from hotplate.events.event import Event
 from hotplate.events.expected import ExpectedDeployment
-from hotplate.events.kinds import GuestFlood, GuestJournal, GuestProbe
+from hotplate.events.kinds import GuestFlood, GuestJournal, GuestProbe, PowerOn
 from hotplate.text import clean
 from hotplate.verdict.boots import Boots
 from hotplate.verdict.facts import COMMON, names_in, whole
@@ -32,6 +32,16 @@ _FORWARDED = re.compile(r"\w\[\d+\]: heat-config: ")
 
 #: The harness's own unit in a guest.
 _OURS = "hotplate-shell"
+
+#: Units that need a kernel, a disk or a clock of their own, which no container has: their failure
+#: says nothing about the image. By their names, and by their descriptions on the console.
+_NO_HARDWARE = re.compile(
+    r"^(?:systemd-(?:remount-fs|growfs|udev|modules-load|sysctl|binfmt|repart|pstore|hwdb|vconsole"
+    r"|backlight|rfkill)|kmod|modprobe@|dev-|sys-|proc-sys-|boot|efi\b|.*\.(?:swap|device|automount)$"
+    r"|lvm2|mdmonitor|multipathd|open-iscsi|dracut|grub|kdump|kexec|auditd|apparmor|irqbalance|rngd"
+    r"|smartd|mcelog|heat-config-growfs|fstrim|zram"
+    r"|Remount Root|Apply Kernel Variables|Load Kernel Module|Rule-based Manager for Device)"
+)
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,7 @@ class _Seen:
     starts: dict[str, list[classify.Marker]] = field(default_factory=dict)
     boots: Boots = field(default_factory=Boots)
     units: set[str] = field(default_factory=lambda: {*COMMON})
+    container: bool = False
     matched: dict[tuple[str, str], NoticePattern] = field(default_factory=dict)
     deployments: dict[str, ExpectedDeployment] = field(default_factory=dict)
     by_kind: dict[tuple[str, str], Noticed] = field(default_factory=dict)
@@ -166,6 +177,8 @@ def notable(journal: str) -> list[str]:
 
 def _see(seen: _Seen, event: Event) -> None:
     seen.boots.see(event)
+    if (started := PowerOn.of(event)) is not None:
+        seen.container = started.machine == "container"
     if served := expected.deployments(event):
         seen.deployments.update({each.id: each for each in served})
     text = classify.console_text(event)
@@ -195,6 +208,8 @@ def _see_line(seen: _Seen, line: str) -> None:
     seen.units.update(names_in(line))
     for row in PATTERNS:
         if (match := row.line.search(line)) and not match["what"].startswith(_OURS):
+            if seen.container and row.kind == "failed-unit" and _NO_HARDWARE.search(match["what"]):
+                continue
             seen.matched.setdefault((row.kind, match["what"].strip()), row)
 
 

@@ -22,6 +22,36 @@ SEEDS = REPOSITORY / "tests" / "seeds"
 RUN_SECONDS = 1500
 
 
+#: On both kinds of machine: in a container in each run, and under QEMU in tools/check --all.
+BOTH = [
+    pytest.param("container", id="container"),
+    pytest.param("qemu", id="qemu", marks=[pytest.mark.qemu, pytest.mark.long]),
+]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give the tests that are marked so QEMU, or both kinds of machine."""
+    kinds = []
+    if metafunc.definition.get_closest_marker("both_machines"):
+        kinds = BOTH
+    elif metafunc.definition.get_closest_marker("qemu"):
+        kinds = ["qemu"]
+    if kinds:
+        metafunc.parametrize("machine", kinds, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def machine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Choose the kind of machine of a test's guests: a container, unless it is marked qemu.
+
+    The harness and the commands that tests run take it from the environment.
+    """
+    kind: str = getattr(request, "param", "container")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOTPLATE_MACHINE", kind)
+        yield kind
+
+
 @dataclass(frozen=True)
 class Done:
     """A completed hotplate command."""

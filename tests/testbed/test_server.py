@@ -158,7 +158,7 @@ def test_guest_that_goes_down_within_an_answer_is_asked_again(monkeypatch):
     ours, theirs = socket.socketpair()
     guest = RebootingGuest(theirs)
     guest.start()
-    machine = SimpleNamespace(pid=1, shell_channel=ours)
+    machine = SimpleNamespace(pid=1, shell_channel=ours, running=True)
     server = Server(SimpleNamespace(name="web"), machine, nonce=NONCE, owned=ExitStack())
     with ours:
         server.reboot(Deadline(30, "the reboot"))

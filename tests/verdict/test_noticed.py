@@ -239,6 +239,19 @@ def test_every_report_shows_notices(passed):
     assert [each["kind"] for each in listed] == ["ran-twice", "failed-unit"]
 
 
+@pytest.mark.parametrize(
+    ("machine", "noticed"),
+    [("qemu", ["systemd-remount-fs.service", "site.service"]), ("container", ["site.service"])],
+)
+def test_units_that_no_container_can_have_are_not_noticed(story, machine, noticed):
+    story.power()
+    story.emit("machine", "power-on", pid=4712, restored=False, machine=machine)
+    for unit in ("systemd-remount-fs.service", "site.service"):
+        story.console(f"[   12.2] web systemd[1]: {unit}: Failed with result 'exit-code'.")
+    seen = notice(story.events, {story.tracker.server: ""})
+    assert [each.sentence for each in seen] == [f'the unit "{unit}" failed' for unit in noticed]
+
+
 def test_failure_keeps_its_own_last_line(story):
     story.up()
     story.poll(403)
