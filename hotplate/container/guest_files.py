@@ -83,8 +83,8 @@ def units(nonce: str, *, listener: str, restored: bool = False) -> dict[str, str
         f"{UNIT}@.service": _SERVICE.format(folder=FOLDER),
         "shell": _PROGRAM.format(directory=DIRECTORY, nonce=shlex.quote(nonce)),
     }
-    masked = (*MASKED, *(CLOUD_INIT if restored else ()))
-    links = dict.fromkeys(masked, "/dev/null")
+    texts |= dict.fromkeys((f"{unit}.d/hotplate.conf" for unit in NEED_A_DISK), _SKIPPED)
+    links = dict.fromkeys(CLOUD_INIT if restored else (), "/dev/null")
     links[f"sysinit.target.wants/{UNIT}.socket"] = f"../{UNIT}.socket"
     return {
         **{name: encoded(text.encode()) for name, text in texts.items()},
