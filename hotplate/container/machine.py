@@ -30,7 +30,7 @@ from hotplate.machine.console import Console
 from hotplate.machine.machine import Capability, Exit, Machine, Work, work_of
 from hotplate.machine.wiring import Cable, Cables, Wiring
 from hotplate.network.segment import SYSTEM_PROGRAMS
-from hotplate.timing.deadline import Deadline
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 #: The programs that a container needs, and their Debian packages.
 TOOLS = ("systemd-nspawn", "mkfs.ext4", "ip")
@@ -153,6 +153,12 @@ class ContainerMachine(Machine):
             with self._power:
                 self._open()
                 self._boot()
+        except HostError:
+            # When nspawn has ended by itself, that is the end to be noted, and no power cut.
+            if (child := self._child) is not None:
+                child.wait(Deadline(END_SECONDS, "the end of systemd-nspawn"))
+            self.kill()
+            raise
         # A signal to the harness must not leave it running either.
         except BaseException:
             self.kill()
@@ -161,17 +167,22 @@ class ContainerMachine(Machine):
     def kill(self) -> None:
         """See :meth:`Machine.kill`."""
         self._killed = True
-        ended = False
-        # Not under the lock: the kill waits for _on_exit(), which may have begun to boot it again.
-        while (child := self._child) is not None:
-            child.kill()
-            ended = True
+        was_on = False
+        while True:
+            # Not under the lock: the kill waits for _on_exit(), which may have begun to boot it
+            # again.
+            if (child := self._child) is not None:
+                child.kill()
+                was_on = True
             with self._power:
-                self._child = None if self._child is child else self._child
-        with self._power:
-            self._release()
-            if ended and self._exit is None:
-                self._note_exit(-signal.SIGKILL, "power-cut")
+                if self._child is not child:
+                    # It was booted again meanwhile, or its own end was noted.
+                    continue
+                self._child = None
+                self._release()
+                if was_on and self._exit is None:
+                    self._note_exit(-signal.SIGKILL, "power-cut")
+                return
 
     def shutdown(self, deadline: Deadline) -> Exit:
         """See :meth:`Machine.shutdown`; systemd's own signal for it."""
@@ -348,6 +359,9 @@ class ContainerMachine(Machine):
                 first=LISTENER,
                 on_exit=guarded(self.events, partial(self._on_exit, ended)),
             )
+            if self._killed:
+                # kill() waits for the lock, and has not seen this one.
+                child.send_signal(signal.SIGKILL)
             self._emit(
                 kinds.PowerOn(
                     child.pid, restored=self._first and self.config.restored, machine=self.kind
@@ -410,7 +424,9 @@ class ContainerMachine(Machine):
                 )
             with contextlib.suppress(BlockingIOError):
                 said = notices.recv(4096, socket.MSG_DONTWAIT)
-            if b"X_NSPAWN_LEADER_PID=" in said:
+            # The second of its messages: of a socket that is closed before, nspawn would complain,
+            # and these would be the last words of a later failure.
+            if b"READY=1" in said.split(b"\n"):
                 self._started = True
                 return
 
@@ -428,7 +444,10 @@ class ContainerMachine(Machine):
                 self._note_exit(status, "not-started", complaint)
                 return
             if status == REBOOT:
-                self._boot_again()
+                try:
+                    self._boot_again()
+                except (HostError, MachineLostError, OSError, DeadlineExceeded) as error:
+                    self._give_up(str(error))
                 return
             self._release()
             # nspawn itself was killed; or the guest's init ended with an error, which in a
@@ -452,9 +471,16 @@ class ContainerMachine(Machine):
         self._cards, self._pulled = {}, set()
         for cable in self._cables():
             self._plug(cable)
-        # When it does not start again, its own end is noted.
-        with contextlib.suppress(HostError):
-            self._boot()
+        self._boot()
+
+    def _give_up(self, complaint: str) -> None:
+        """End a machine that could not be booted again."""
+        if (child := self._child) is not None:
+            # Its own end is noted, if it was not already there.
+            child.send_signal(signal.SIGKILL)
+            return
+        self._release()
+        self._note_exit(-signal.SIGKILL, "power-cut" if self._killed else "lost", complaint)
 
     def _note_exit(self, status: int, reason: str, complaint: str = "") -> None:
         self._exit = Exit(status, reason)

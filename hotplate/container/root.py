@@ -91,8 +91,8 @@ def raw_disk(image: Image, cache: Path) -> Iterator[Path]:
         with contextlib.ExitStack() as held:
             try:
                 held.enter_context(locks.shared(folder))
-            except FileNotFoundError:
-                # It was never made, or another process has removed it to make room.
+            except (FileNotFoundError, NotADirectoryError):
+                # It was never made, cannot be made, or another process has removed it to make room.
                 continue
             if not (folder / DISK).exists():
                 continue
@@ -138,10 +138,17 @@ def _key(image: Image) -> str:
     """Return the name of an image's folder: another one when a file of it has changed."""
     stamps = []
     for link in image.chain:
-        stat = link.path.stat()
+        stat = _stat(link.path)
         times = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
         stamps.append((str(link.path), link.format, *times))
     return hashlib.sha256(json.dumps(stamps).encode()).hexdigest()[:24]
+
+
+def _stat(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise HostError(f'"{path}" cannot be read: {error.strerror}') from error
 
 
 def _unpack(image: Image, folder: Path) -> None:
@@ -204,8 +211,9 @@ def find_root(image: Image, path: Path) -> Root:
     :param image: for messages.
     :param path: its raw disk.
     :raises ImageError: when there is none that the host's kernel mounts.
+    :raises HostError: when it cannot be read.
     """
-    size = path.stat().st_size
+    size = _stat(path).st_size
     with path.open("rb") as stream:
         disk = Disk(lambda at, length: os.pread(stream.fileno(), length, at), size, str(image.path))
         chosen = _chosen(disk, image)

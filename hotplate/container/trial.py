@@ -80,7 +80,7 @@ def tiny_root(directory: Path, processor: str) -> Root:
     # nspawn boots only a folder that has it.
     (tree / "etc/os-release").write_text('ID=hotplate\nNAME="hotplate"\n')
     init = tree / "usr/lib/systemd/systemd"
-    init.write_bytes(program(processor))
+    init.write_bytes(program(*_EXIT[processor]))
     init.chmod(0o755)
     file = directory / "root.ext4"
     done = subprocess.run(
@@ -96,9 +96,11 @@ def tiny_root(directory: Path, processor: str) -> Root:
     return Root(file, 0, ROOT_BYTES, "ext4", "noload")
 
 
-def program(processor: str) -> bytes:
-    """Return a static program that ends with status 0: an ELF header, one segment, the code."""
-    machine, code = _EXIT[processor]
+def program(machine: int, code: bytes) -> bytes:
+    """Return a static program: an ELF header, one segment, the code.
+
+    :param machine: the processor's number in ELF.
+    """
     size = _HEADERS + len(code)
     header = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)
     header += struct.pack(
