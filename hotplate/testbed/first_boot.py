@@ -50,7 +50,7 @@ BOOT_ENDED = "case $(systemctl is-system-running) in running | degraded) ;; *) e
 AT_REST = f"{BOOT_ENDED}; flock --nonblock /run/os-refresh-config.lock true"
 
 #: Ends when systemd has started everything, with whatever result, and os-refresh-config is done.
-IDLE = "systemctl is-system-running --wait >/dev/null; flock --wait 20 /run/os-refresh-config.lock true"
+IDLE = "systemctl is-system-running --wait >/dev/null; flock -w 20 /run/os-refresh-config.lock true"
 
 #: Without systemd nothing marks the end of the boot; the shell itself starts late in it.
 WITHOUT_AGENT = f"command -v systemctl >/dev/null || exit 0; {BOOT_ENDED}"
