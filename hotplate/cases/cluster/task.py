@@ -115,28 +115,12 @@ def run_case(payload: bytes) -> bytes:
     worker = get_worker()
     sent: Payload = pickle.loads(payload)  # noqa: S301 - anyone who reaches a worker can run programs on it anyway
     try:
-        return _run(sent, worker).to_bytes()
+        plugin = _plugin(worker)
+        return RunningCase(sent, str(worker.get_current_task()), worker, plugin).run().to_bytes()
     except (Exception, Interrupted) as error:
         complaint = traceback.format_exc() if is_unforeseen(error) else ""
         verdict = of_error(error, sent.case.subject, EventLog(), now=time.monotonic())
         return CaseResult(verdict, worker.address, complaint=complaint).to_bytes()
-
-
-def _run(sent: Payload, worker: Worker) -> CaseResult:
-    plugin = _plugin(worker)
-    if sent.version != __version__:
-        raise HostError(
-            f'the worker "{worker.address}" has hotplate {__version__}, and the command '
-            f"{sent.version}",
-            hint=f"pip install 'hotplate[dask]=={sent.version}'",
-        )
-    key = str(worker.get_current_task())
-    with tempfile.TemporaryDirectory(prefix="hotplate-", dir=worker.local_directory) as folder:
-        plugin.running[key] = running = RunningCase(sent, key, worker, plugin)
-        try:
-            return running.run(Path(folder))
-        finally:
-            del plugin.running[key]
 
 
 class _EventBoard(Board):
@@ -174,16 +158,26 @@ class RunningCase:
         """Ask it to end as by a signal, from any thread; the first one counts."""
         self.interrupts.came = self.interrupts.came or number
 
-    def run(self, folder: Path) -> CaseResult:
+    def run(self) -> CaseResult:
         """Return the verdict with its files.
 
-        :param folder: for all its files.
+        :raises HostError: when the command has another version of hotplate.
         """
-        self.say("begun")
-        with contextlib.ExitStack() as images:
-            image = images.enter_context(self._image(self.sent.image))
+        if self.sent.version != __version__:
+            raise HostError(
+                f'the worker "{self.worker.address}" has hotplate {__version__}, and the command '
+                f"{self.sent.version}",
+                hint=f"pip install 'hotplate[dask]=={self.sent.version}'",
+            )
+        with contextlib.ExitStack() as ends:
+            made = tempfile.TemporaryDirectory(prefix="hotplate-", dir=self.worker.local_directory)
+            folder = Path(ends.enter_context(made))
+            self.plugin.running[self.key] = self
+            ends.callback(self.plugin.running.pop, self.key)
+            self.say("begun")
+            image = ends.enter_context(self._image(self.sent.image))
             named = {
-                name: images.enter_context(self._image(each))
+                name: ends.enter_context(self._image(each))
                 for name, each in self.sent.named_images.items()
             }
             return self._test(*self.sent.open(folder, self.plugin.cache, image, named))
