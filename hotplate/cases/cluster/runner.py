@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Client, Future
 
-from hotplate.cases.case_run import LOST_ONCE, after_losses, nth
+from hotplate.cases.case_run import after_losses, nth
 from hotplate.cases.cluster import resources, scheduler, task, transfer
 from hotplate.cases.cluster.payload import Payloads
 from hotplate.cases.cluster.scheduler import ConnectionLost
@@ -391,14 +391,10 @@ class OnCluster(SideBySide):
 
     def _lost(self, each: Submitted, why: str) -> bool:
         """Record a loss; return False when it was one too many, and the case has its verdict."""
-        from hotplate.verdict.verdict import one_line
-
         if not self._may_lose(each):
             self._end_with(each, MachineLostError(why))
             return False
-        each.losses.append(one_line(why))
-        name = each.case.name
-        self._board.end(name, [clean(f"{name}: {LOST_ONCE} ({one_line(why)})")])
+        self._record_loss(each.case, each.losses, why)
         return True
 
     def _try_again(self, each: Submitted, why: str) -> None:
