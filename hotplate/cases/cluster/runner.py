@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distributed import Client, Future
 
@@ -33,12 +33,11 @@ from hotplate.cases.side_by_side import CaseEnd, SideBySide
 from hotplate.cases.table import Case
 from hotplate.errors import HostError, HotplateError, Interrupted, MachineLostError, Outcome
 from hotplate.interrupts import Interrupts
+from hotplate.report.artifacts import Artifacts
+from hotplate.report.board import Board
+from hotplate.report.history import History
 from hotplate.text import clean
 from hotplate.timing.deadline import Deadline
-
-if TYPE_CHECKING:
-    from hotplate.report.artifacts import Artifacts
-    from hotplate.report.board import Board
 
 #: How long to wait for a scheduler that is gone in the middle of a command.
 AGAIN_SECONDS = 300.0
@@ -452,8 +451,6 @@ class OnCluster(SideBySide):
             each.artifacts.point()
         sha256 = self._payloads.image_of(case).sha256
         if verdict.passed and verdict.stages and sha256:
-            from hotplate.report.history import History
-
             history = History(self._request.settings.cache / "history.json")
             history.record(f"{sha256}-{case.template.source}", verdict.stages)
         self._on_end(CaseEnd(case, verdict, folder, time.monotonic() - each.began, complaint))
@@ -471,8 +468,6 @@ class OnCluster(SideBySide):
 
     def _artifacts(self, each: Submitted) -> Artifacts:
         """Return the folder of a case, which all of its tries share."""
-        from hotplate.report.artifacts import Artifacts
-
         if each.artifacts is None:
             base = self._request.settings.artifacts.absolute()
             each.artifacts = Artifacts(base, each.case.name)

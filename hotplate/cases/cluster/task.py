@@ -16,9 +16,9 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distributed import WorkerPlugin, get_worker
+from distributed import Worker, WorkerPlugin, get_worker
 
 from hotplate import __version__
 from hotplate.cases.cluster import transfer
@@ -28,18 +28,14 @@ from hotplate.cases.request import Request
 from hotplate.cases.side_by_side import CaseEnd, SideBySide
 from hotplate.cases.table import Case
 from hotplate.errors import HostError, Interrupted, is_unforeseen
+from hotplate.events.log import EventLog
 from hotplate.image import image_url
 from hotplate.image.image_set import ImageSet, SetFile
 from hotplate.image.image_store import ImageStore
 from hotplate.interrupts import Interrupts
 from hotplate.report.board import Board
 from hotplate.timing.deadline import Deadline
-
-if TYPE_CHECKING:
-    from distributed import Worker
-
-#: The plug-in's name, by which a task finds it on its worker.
-PLUGIN = "hotplate"
+from hotplate.verdict.verdict import of_error
 
 #: After so long without a piece of an image the request is repeated.
 ASK_SECONDS = 20.0
@@ -57,7 +53,7 @@ class CasesPlugin(WorkerPlugin):
         the reason when there is none.
     """
 
-    name = PLUGIN
+    name = "hotplate"
 
     def __init__(self, cache: Path, image_bytes: int) -> None:
         self.cache = cache
@@ -81,7 +77,7 @@ class CasesPlugin(WorkerPlugin):
 
 
 def _plugin(worker: Worker) -> CasesPlugin:
-    plugin = worker.plugins.get(PLUGIN)
+    plugin = worker.plugins.get(CasesPlugin.name)
     if isinstance(plugin, CasesPlugin):
         return plugin
     raise HostError(f'the worker "{worker.address}" was not started by "hotplate worker"')
@@ -109,9 +105,6 @@ def run_case(payload: bytes) -> bytes:
     :return: a :class:`~hotplate.cases.cluster.transfer.CaseResult`; every way in which a case ends
         is one.
     """
-    from hotplate.events.log import EventLog
-    from hotplate.verdict.verdict import of_error
-
     worker = get_worker()
     sent: Payload = pickle.loads(payload)  # noqa: S301 - anyone who reaches a worker can run programs on it anyway
     try:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 from hotplate.errors import HostError
+from hotplate.report.artifacts import json_line
 from hotplate.verdict.verdict import Verdict
 
 #: The size of a run's folder that is returned, in bytes before compression.
@@ -60,8 +61,6 @@ class CaseResult:
 
     def to_bytes(self) -> bytes:
         """Return it as a line of JSON followed by the archive."""
-        from hotplate.report.artifacts import json_line
-
         about = asdict(replace(self, archive=b""))
         del about["archive"]
         # json_line() escapes the newlines of texts, so that the first one ends the JSON.

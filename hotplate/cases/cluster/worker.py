@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 import tempfile
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from hotplate.cases.cluster import resources, scheduler
 from hotplate.cases.cluster.resources import Resources
 from hotplate.cases.cluster.task import CasesPlugin
 from hotplate.errors import HostError
+from hotplate.interrupts import SIGNALS
 from hotplate.text import clean
 from hotplate.timing.deadline import Deadline
 
@@ -24,8 +24,6 @@ CONNECT_SECONDS = 10.0
 
 #: The time between two attempts.
 AGAIN_SECONDS = 1.0
-
-END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class WithoutHttp(Worker):
@@ -79,7 +77,7 @@ def work(
 async def _work(address: str, make: Callable[..., Worker], death_timeout: float | None) -> None:
     ended = asyncio.Event()
     # A handler of the loop interrupts no coroutine of Dask's by an exception.
-    for number in END_SIGNALS:
+    for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     ending = asyncio.ensure_future(ended.wait())
     patience = Deadline(death_timeout or 0, "a scheduler")
