@@ -2,7 +2,7 @@
 
 A task runs on a worker that has declared the resources it needs, and only as many at a time as fit.
 ``MEMORY`` (MiB) and ``CORES`` are used up; other abilities of a host (``KVM``, ``ARCH-aarch64``,
-``UEFI-x86_64``) are declared in plenty.
+``UEFI-x86_64``, ``CONTAINER-x86_64``) are declared in plenty.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import platform
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hotplate.cases.side_by_side import CASE_MIB
 from hotplate.errors import HostError, HotplateError
-from hotplate.image.inspect import Image
+from hotplate.image.inspect import DEFAULT_ARCH, Image
 from hotplate.machine import admission
 from hotplate.machine.config import ARCHITECTURES
-from hotplate.settings import AcceleratorChoice, Arch, FirmwareChoice, Settings
+from hotplate.settings import AcceleratorChoice, Arch, FirmwareChoice, MachineChoice, Settings
 
 MEMORY = "MEMORY"
 CORES = "CORES"
@@ -43,7 +44,13 @@ def of_host(
     from hotplate.testbed import host_probes
     from hotplate.testbed.host_probes import State
 
-    findings = [*host_probes.tools(), *host_probes.firmware(), *host_probes.wiring()]
+    probes = (
+        host_probes.tools,
+        host_probes.firmware,
+        host_probes.wiring,
+        host_probes.containers,
+    )
+    findings = [finding for probe in probes for finding in probe()]
     works = {each.name for each in findings if each.state is State.WORKS}
     resources = {
         # The processors that this process may use, which a container or taskset may limit.
@@ -55,6 +62,8 @@ def of_host(
             resources[f"ARCH-{name}"] = PLENTY
             if f"UEFI {name}" in works:
                 resources[f"UEFI-{name}"] = PLENTY
+    if "containers" in works:
+        resources[f"CONTAINER-{platform.machine()}"] = PLENTY
     lacking = [each for each in findings if each.state is State.FAILS and each.use.value == "test"]
     if lacking:
         raise HostError(
@@ -85,6 +94,7 @@ def needs_of(image: Path, settings: Settings) -> dict[str, float]:
     :param settings: those of the case.
     """
     needs = {CORES: 1.0, MEMORY: float(settings.memory + admission.OVERHEAD_MIB + CASE_MIB)}
+    container = settings.machine is MachineChoice.CONTAINER
     if settings.accelerator is AcceleratorChoice.KVM:
         needs[KVM] = 1.0
     name = "" if settings.arch is Arch.AUTO else settings.arch.value
@@ -95,7 +105,10 @@ def needs_of(image: Path, settings: Settings) -> dict[str, float]:
         name = name or opened.arch
         if settings.firmware is FirmwareChoice.AUTO:
             needs_uefi = not opened.bios_bootable
-    if name:
+    if container:
+        # It runs on the worker's own processor, without firmware.
+        needs[f"CONTAINER-{name or DEFAULT_ARCH}"] = 1.0
+    elif name:
         needs[f"ARCH-{name}"] = 1.0
         if needs_uefi:
             needs[f"UEFI-{name}"] = 1.0

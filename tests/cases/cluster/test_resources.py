@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import platform
+from dataclasses import replace
 
 import pytest
+import tiny_disk
 
 from hotplate.cases.cluster import resources
 from hotplate.cases.cluster.resources import missing
 from hotplate.errors import HostError
 from hotplate.machine import admission
-from hotplate.settings import AcceleratorChoice, Settings
+from hotplate.settings import AcceleratorChoice, MachineChoice, Settings
 from hotplate.testbed import host_probes
 from hotplate.testbed.host_probes import Finding, State, Use
 
@@ -38,10 +41,17 @@ def probed(monkeypatch: pytest.MonkeyPatch, **states: State) -> None:
     monkeypatch.setattr(host_probes, "tools", lambda: iter(findings))
     monkeypatch.setattr(host_probes, "firmware", lambda: iter(()))
     monkeypatch.setattr(host_probes, "wiring", lambda: iter(()))
+    monkeypatch.setattr(host_probes, "containers", lambda: iter(()))
 
 
 def test_worker_declares_the_findings_of_the_doctor(monkeypatch):
-    probed(monkeypatch, qemu_system_x86_64=State.WORKS, uefi_x86_64=State.WORKS)
+    probed(
+        monkeypatch,
+        qemu_system_x86_64=State.WORKS,
+        uefi_x86_64=State.WORKS,
+        containers=State.WORKS,
+    )
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
     monkeypatch.setattr(admission, "host_mib", lambda: 10_000)
     declared = resources.of_host(TCG)
@@ -50,10 +60,19 @@ def test_worker_declares_the_findings_of_the_doctor(monkeypatch):
         "MEMORY": 8000.0,
         "ARCH-x86_64": 1000.0,
         "UEFI-x86_64": 1000.0,
+        "CONTAINER-x86_64": 1000.0,
     }
-    text = "3 at a time, 8000 MiB of memory, ARCH-x86_64, UEFI-x86_64"
+    text = "3 at a time, 8000 MiB of memory, ARCH-x86_64, UEFI-x86_64, CONTAINER-x86_64"
     assert resources.as_text(declared) == text
     assert resources.of_host(TCG, cores=1, memory_mib=2000)["MEMORY"] == 2000.0
+
+
+def test_case_in_a_container_needs_a_worker_that_runs_containers(tmp_path):
+    image = tiny_disk.make(tmp_path / "tiny.raw")
+    in_container = replace(TCG, machine=MachineChoice.CONTAINER)
+    assert "CONTAINER-x86_64" in resources.needs_of(image, in_container)
+    assert "ARCH-x86_64" not in resources.needs_of(image, in_container)
+    assert "CONTAINER-x86_64" not in resources.needs_of(image, TCG)
 
 
 def test_host_that_can_run_no_guest_is_no_worker(monkeypatch):
