@@ -85,6 +85,12 @@ class ContainerMaker:
                     f'a container has no {name}, and the {name} is set to "{value.value}"',
                     hint=f"leave out --{name}, or take --machine qemu",
                 )
+        if settings.append:
+            raise UsageError(
+                "a container has no kernel command line of its own, and append is set to "
+                f'"{settings.append}"',
+                hint="leave out --append, or take --machine qemu",
+            )
         if settings.datasource not in (*ENVIRONMENT, *SEEDS):
             raise UsageError(
                 f'a container cannot have the data source "{settings.datasource.value}": '

@@ -36,6 +36,7 @@ def test_good_image_passes(request, test_image, nothing_left, name, image):
     assert all(each["missing"] is None for server in servers for each in server["deployments"])
 
 
+@pytest.mark.qemu
 @pytest.mark.long
 def test_masked_agent_names_the_server_with_the_deployment(
     without_cloud_init, test_image, nothing_left
