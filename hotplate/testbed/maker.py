@@ -1,4 +1,4 @@
-"""What a maker of machines gets and gives: one maker for each kind of machine."""
+"""The interface of the makers of machines, one for each kind, and of a server to start."""
 
 from __future__ import annotations
 
