@@ -134,7 +134,10 @@ class ContainerHelper(reaper.Reaper):
         }
         # volatile: the guest's fsync() costs nothing, as with QEMU's cache=unsafe.
         options = ",".join([*(f"{name}={path}" for name, path in folders.items()), "volatile"])
-        mounts.mount("overlay", str(self.place / "root"), "overlay", options=options)
+        # A device node of the image that everybody may use would be the host's device. The guest
+        # cannot lift it: its mount namespace belongs to another user namespace.
+        root = str(self.place / "root")
+        mounts.mount("overlay", root, "overlay", mounts.MS_NODEV, options)
 
     def _write(self, files: Mapping[str, str]) -> None:
         for name, text in files.items():

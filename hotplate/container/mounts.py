@@ -24,7 +24,7 @@ from hotplate.children.reaper import CLONE_NEWUSER, checked, libc
 IDS = 65536
 
 # From Linux' mount.h and fcntl.h.
-MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+MS_RDONLY, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 4, 32, 4096, 16384, 1 << 18
 _AT_FDCWD = -100
 _AT_EMPTY_PATH = 0x1000
 _OPEN_TREE_CLONE = 1
@@ -104,7 +104,8 @@ def loop(
     read_only = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
     device, node = _loop_device(file, target.parent, read_only=read_only, offset=offset, size=size)
     try:
-        mount(str(node), str(target), kind, MS_RDONLY if read_only else 0, options)
+        flags = MS_NODEV | (MS_RDONLY if read_only else 0)
+        mount(str(node), str(target), kind, flags, options)
     finally:
         # From here on the mount alone keeps the device.
         os.close(device)

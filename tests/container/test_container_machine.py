@@ -378,3 +378,21 @@ def test_image_is_not_written_to(make: Make, tiny: Root) -> None:
     attached(made.machine).run("rm -rf /root; echo x >/etc/new; chown 5 /bin/busybox").check()
     made.machine.kill()
     assert tiny.path.read_bytes() == before
+
+
+def test_device_nodes_of_an_image_are_of_no_use(make: Make, tmp_path: Path) -> None:
+    tree = plant(tmp_path / "tree")
+    # The memory device /dev/zero, and the first loop device; for everybody.
+    for name, kind, major, minor in (("zero", "c", "1", "5"), ("loop", "b", "7", "0")):
+        subprocess.run(["mknod", "-m", "666", tree / "root" / name, kind, major, minor], check=True)
+    root = root_of(make_ext4(tree, tmp_path / "other.ext4", "-O", "^has_journal"))
+    made = make(root=root)
+    shell = attached(made.machine)
+    for command in ("head -c 1 /root/zero", "exec 3</root/loop"):
+        done = shell.run(f"({command}) 2>&1")
+        assert done.rc != 0
+        assert "Permission denied" in done.text
+    remount = "mount -o remount,dev /; mount -o remount,bind,dev /; head -c 1 /root/zero"
+    assert shell.run(remount).rc != 0
+    # nspawn's own are.
+    assert shell.run("head -c 2 /dev/zero | wc -c; echo x >/dev/null").text == "2"
