@@ -5,19 +5,18 @@ Prints how much memory this process, the harness, gained under each attack.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hotplate.errors import MachineLostError
-from hotplate.guest.shell import DIRECTORY, PORT
+from hotplate.container.guest_files import FOLDER
+from hotplate.guest.shell import DIRECTORY, PORT, UNIT
 from hotplate.machine.console import END_BYTES, FILE_BYTES
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed import warm_state as warm
 from hotplate.testbed.testbed import Testbed
-from hotplate.timing.deadline import DeadlineExceeded, GuestDeadline, retry
+from hotplate.timing.deadline import GuestDeadline, retry
+from tests.booted.hostile import SECONDS, attack, floods, is_lost, works
 
 pytestmark = [
     pytest.mark.boots,
@@ -29,22 +28,17 @@ pytestmark = [
 ]
 
 ATTACKS = Path(__file__).parent / "attacks.py"
-#: Limit of the harness's memory growth under an attack, in bytes.
-GROWTH = 64 << 20
-SECONDS = 20
-
-
-def resident(field: str = "VmRSS") -> int:
-    """Return a memory figure of this process in bytes; VmHWM is the peak since :func:`begin`."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) << 10
-    raise AssertionError(field)
-
-
-def begin() -> int:
-    Path("/proc/self/clear_refs").write_text("5")
-    return resident()
+#: An answer that never ends, on a virtio port.
+STREAM = 'yes "hotplate-reply 0 0 99999999999 0 {}"'
+ENDLESS = f"""
+for name in /sys/class/virtio-ports/*/name; do
+    case $(cat $name) in
+        {PORT}) device=${{name%/name}}
+            {STREAM} > /dev/${{device##*/}} & ;;
+    esac
+done
+wait
+"""
 
 
 @pytest.fixture(scope="module")
@@ -67,34 +61,6 @@ def bad(testbed, good) -> ServerUnderTest:
     return server
 
 
-def works(server: ServerUnderTest, word: str) -> None:
-    config = f"#!/bin/sh\nprintf %s {word} > $heat_outputs_path.word\n"
-    done = server.deploy(group="script", config=config, outputs=["word"], name=word).wait()
-    assert (done.status, done.outputs["word"]) == ("COMPLETE", word), server.diagnosis()
-
-
-def floods(testbed: Testbed, server: ServerUnderTest) -> list[str]:
-    return [
-        each.detail["fault"]
-        for each in testbed.events
-        if each.kind == "flood" and each.server == server.id
-    ]
-
-
-@contextlib.contextmanager
-def attack(bad: ServerUnderTest, good: ServerUnderTest, name: str, command: str) -> Iterator[None]:
-    """Start an attack in one guest and let the other finish a deployment meanwhile."""
-    before = begin()
-    bad.run(f"systemd-run --quiet --collect --unit=attack-{name} sh -c '{command}'").check()
-    yield
-    works(good, name)
-    grown = resident("VmHWM") - before
-    bad_ones = ", ".join(floods(bad._testbed, bad)) or "none"
-    print(f"{name}: grown by {grown / 1e6:.1f} MB; verdicts so far: {bad_ones}")
-    assert grown <= GROWTH
-    assert floods(bad._testbed, good) == []
-
-
 @pytest.mark.parametrize("name", ["paths", "tokens", "idle", "websockets"])
 def test_network_attacks_do_not_disturb_the_other_guest(testbed, bad, good, name):
     with attack(bad, good, name, f"python3 /root/attacks.py {name} {SECONDS}"):
@@ -108,7 +74,8 @@ def test_network_attacks_do_not_disturb_the_other_guest(testbed, bad, good, name
 
 
 def test_console_flood_does_not_disturb_the_other_guest(testbed, bad, good):
-    command = f'timeout {SECONDS * 30} yes "" > /dev/ttyS0'
+    # Each kind of machine has one: /dev/console is the serial port where it is the console.
+    command = f'timeout {SECONDS * 30} yes "" > /dev/console'
     with attack(bad, good, "console", command):
         retry(
             lambda _: "console-flood" in floods(testbed, bad) or None,
@@ -118,28 +85,17 @@ def test_console_flood_does_not_disturb_the_other_guest(testbed, bad, good):
     bad.run("systemctl stop attack-console; true")
 
 
-def test_port_floods_do_not_disturb_the_other_guest(testbed, bad, good):
+def test_port_floods_do_not_disturb_the_other_guest(bad, good):
     """Runs last, because an endless stream replaces the guest's own shell."""
-    endless = f"""
-        for name in /sys/class/virtio-ports/*/name; do
-            case $(cat $name) in
-                {PORT}) device=${{name%/name}}
-                    yes "hotplate-reply 0 0 99999999999 0 {{}}" > /dev/${{device##*/}} & ;;
-            esac
-        done
-        wait"""
-    bad.copy_in(endless.encode(), "/root/endless.sh")
-    command = f"rm -r {DIRECTORY}; systemctl stop hotplate-shell; sh /root/endless.sh"
+    bad.copy_in(ENDLESS.encode(), "/root/endless.sh")
+    stop = f"rm -r {DIRECTORY}; systemctl stop {UNIT} {UNIT}@*"
+    if bad._server.machine.kind == "container":
+        # Started for each connection from now on.
+        bad.copy_in(f"{STREAM}\n".encode(), "/root/stream.sh")
+        command = f"mount --bind /root/stream.sh {FOLDER}/shell; {stop}"
+    else:
+        command = f"{stop}; sh /root/endless.sh"
     with attack(bad, good, "ports", command):
         # The shell answers until the attack has replaced it.
         retry(lambda _: is_lost(bad) or None, GuestDeadline(SECONDS * 20, "its shell's end"))
         assert is_lost(bad)
-
-
-def is_lost(server: ServerUnderTest) -> bool:
-    """Return True when a command fails with the error that a plug-in user gets."""
-    try:
-        server.run("true", timeout=5)
-    except (DeadlineExceeded, MachineLostError):
-        return True
-    return False

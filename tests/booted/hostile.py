@@ -1,0 +1,71 @@
+"""Attacks of one guest while another works, and this process's growth meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from hotplate.errors import MachineLostError
+from hotplate.plugin.server import ServerUnderTest
+from hotplate.testbed.testbed import Testbed
+from hotplate.timing.deadline import DeadlineExceeded
+
+#: Limit of the harness's memory growth under an attack, in bytes.
+GROWTH = 64 << 20
+SECONDS = 20
+
+
+def resident(field: str = "VmRSS") -> int:
+    """Return a memory figure of this process in bytes; VmHWM is the peak since :func:`begin`."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError(field)
+
+
+def begin() -> int:
+    """Begin to measure this process's peak; return its memory in bytes."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return resident()
+
+
+def works(server: ServerUnderTest, word: str) -> None:
+    """Assert that a deployment on a server succeeds."""
+    config = f"#!/bin/sh\nprintf %s {word} > $heat_outputs_path.word\n"
+    done = server.deploy(group="script", config=config, outputs=["word"], name=word).wait()
+    assert (done.status, done.outputs["word"]) == ("COMPLETE", word), server.diagnosis()
+
+
+def floods(testbed: Testbed, server: ServerUnderTest) -> list[str]:
+    """Return the faults of a server's floods so far."""
+    return [
+        each.detail["fault"]
+        for each in testbed.events
+        if each.kind == "flood" and each.server == server.id
+    ]
+
+
+@contextlib.contextmanager
+def attack(bad: ServerUnderTest, good: ServerUnderTest, name: str, command: str) -> Iterator[None]:
+    """Start an attack in one guest and let the other finish a deployment meanwhile."""
+    before = begin()
+    # Bounded by the machine, and not by the guest's own limit for a service.
+    unit = f"--quiet --collect --property=TasksMax=infinity --unit=attack-{name}"
+    bad.run(f"systemd-run {unit} sh -c '{command}'").check()
+    yield
+    works(good, name)
+    grown = resident("VmHWM") - before
+    bad_ones = ", ".join(floods(bad._testbed, bad)) or "none"
+    print(f"{name}: grown by {grown / 1e6:.1f} MB; verdicts so far: {bad_ones}")
+    assert grown <= GROWTH
+    assert floods(bad._testbed, good) == []
+
+
+def is_lost(server: ServerUnderTest) -> bool:
+    """Return True when a command fails with the error that a plug-in user gets."""
+    try:
+        server.run("true", timeout=5)
+    except (DeadlineExceeded, MachineLostError):
+        return True
+    return False
