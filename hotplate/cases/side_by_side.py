@@ -205,10 +205,13 @@ class SideBySide:
         """Retry a case whose process was lost, if that is allowed."""
         if len(running.losses) >= self._request.retry_lost or not self.more:
             return False
-        name = running.case.name
-        self._board.end(name, [clean(f"{name}: {LOST_ONCE} ({one_line(why)})")])
-        self._waiting.appendleft((running.case, [*running.losses, one_line(why)]))
+        self._record_loss(running.case, running.losses, why)
+        self._waiting.appendleft((running.case, running.losses))
         return True
+
+    def _record_loss(self, case: Case, losses: list[str], why: str) -> None:
+        losses.append(one_line(why))
+        self._board.end(case.name, [clean(f"{case.name}: {LOST_ONCE} ({losses[-1]})")])
 
     def _without_verdict(
         self,

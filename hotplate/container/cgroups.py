@@ -23,7 +23,7 @@ _VERSION_1 = ("memory", "pids", "freezer", "cpuacct", "name=systemd")
 SECONDS = 10.0
 
 
-class Groups:
+class ControlGroups:
     """The control groups of one container, by controller; made by :meth:`make`.
 
     :ivar unbounded: why memory and processes are not bounded; "" when they are.
@@ -35,7 +35,7 @@ class Groups:
         self.unbounded = ""
 
     @classmethod
-    def make(cls, *, memory_mib: int, processes: int) -> Groups:
+    def make(cls, *, memory_mib: int, processes: int) -> ControlGroups:
         """Make groups below this process's own, with bounds.
 
         :param processes: the limit of its processes and threads.

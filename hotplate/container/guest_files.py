@@ -83,12 +83,11 @@ def units(nonce: str, *, listener: str, restored: bool = False) -> dict[str, str
         f"{UNIT}@.service": _SERVICE.format(folder=FOLDER),
         "shell": _PROGRAM.format(directory=DIRECTORY, nonce=shlex.quote(nonce)),
     }
-    texts |= dict.fromkeys((f"{unit}.d/hotplate.conf" for unit in NEED_A_DISK), _SKIPPED)
-    links = dict.fromkeys(CLOUD_INIT if restored else (), "/dev/null")
-    links[f"sysinit.target.wants/{UNIT}.socket"] = f"../{UNIT}.socket"
+    for unit in (*NEED_A_DISK, *(CLOUD_INIT if restored else ())):
+        texts[f"{unit}.d/hotplate.conf"] = _SKIPPED
     return {
         **{name: encoded(text.encode()) for name, text in texts.items()},
-        **{name: f"->{target}" for name, target in links.items()},
+        f"sysinit.target.wants/{UNIT}.socket": f"->../{UNIT}.socket",
     }
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from hotplate.children import reaper
 from hotplate.children.reaper import CLONE_NEWNET, checked, libc
 from hotplate.container import mounts
-from hotplate.container.cgroups import Groups
+from hotplate.container.cgroups import ControlGroups
 from hotplate.network import links
 
 CLONE_NEWNS = 0x00020000
@@ -41,7 +41,7 @@ class ContainerHelper(reaper.Reaper):
 
     def __init__(self, control: socket.socket, harness: int) -> None:
         super().__init__(control, harness)
-        self.groups: Groups | None = None
+        self.groups: ControlGroups | None = None
         self.place = Path()
         self.ip = ""
         self.interfaces: set[int] = set()
@@ -107,7 +107,7 @@ class ContainerHelper(reaper.Reaper):
         mounts.loop(layer, self.place / "layer", kind="ext4")
         self._mount_root(first_id)
         links.prepare_container(ip)
-        self.groups = Groups.make(memory_mib=memory_mib, processes=processes)
+        self.groups = ControlGroups.make(memory_mib=memory_mib, processes=processes)
         # Not in the request itself, which is one message of limited size.
         with open(lists, "rb", closefd=False) as stream:
             written = json.load(stream)
@@ -218,7 +218,7 @@ class ContainerHelper(reaper.Reaper):
                 links.run(self.ip, [f"link delete dev {OUTER}{number}"])
         self.interfaces.clear()
 
-    def _groups(self) -> Groups:
+    def _groups(self) -> ControlGroups:
         if self.groups is None:
             raise OSError(22, "the container is not open")
         return self.groups

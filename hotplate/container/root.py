@@ -7,34 +7,65 @@ a program in between.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import platform
 import shlex
 import shutil
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hotplate import locks
+from hotplate.children.keeper import FIRST_CHILD_FD, Keeper
 from hotplate.errors import HostError, ImageError, UsageError
-from hotplate.image.inspect import Image
-from hotplate.image.overlay import SPARE, check_space, last_words, qemu_img
-from hotplate.inspection.disk import Disk
+from hotplate.host_tools import find_tool
+from hotplate.image.inspect import DEFAULT_ARCH, Image
+from hotplate.image.overlay import SPARE, bounded, check_space
+from hotplate.image.plan import Layout
+from hotplate.inspection.contents import Contents
+from hotplate.inspection.disk import Disk, all_may_read, image_options
 from hotplate.inspection.ext4 import Ext4
-from hotplate.inspection.partitions import Partition, partitions
+from hotplate.inspection.partitions import Partition, marked_root, partitions
 from hotplate.inspection.tree import Tree
+from hotplate.inspection.units import kernel_words
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
-#: The number of unpacked disks that are kept; the least recently used goes first.
+#: The limits of the unpacked disks that are kept; the least recently used goes first.
 KEPT = 8
+MAX_BYTES = 20 << 30
+#: The time limit of unpacking one.
+SECONDS = 900.0
 DISK = "disk.raw"
 #: Beside the disk: the name of its image, for people.
 IMAGE_NAME = "image"
+#: Beside the disk while it is unpacked: the output of qemu-img.
+OUTPUT = "output"
 ATTEMPTS = 5
 #: Options for mounting a file system that is never written to, also one that was not unmounted.
-MOUNT_OPTIONS = {"ext4": "noload", "xfs": "norecovery,nouuid", "btrfs": ""}
+#: btrfs has had this one since Linux 5.9; without it, an unclean one is not mounted at all.
+MOUNT_OPTIONS = {"ext4": "noload", "xfs": "norecovery,nouuid", "btrfs": "rescue=nologreplay"}
+#: Why no container can run a root in other places, by the name of the file system.
+REFUSED = {
+    "lvm": "is in LVM, whose volumes are not set up for a container",
+    "luks": "is encrypted (LUKS), and there is no key for it",
+    "": "has a file system that is not known",
+}
 HINT = "--machine qemu"
+#: Names the processor of a program in its ELF header (elf(5), ``e_machine``).
+ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
+#: Programs that every system has one of; links are followed.
+PROGRAMS = ("/usr/lib/systemd/systemd", "/sbin/init", "/bin/sh")
+UDEV = ("/usr/lib/systemd/systemd-udevd", "/lib/systemd/systemd-udevd")
+#: Masked, these files leave the kernel's names to network interfaces (systemd's
+#: PREDICTABLE_INTERFACE_NAMES.md).
+NAMING = ("/etc/systemd/network/99-default.link", "/etc/udev/rules.d/80-net-setup-link.rules")
+# From Linux' btrfs_tree.h, struct btrfs_super_block: its place, and that of log_root in it.
+_BTRFS_LOG_ROOT = 0x10000 + 0x60
 
 
 @dataclass(frozen=True)
@@ -46,6 +77,10 @@ class Root:
     :param size: its bytes.
     :param file_system: the kernel's name of its type.
     :param options: for mounting it, but for ``ro``.
+    :param unclean: it was not unmounted, and its last changes, which are in its journal, are not
+        seen; never for xfs, whose superblock does not tell.
+    :param predictable_names: a boot names network interfaces by their place (``ens4``), and not
+        ``eth0``; assumed for a file system that is not read here.
     """
 
     path: Path
@@ -53,6 +88,8 @@ class Root:
     size: int
     file_system: str
     options: str
+    unclean: bool = False
+    predictable_names: bool = True
 
 
 @contextlib.contextmanager
@@ -64,12 +101,9 @@ def open_root(image: Image, cache: Path) -> Iterator[Root]:
     :raises ImageError: when it has no root file system that the host's kernel mounts.
     :raises HostError: when its disk cannot be unpacked.
     """
-    if image.arch != platform.machine():
-        raise UsageError(
-            f'the image "{image.path}" is for the processor {image.arch}, and a container runs on '
-            f"the host's, which is {platform.machine()}",
-            hint=HINT,
-        )
+    # The default says nothing: a disk of somebody else's has no manifest.
+    if image.arch != DEFAULT_ARCH:
+        _check_processor(image, image.arch)
     with raw_disk(image, cache) as path:
         yield find_root(image, path)
 
@@ -78,6 +112,7 @@ def open_root(image: Image, cache: Path) -> Iterator[Root]:
 def raw_disk(image: Image, cache: Path) -> Iterator[Path]:
     """Yield a raw file with an image's whole disk: its own, or one in the cache.
 
+    :raises ImageError: when the image is damaged.
     :raises HostError: when it cannot be unpacked.
     """
     if image.format == "raw":
@@ -115,6 +150,7 @@ def store(cache: Path) -> Path:
 def forget(cache: Path, *, keep: int = 0) -> list[Path]:
     """Remove all unpacked disks but the most recently used and those in use.
 
+    :param keep: how many are kept, as long as they have less than :data:`MAX_BYTES` together.
     :return: the folders that should have been removed, but are in use.
     """
     folders = []
@@ -123,7 +159,11 @@ def forget(cache: Path, *, keep: int = 0) -> list[Path]:
         with contextlib.suppress(OSError):
             folders.append((path.stat().st_mtime, path))
     in_use = []
-    for _, path in sorted(folders, reverse=True)[keep:]:
+    total = 0
+    for number, (_, path) in enumerate(sorted(folders, reverse=True)):
+        total += _disk_usage(path)
+        if number < keep and total <= MAX_BYTES:
+            continue
         try:
             with locks.exclusive(path, wait=False):
                 shutil.rmtree(path, ignore_errors=True)
@@ -132,6 +172,13 @@ def forget(cache: Path, *, keep: int = 0) -> list[Path]:
         except FileNotFoundError:
             pass
     return in_use
+
+
+def _disk_usage(folder: Path) -> int:
+    # A disk that is being unpacked counts too.
+    with contextlib.suppress(OSError):
+        return sum(each.stat().st_blocks * 512 for each in folder.iterdir())
+    return 0
 
 
 def _key(image: Image) -> str:
@@ -159,20 +206,22 @@ def _unpack(image: Image, folder: Path) -> None:
             if disk.exists():
                 return
             try:
+                # Of a process that was killed meanwhile.
+                part.unlink(missing_ok=True)
+                # As large as the disk: all of it reads as zeros, so that holes stay holes.
                 part.touch(mode=0o600)
-                needed = sum(link.path.stat().st_blocks * 512 for link in image.chain)
-                check_space(folder, needed=needed + SPARE)
-                source = ("--image-opts", _source(image))
-                done = qemu_img("convert", *source, "-n", "-O", "raw", *_sized(image, part))
-                if done.returncode:
-                    raise HostError(
-                        f'the disk of "{image.path}" could not be unpacked: {last_words(done)}',
-                        hint=f"df -h {shlex.quote(str(folder))}",
-                    )
+                os.truncate(part, image.virtual_size)
+                _convert(image, part)
+                if _key(image) != folder.name:
+                    raise ImageError(f'the image "{image.path}" was changed while it was unpacked')
                 (folder / IMAGE_NAME).write_text(image.path.name)
                 part.rename(disk)
             finally:
                 part.unlink(missing_ok=True)
+                (folder / OUTPUT).unlink(missing_ok=True)
+                # Removed under the lock; an empty folder would count as a kept disk.
+                if not disk.exists():
+                    shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
         raise HostError(
             f'the disk of "{image.path}" cannot be unpacked in "{folder}": {error.strerror}',
@@ -180,82 +229,198 @@ def _unpack(image: Image, folder: Path) -> None:
         ) from error
 
 
-def _sized(image: Image, part: Path) -> list[str]:
-    """Make an empty file as large as the disk; return it as the target of a conversion."""
-    os.truncate(part, image.virtual_size)
-    # All of it reads as zeros already, so that holes stay holes.
-    return ["--target-is-zero", str(part)]
+def _convert(image: Image, part: Path) -> None:
+    """Fill a file, which is as large as the disk of an image, with that disk.
 
+    The program gets descriptors, and as root runs as a user that owns nothing where all users can
+    read the image: it may be a stranger's.
 
-def _source(image: Image) -> str:
-    """Return an image with its checked backing files, as an option of QEMU's tools.
-
-    The names in the headers are not used.
+    :raises ImageError: when the image is damaged.
+    :raises HostError: when there is not enough space for it, or it takes too long.
     """
-    words = []
-    prefix = ""
-    for link in image.chain:
-        name = str(link.path).replace(",", ",,")
-        words += [
-            f"{prefix}driver={link.format}",
-            f"{prefix}file.driver=file",
-            f"{prefix}file.filename={name}",
-        ]
-        prefix += "backing."
-    return ",".join(words)
+    with contextlib.ExitStack() as stack:
+        target = os.open(part, os.O_RDWR | os.O_CLOEXEC)
+        stack.callback(os.close, target)
+        sources = [os.open(each.path, os.O_RDONLY | os.O_CLOEXEC) for each in image.chain]
+        for each in sources:
+            stack.callback(os.close, each)
+        confine = all_may_read(sources)
+        # That user opens the target by its descriptor; nobody else gets into the folder (0700).
+        os.fchmod(target, 0o606 if confine else 0o600)
+        run = partial(
+            _qemu_img,
+            image,
+            stack.enter_context(Keeper()),
+            fds=[target, *sources],
+            output=part.with_name(OUTPUT),
+            confine=confine,
+            deadline=Deadline(SECONDS, f'"{image.path}" to be unpacked'),
+        )
+        # The first descriptor is the target.
+        options = image_options([each.format for each in image.chain], FIRST_CHILD_FD + 1)
+        source = ["--image-opts", options, "-O", "raw"]
+        measured = json.loads(run(["measure", "--output", "json", *source]))
+        # The size of the image's file says less: it may be compressed.
+        check_space(part.parent, needed=measured["required"] + SPARE)
+        written = f"/proc/self/fd/{FIRST_CHILD_FD}"
+        run(["convert", *source, "-n", "--target-is-zero", written])
+        os.fchmod(target, 0o600)
+
+
+def _qemu_img(
+    image: Image,
+    keeper: Keeper,
+    arguments: Sequence[str],
+    *,
+    fds: Sequence[int],
+    output: Path,
+    confine: bool,
+    deadline: Deadline,
+) -> str:
+    output.unlink(missing_ok=True)
+    child = keeper.spawn(
+        [*bounded(find_tool("qemu-img")), *arguments],
+        directory=Path("/"),
+        stderr=output,
+        fds=fds,
+        confine=confine,
+    )
+    try:
+        status = child.wait(deadline)
+    except DeadlineExceeded as error:
+        raise HostError(
+            f'the disk of "{image.path}" could not be unpacked within {deadline.seconds:.0f} s',
+            hint=HINT,
+        ) from error
+    if status == 0:
+        return output.read_text()
+    complaint = child.complaint() or f"qemu-img ended with {status}"
+    # On a full disk the complaint may have found no space either.
+    full = shutil.disk_usage(output.parent).free < SPARE
+    if full or os.strerror(errno.ENOSPC) in complaint:
+        raise HostError(
+            f'there is no space left to unpack the disk of "{image.path}"',
+            hint=shlex.join(["df", "-h", str(output.parent)]),
+        )
+    raise ImageError(
+        f'the disk of "{image.path}" could not be unpacked: {complaint}',
+        hint=shlex.join(["qemu-img", "check", str(image.path)]),
+    )
 
 
 def find_root(image: Image, path: Path) -> Root:
     """Find the root file system on a raw disk.
 
-    :param image: for messages.
+    :param image: for messages, and its layout.
     :param path: its raw disk.
-    :raises ImageError: when there is none that the host's kernel mounts.
-    :raises HostError: when it cannot be read.
+    :raises UsageError: when its programs are for another processor than this host's.
+    :raises ImageError: when there is none that the host's kernel mounts, or it has no systemd.
     """
     size = _stat(path).st_size
     with path.open("rb") as stream:
         disk = Disk(lambda at, length: os.pread(stream.fileno(), length, at), size, str(image.path))
-        chosen = _chosen(disk, image)
-    return Root(
-        path,
-        chosen.start,
-        min(chosen.size, size - chosen.start),
-        chosen.file_system,
-        MOUNT_OPTIONS[chosen.file_system],
+        chosen, tree = _chosen(disk, image)
+        _check_processor(image, (tree and _processor(tree)) or image.arch)
+        if tree is not None:
+            _check_init(image, Contents(tree).init)
+        loader = image.layout is Layout.DISK
+        return Root(
+            path,
+            chosen.start,
+            min(chosen.size, size - chosen.start),
+            chosen.file_system,
+            MOUNT_OPTIONS[chosen.file_system],
+            unclean=_unclean(disk, chosen, tree),
+            predictable_names=tree is None or predictable_names(tree, loader=loader),
+        )
+
+
+def predictable_names(tree: Tree, *, loader: bool = True) -> bool:
+    """Return whether a boot names network interfaces by their place, and not ``eth0``.
+
+    :param loader: a boot loader of the image starts it, with the command line in its menu.
+    """
+    words = kernel_words(tree) if loader else []
+    # Of several, the last one counts; udev reads it as a boolean.
+    values = [word.partition("=")[2] for word in words if word.startswith("net.ifnames=")]
+    masked = any(
+        tree.target(path) == "/dev/null" or (tree.exists(path) and not tree.size(path))
+        for path in NAMING
     )
+    return values[-1:] != ["0"] and not masked and any(tree.exists(each) for each in UDEV)
 
 
-def _chosen(disk: Disk, image: Image) -> Partition:
-    data = [each for each in partitions(disk) if each.purpose == "data"]
-    for partition in data:
-        if partition.file_system == "ext4" and _has_system(disk, partition):
-            return partition
-    others = [each for each in data if each.file_system in MOUNT_OPTIONS]
-    # Their trees are not read here: the largest is the root in images for clouds.
-    others = [each for each in others if each.file_system != "ext4"]
-    if others:
-        root = max(others, key=lambda each: each.size)
-        if not _kernel_mounts(root.file_system):
-            raise ImageError(
-                f'the root file system of "{image.path}" is {root.file_system}, which this host\'s '
-                "kernel does not mount, so no container can run it",
-                hint=HINT,
-            )
-        return root
-    kinds = sorted({each.file_system or "unknown" for each in data})
-    raise ImageError(
-        f'no container can run "{image.path}": it has no root file system that the host mounts, '
-        f"but {' and '.join(kinds) or 'no partition for data'}",
-        hint=HINT,
-    )
+def _check_processor(image: Image, processor: str) -> None:
+    if processor != platform.machine():
+        raise UsageError(
+            f'the image "{image.path}" is for the processor {processor}, and a container runs on '
+            f"the host's, which is {platform.machine()}",
+            hint=HINT,
+        )
 
 
-def _has_system(disk: Disk, partition: Partition) -> bool:
-    with contextlib.suppress(ImageError):
-        tree = Tree(Ext4(disk, partition.start))
-        return tree.exists("/etc") and tree.exists("/usr")
-    return False
+def _check_init(image: Image, init: str) -> None:
+    if init != "systemd":
+        raise ImageError(
+            f'no container can run "{image.path}": its init is {init or "missing"}, and a '
+            "container is booted by systemd only",
+            hint=HINT,
+        )
+
+
+def _processor(tree: Tree) -> str:
+    """Return the processor of a system's programs, "" when it is not known."""
+    for path in PROGRAMS:
+        head = tree.read(path, 20)
+        if head.startswith(b"\x7fELF") and len(head) == 20:
+            return ELF_MACHINES.get(struct.unpack_from("<H", head, 18)[0], "")
+    return ""
+
+
+def _unclean(disk: Disk, partition: Partition, tree: Tree | None) -> bool:
+    if partition.file_system == "btrfs":
+        return any(disk.read(partition.start + _BTRFS_LOG_ROOT, 8))
+    return tree is not None and tree.file_system.unclean
+
+
+def _chosen(disk: Disk, image: Image) -> tuple[Partition, Tree | None]:
+    """Return the partition with the root, and its files where they are read here."""
+    others = []
+    unread = ""
+    for partition in partitions(disk):
+        if partition.purpose != "data" or partition.file_system in ("swap", "vfat"):
+            continue
+        if partition.file_system == "ext4":
+            try:
+                tree = Tree(Ext4(disk, partition.start))
+                if tree.exists("/etc") and tree.exists("/usr"):
+                    return partition, tree
+                # One of /boot, say.
+                continue
+            except ImageError as error:
+                unread = error.message
+        others.append(partition)
+    if not others:
+        raise ImageError(
+            f'no container can run "{image.path}": no file system in it has "/etc" and "/usr"',
+            hint=HINT,
+        )
+    marked = marked_root(disk, platform.machine())
+    # Their trees are not read here. In images for clouds the largest is the root; one that is not
+    # known may be anything.
+    root = max(others, key=lambda each: (each.number == marked, bool(each.file_system), each.size))
+    if root.file_system == "ext4":
+        raise ImageError(unread, hint=HINT)
+    if root.file_system not in MOUNT_OPTIONS:
+        why = REFUSED.get(root.file_system, f"is {root.file_system}, which is no root of a server")
+        raise ImageError(f'no container can run "{image.path}": {root} {why}', hint=HINT)
+    if not _kernel_mounts(root.file_system):
+        raise ImageError(
+            f'the root file system of "{image.path}" is {root.file_system}, which this host\'s '
+            "kernel does not mount, so no container can run it",
+            hint=HINT,
+        )
+    return root, None
 
 
 def _kernel_mounts(file_system: str) -> bool:

@@ -21,20 +21,25 @@ ADDRESS_SPACE = 1 << 30
 CPU_SECONDS = 300
 
 
+def bounded(program: str) -> list[str]:
+    """Return the command line of a program of QEMU, with bounded memory and processor time."""
+    # prlimit is from util-linux, which every Debian has; a preexec_fn is unsafe in processes with
+    # threads.
+    prlimit = shutil.which("prlimit")
+    limits = [prlimit, f"--as={ADDRESS_SPACE}", f"--cpu={CPU_SECONDS}"] if prlimit else []
+    # glibc reserves 64 MB or more of addresses for each thread (mallopt(3)), and a thread without
+    # space for its stack is not started.
+    limits += ["env", "MALLOC_ARENA_MAX=1"] if prlimit else []
+    return [*limits, program]
+
+
 def qemu_img(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Run ``qemu-img`` with bounded memory and processor time.
 
     :raises HostError: it is not installed.
     """
-    program = find_tool("qemu-img")
-    # prlimit is from util-linux, which every Debian has; a preexec_fn is unsafe in processes with
-    # threads.
-    bounded = shutil.which("prlimit")
-    limits = [bounded, f"--as={ADDRESS_SPACE}", f"--cpu={CPU_SECONDS}"] if bounded else []
-    # glibc reserves 64 MB or more of addresses for each thread (mallopt(3)), and a thread without
-    # space for its stack is not started.
-    limits += ["env", "MALLOC_ARENA_MAX=1"] if bounded else []
-    return subprocess.run([*limits, program, *arguments], capture_output=True, check=False)
+    command = [*bounded(find_tool("qemu-img")), *arguments]
+    return subprocess.run(command, capture_output=True, check=False)
 
 
 def last_words(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import stat
 import struct
@@ -22,7 +21,7 @@ from hotplate.children.keeper import FIRST_CHILD_FD, Child, Keeper
 from hotplate.errors import HostError, ImageError
 from hotplate.host_tools import find_tool
 from hotplate.image.inspect import ImageFile
-from hotplate.image.overlay import ADDRESS_SPACE, CPU_SECONDS
+from hotplate.image.overlay import bounded
 from hotplate.timing.deadline import Deadline
 
 #: Bytes of one read: a cluster of qcow2.
@@ -139,7 +138,7 @@ def _served(name: str, descriptors: Sequence[int], formats: Sequence[str]) -> It
                 directory=Path("/"),
                 stderr=folder / "stderr",
                 fds=[listener.fileno(), *descriptors],
-                confine=_all_may_read(descriptors),
+                confine=all_may_read(descriptors),
             )
         connection = stack.enter_context(socket.socket(socket.AF_UNIX))
         connection.settimeout(SECONDS)
@@ -163,20 +162,28 @@ def _command(formats: Sequence[str]) -> list[str]:
 
     Source: sd_listen_fds(3): the descriptor 3, for the process whose id is in the environment.
     """
-    bounded = shutil.which("prlimit")
-    limits = [bounded, f"--as={ADDRESS_SPACE}", f"--cpu={CPU_SECONDS}"] if bounded else []
-    options, prefix = [], ""
-    for number, kind in enumerate(formats):
-        name = f"/proc/self/fd/{FIRST_CHILD_FD + 1 + number}"
-        options += [f"{prefix}driver={kind}", f"{prefix}file.driver=file"]
-        options += [f"{prefix}file.filename={name}", f"{prefix}force-share=on"]
-        prefix += "backing."
     hand_over = f'exec 3<&{FIRST_CHILD_FD} && exec env LISTEN_PID=$$ LISTEN_FDS=1 "$@"'
-    serve = ["MALLOC_ARENA_MAX=1", *limits, find_tool("qemu-nbd"), "--read-only"]
-    return ["bash", "-c", hand_over, "bash", *serve, "--image-opts", ",".join(options)]
+    serve = [*bounded(find_tool("qemu-nbd")), "--read-only"]
+    options = image_options(formats, FIRST_CHILD_FD + 1)
+    return ["bash", "-c", hand_over, "bash", *serve, "--image-opts", options]
 
 
-def _all_may_read(descriptors: Sequence[int]) -> bool:
+def image_options(formats: Sequence[str], first: int) -> str:
+    """Return an image as an option of QEMU's tools, which then open no file that it names.
+
+    :param formats: of the image and its backing files.
+    :param first: the number of the image's descriptor in that tool; those of its backing files
+        follow.
+    """
+    options, prefix = [], ""
+    for number, kind in enumerate(formats, first):
+        options += [f"{prefix}driver={kind}", f"{prefix}file.driver=file"]
+        options += [f"{prefix}file.filename=/proc/self/fd/{number}", f"{prefix}force-share=on"]
+        prefix += "backing."
+    return ",".join(options)
+
+
+def all_may_read(descriptors: Sequence[int]) -> bool:
     """Return whether any user can open the files; the server is safer as another user."""
     return all(os.fstat(each).st_mode & stat.S_IROTH for each in descriptors)
 

@@ -19,6 +19,13 @@ MAX_PARTITIONS = 128
 #: The GPT partition type of GRUB's second stage, as it is on the disk (GRUB manual, 3.4).
 BIOS_BOOT = bytes.fromhex("4861682149646f6e744e656564454649")
 
+#: The GPT partition types of a root file system, by its processor (Discoverable Partitions
+#: Specification), as they are on the disk.
+ROOTS = {
+    "x86_64": bytes.fromhex("e3bc684fcde8b14d96e7fbcaf984b709"),
+    "aarch64": bytes.fromhex("45b021b9f01dc341af444c6f280d3fae"),
+}
+
 #: Offset, bytes and name of the file systems of a partition.
 _MAGIC = (
     (1024 + 56, b"\x53\xef", "ext4"),
@@ -27,7 +34,8 @@ _MAGIC = (
     (82, b"FAT32", "vfat"),
     (54, b"FAT", "vfat"),
     (0, b"LUKS\xba\xbe", "luks"),
-    (536, b"LVM2 001", "lvm"),
+    # The label is in one of the first four sectors, by default in the second (pvcreate(8)).
+    *((sector * SECTOR + 24, b"LVM2 001", "lvm") for sector in (1, 0, 2, 3)),
     (0, b"hsqs", "squashfs"),
     (4086, b"SWAPSPACE2", "swap"),
 )
@@ -68,12 +76,31 @@ def partitions(disk: Disk) -> list[Partition]:
     ]
 
 
-def _gpt(head: bytes) -> Iterator[tuple[int, int, int, str]]:
+def marked_root(disk: Disk, processor: str) -> int:
+    """Return the number of the partition that a GPT marks as the root of a processor, 0 for none.
+
+    :param processor: as in :data:`ROOTS`.
+    """
+    head = disk.read(0, HEAD)
+    table = read_table(head)
+    if table is None or table.kind != "gpt" or processor not in ROOTS:
+        return 0
+    kinds = ((number, head[at : at + 16]) for number, at in _entries(head))
+    return next((number for number, kind in kinds if kind == ROOTS[processor]), 0)
+
+
+def _entries(head: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of the entries of a GPT, with their places."""
     size = struct.unpack_from("<I", head, SECTOR + 84)[0] or 128
-    for number, at in enumerate(range(2 * SECTOR, HEAD - 47, size), 1):
+    places = range(2 * SECTOR, HEAD - 47, size)
+    return zip(range(1, MAX_PARTITIONS + 1), places, strict=False)
+
+
+def _gpt(head: bytes) -> Iterator[tuple[int, int, int, str]]:
+    for number, at in _entries(head):
         kind = head[at : at + 16]
         first, last = struct.unpack_from("<QQ", head, at + 32)
-        if any(kind) and last >= first and number <= MAX_PARTITIONS:
+        if any(kind) and last >= first:
             purpose = {ESP: "efi system", BIOS_BOOT: "bios boot"}.get(kind, "data")
             yield number, first * SECTOR, (last - first + 1) * SECTOR, purpose
 

@@ -77,22 +77,13 @@ class Units:
             return "not there"
         if unit in self.enabled():
             return ""
-        words = self._kernel_words()
+        words = kernel_words(self._tree)
         if not (self._first_boot(words) and self._is_preset(unit)):
             return "not enabled"
         # Without either of them the kernel, initramfs-tools and systemd in an initrd mount it for
         # reading; of several the last one counts.
         modes = [word for word in words if word in ("ro", "rw")]
         return "" if modes[-1:] == ["rw"] else TOO_LATE
-
-    def _kernel_words(self) -> list[str]:
-        """Return the words of the kernel's command line in the first entry of a boot menu."""
-        menus = [*BOOT_MENUS, *(each for top in BOOT_ENTRIES for each in self._tree.paths(top))]
-        for path in menus:
-            if entry := _ENTRY.search(self._tree.text(path)):
-                return entry[1].split()
-        texts = map(self._tree.text, COMMAND_LINES)
-        return next((text.split() for text in texts if text), [])
 
     def _first_boot(self, words: list[str]) -> bool:
         for word in reversed(words):
@@ -116,6 +107,16 @@ class Units:
                 if verb in ("enable", "disable") and fnmatchcase(unit, pattern):
                     return verb == "enable"
         return True
+
+
+def kernel_words(tree: Tree) -> list[str]:
+    """Return the words of the kernel's command line in the first entry of a boot menu."""
+    menus = [*BOOT_MENUS, *(each for top in BOOT_ENTRIES for each in tree.paths(top))]
+    for path in menus:
+        if entry := _ENTRY.search(tree.text(path)):
+            return entry[1].split()
+    texts = map(tree.text, COMMAND_LINES)
+    return next((text.split() for text in texts if text), [])
 
 
 def merged(tree: Tree) -> bool:

@@ -49,6 +49,9 @@ BOOT_ENDED = "case $(systemctl is-system-running) in running | degraded) ;; *) e
 #: True once systemd has started everything and os-refresh-config has released its lock.
 AT_REST = f"{BOOT_ENDED}; flock --nonblock /run/os-refresh-config.lock true"
 
+#: Ends when systemd has started everything, with whatever result, and os-refresh-config is done.
+IDLE = "systemctl is-system-running --wait >/dev/null; flock -w 20 /run/os-refresh-config.lock true"
+
 #: Without systemd nothing marks the end of the boot; the shell itself starts late in it.
 WITHOUT_AGENT = f"command -v systemctl >/dev/null || exit 0; {BOOT_ENDED}"
 
@@ -234,6 +237,22 @@ def wait_between_polls(events: EventLog, server: Server) -> bool:
         if not any(map(polled, events.since(since))):
             return True
     return False
+
+
+def wait_for_agent(events: EventLog, server: Server, *, since: int) -> None:
+    """Wait until the agent of a container that was started again has polled, and is idle.
+
+    :param since: the length of the event log before the start.
+    :raises DeadlineExceeded: when it does not poll.
+    """
+    deadline = GuestDeadline(MAX_POLL_SECONDS, f'the agent of "{server.spec.name}" to poll')
+
+    def polled(event: Event) -> bool:
+        return event.server == server.spec.id and classify.is_poll(event)
+
+    if events.wait(polled, seconds=deadline.left, since=since) is None:
+        deadline.check()
+    server.shell().run(IDLE, timeout=deadline.left)
 
 
 def _end(

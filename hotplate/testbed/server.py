@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from hotplate.guest.ssh import Ssh
 
 SSH_PORT = 22
-#: Ends when systemd has started everything, with whatever result.
-BOOTED = "systemctl is-system-running --wait >/dev/null; true"
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 #: How long to wait for one answer of a guest that reboots, on a host that is not slow.
 ANSWER_SECONDS = 20.0
@@ -144,9 +142,6 @@ class Server:
         if Capability.KERNEL in self.machine.capabilities:
             # The guest's clock lags by the time since the state was saved.
             way.set_time(time.time())
-        else:
-            # A container's processes are new: it is restored when they are up.
-            way.run(BOOTED, timeout=seconds)
 
     def _give_nonce(self, way: Shell) -> None:
         nonce = secrets.token_hex(16)

@@ -40,8 +40,9 @@ from hotplate.image.inspect import Image
 from hotplate.image.overlay import check_space
 from hotplate.machine import accelerator
 from hotplate.machine.config import ARCHITECTURES
+from hotplate.machine.machine import Capability
 from hotplate.settings import MachineChoice, Settings
-from hotplate.testbed.first_boot import boot, wait_between_polls
+from hotplate.testbed.first_boot import boot, wait_between_polls, wait_for_agent
 from hotplate.testbed.qemu_maker import arch_of
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
@@ -150,6 +151,7 @@ class WarmState:
         :raises MachineLostError: when the state does not fit.
         """
         self._check()
+        since = len(testbed.events)
         with contextlib.suppress(OSError):
             # Marks it as used, for the removal of the least recently used; a cache may be
             # read-only.
@@ -162,6 +164,9 @@ class WarmState:
         )
         try:
             server.renew()
+            if Capability.KERNEL not in server.machine.capabilities:
+                # A container's processes are new, and begin where those of the state have ended.
+                wait_for_agent(testbed.events, server, since=since)
         except (DeadlineExceeded, MachineLostError, CommandError) as error:
             testbed.compute.delete(server.spec.id)
             raise MachineLostError(

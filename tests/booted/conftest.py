@@ -126,10 +126,12 @@ def all_hooks_trixie(images) -> Path:
 
 
 @pytest.fixture(scope="module")
-def testbed_of(tmp_path_factory) -> Iterator[Callable[..., Testbed]]:
+def testbed_of(tmp_path_factory, machine) -> Iterator[Callable[..., Testbed]]:
     """Return a function that opens an image's testbed for all tests of a module.
 
     It takes settings as keywords, and further images as ``others``.
+
+    :param machine: asked for, so that another kind of machine has another testbed.
     """
     # Imported late: it imports Heat, and most tests only run the command.
     from hotplate.events.log import EventLog
@@ -155,7 +157,7 @@ def testbed_of(tmp_path_factory) -> Iterator[Callable[..., Testbed]]:
 
 
 @pytest.fixture(scope="module")
-def pool_of(tmp_path_factory) -> Iterator[Callable[[Path], ServerPool]]:
+def pool_of(tmp_path_factory, machine) -> Iterator[Callable[[Path], ServerPool]]:
     """Return a function that opens a pool of servers, booted once and then restored."""
     from hotplate.image.inspect import Image
     from hotplate.plugin.pool import open_pool

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 pytestmark = [
+    pytest.mark.qemu,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,

@@ -23,11 +23,11 @@ from hotplate.testbed.testbed import Testbed
 from tests.booted.run_settings import settings_of_this_run
 
 pytestmark = [
+    pytest.mark.both_machines,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,
     pytest.mark.network,
-    pytest.mark.long,
 ]
 
 TEMPLATE = Path(__file__).parent / "templates" / "all-hooks.yaml"

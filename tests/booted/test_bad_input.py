@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("nothing_left")]
 
 
 @pytest.fixture

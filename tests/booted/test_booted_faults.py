@@ -26,6 +26,7 @@ from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
 
 pytestmark = [
+    pytest.mark.qemu,
     pytest.mark.boots,
     pytest.mark.network,
     pytest.mark.tool("qemu-system-x86_64"),

@@ -13,6 +13,7 @@ from own_podman import Podman, own_podman
 from hotplate.image import mirrors
 
 pytestmark = [
+    pytest.mark.qemu,
     pytest.mark.root,
     pytest.mark.network,
     pytest.mark.builds,

@@ -19,6 +19,7 @@ from hotplate.testbed.testbed import Testbed
 from tests.booted.run_settings import settings_of_this_run
 
 pytestmark = [
+    pytest.mark.qemu,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,

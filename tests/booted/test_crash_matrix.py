@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [
+    pytest.mark.qemu,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,

@@ -12,6 +12,7 @@ from hotplate.testbed.first_boot import boot
 from hotplate.testbed.testbed import Testbed
 
 pytestmark = [
+    pytest.mark.qemu,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,

@@ -11,7 +11,6 @@ pytestmark = [
     pytest.mark.builds,
     pytest.mark.root,
     pytest.mark.network,
-    pytest.mark.long,
 ]
 
 SWITCH_OFF = """\

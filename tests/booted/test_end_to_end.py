@@ -8,7 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+pytestmark = [
+    pytest.mark.both_machines,
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+]
 
 STAGES = [
     "booted",

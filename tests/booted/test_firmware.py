@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
+pytestmark = [
+    pytest.mark.qemu,
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.long,
+]
 
 
 def passes(done) -> None:

@@ -15,7 +15,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.network,
     pytest.mark.tool("dnsmasq"),
-    pytest.mark.long,
 ]
 SECONDS = 3600
 

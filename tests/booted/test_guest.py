@@ -18,7 +18,6 @@ pytestmark = [
     pytest.mark.builds,
     pytest.mark.root,
     pytest.mark.network,
-    pytest.mark.long,
     pytest.mark.xdist_group("guest"),
 ]
 

@@ -13,7 +13,6 @@ pytestmark = [
     pytest.mark.builds,
     pytest.mark.root,
     pytest.mark.network,
-    pytest.mark.long,
 ]
 
 SECONDS = 1500

@@ -22,7 +22,7 @@ from hotplate.stacks.template import BUILTIN, load
 from tests.booted import debian_cloud_image
 from tests.booted.disks import mounted, root_offset
 
-pytestmark = [pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+pytestmark = [pytest.mark.qemu, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PUPPET = REPOSITORY / "hooks" / "puppet.py"

@@ -16,7 +16,13 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
+pytestmark = [
+    pytest.mark.qemu,
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.long,
+]
 
 MOMENTS = 10
 SECONDS = 600

@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.network,
     pytest.mark.tool("dnsmasq"),
-    pytest.mark.long,
     pytest.mark.xdist_group("networks"),
 ]
 SECONDS = 900

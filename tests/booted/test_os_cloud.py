@@ -18,6 +18,7 @@ import yaml
 from hotplate.timing.deadline import Deadline, retry
 
 pytestmark = [
+    pytest.mark.qemu,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,

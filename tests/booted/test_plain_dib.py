@@ -17,7 +17,13 @@ from hotplate.image import mirrors
 from hotplate.paths import elements_dir
 from hotplate.settings import cache_dir
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+pytestmark = [
+    pytest.mark.both_machines,
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+]
 
 ELEMENTS = ["debian-minimal", "baremetal", "cloud-init", "heat-config-script"]
 

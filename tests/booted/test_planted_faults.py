@@ -15,7 +15,7 @@ from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.verdict.stages import Stage
 from tests.booted.user_faults import AGENT, GIVE_UP, RESTART
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
+pytestmark = [pytest.mark.both_machines, pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
 
 HOOK = "/usr/libexec/heat-config/hooks/script"
 NOTHING = "#!/bin/sh\n"

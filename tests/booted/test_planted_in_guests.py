@@ -12,8 +12,8 @@ from tests.booted.user_faults import AGENT, RESTART, UserFault, is_named
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
 
-#: Faults tested in every run that boots guests; the others are marked long.
-QUICK = ("unit-masked", "phase-script-deleted", "root-full", "routes-deleted")
+#: Faults of a disk or a kernel, which no container has of its own.
+QEMU = ("root-full", "root-read-only", "state-immutable", "memory-limit")
 
 REFRESH = "/usr/libexec/os-refresh-config"
 HOOKS = "/usr/libexec/heat-config/hooks"
@@ -229,9 +229,16 @@ IN_A_GUEST = (
 
 
 def _row(fault: UserFault) -> object:
-    return pytest.param(fault, id=fault.name, marks=() if fault.name in QUICK else pytest.mark.long)
+    return pytest.param(fault, id=fault.name)
 
 
-@pytest.mark.parametrize("fault", [_row(each) for each in IN_A_GUEST])
+@pytest.mark.parametrize("fault", [_row(each) for each in IN_A_GUEST if each.name not in QEMU])
 def test_fault_planted_in_a_guest_is_named(pool, fault):
+    is_named(pool, fault)
+
+
+@pytest.mark.qemu
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [_row(each) for each in IN_A_GUEST if each.name in QEMU])
+def test_fault_of_a_disk_or_a_kernel_is_named(pool, fault):
     is_named(pool, fault)

@@ -16,7 +16,13 @@ import pytest
 
 from tests.booted.disks import mounted, root_offset
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
+pytestmark = [
+    pytest.mark.qemu,
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.long,
+]
 
 AGENT = "os-collect-config"
 UNITS = "/etc/systemd/system"

@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 pytestmark = [
+    pytest.mark.qemu,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,

@@ -23,7 +23,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.network,
     pytest.mark.tool("dnsmasq"),
-    pytest.mark.long,
     pytest.mark.xdist_group("routed_servers"),
 ]
 SECONDS = 1800

@@ -15,7 +15,6 @@ pytestmark = [
     pytest.mark.builds,
     pytest.mark.root,
     pytest.mark.network,
-    pytest.mark.long,
 ]
 
 RUN_SECONDS = 1500

@@ -10,11 +10,11 @@ import json
 import pytest
 
 pytestmark = [
+    pytest.mark.both_machines,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,
     pytest.mark.network,
-    pytest.mark.long,
 ]
 
 #: By polling transport: the signal transports of its deployments.

@@ -12,7 +12,6 @@ pytestmark = [
     pytest.mark.builds,
     pytest.mark.root,
     pytest.mark.network,
-    pytest.mark.long,
 ]
 
 

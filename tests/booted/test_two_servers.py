@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 pytestmark = [
+    pytest.mark.both_machines,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,
     pytest.mark.network,
-    pytest.mark.long,
 ]
 
 TEMPLATE = Path(__file__).parent / "templates" / "two-servers.yaml"

@@ -17,7 +17,6 @@ pytestmark = [
     pytest.mark.builds,
     pytest.mark.root,
     pytest.mark.network,
-    pytest.mark.long,
 ]
 
 BOOT_SECONDS = 600

@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hotplate import __version__
 from hotplate.cases.request import Request
@@ -14,9 +13,7 @@ from hotplate.cases.table import Case, TemplateChoice
 from hotplate.errors import HotplateError
 from hotplate.image import image_set, image_url
 from hotplate.image.image_set import ImageSet
-
-if TYPE_CHECKING:
-    from hotplate.stacks.template import Template
+from hotplate.stacks.template import Template
 
 #: The bytes of an image sent at a time.
 PIECE = 4 * 1024 * 1024

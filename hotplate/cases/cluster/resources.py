@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hotplate.cases.side_by_side import CASE_MIB
 from hotplate.errors import HostError, HotplateError
+from hotplate.image.inspect import Image
 from hotplate.machine import admission
 from hotplate.machine.config import ARCHITECTURES
 from hotplate.settings import AcceleratorChoice, Arch, FirmwareChoice, Settings
@@ -90,8 +91,6 @@ def needs_of(image: Path, settings: Settings) -> dict[str, float]:
     needs_uefi = settings.firmware is FirmwareChoice.UEFI
     # An image that cannot be opened here is reported where it runs.
     with contextlib.suppress(HotplateError, OSError):
-        from hotplate.image.inspect import Image
-
         opened = Image.open(image, allow_backing=settings.allow_backing)
         name = name or opened.arch
         if settings.firmware is FirmwareChoice.AUTO:

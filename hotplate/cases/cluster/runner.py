@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distributed import Client, Future
 
-from hotplate.cases.case_run import LOST_ONCE, after_losses, nth
+from hotplate.cases.case_run import after_losses, nth
 from hotplate.cases.cluster import resources, scheduler, task, transfer
 from hotplate.cases.cluster.payload import Payloads
 from hotplate.cases.cluster.scheduler import ConnectionLost
@@ -33,12 +33,11 @@ from hotplate.cases.side_by_side import CaseEnd, SideBySide
 from hotplate.cases.table import Case
 from hotplate.errors import HostError, HotplateError, Interrupted, MachineLostError, Outcome
 from hotplate.interrupts import Interrupts
+from hotplate.report.artifacts import Artifacts
+from hotplate.report.board import Board
+from hotplate.report.history import History
 from hotplate.text import clean
 from hotplate.timing.deadline import Deadline
-
-if TYPE_CHECKING:
-    from hotplate.report.artifacts import Artifacts
-    from hotplate.report.board import Board
 
 #: How long to wait for a scheduler that is gone in the middle of a command.
 AGAIN_SECONDS = 300.0
@@ -391,14 +390,10 @@ class OnCluster(SideBySide):
 
     def _lost(self, each: Submitted, why: str) -> bool:
         """Record a loss; return False when it was one too many, and the case has its verdict."""
-        from hotplate.verdict.verdict import one_line
-
         if not self._may_lose(each):
             self._end_with(each, MachineLostError(why))
             return False
-        each.losses.append(one_line(why))
-        name = each.case.name
-        self._board.end(name, [clean(f"{name}: {LOST_ONCE} ({one_line(why)})")])
+        self._record_loss(each.case, each.losses, why)
         return True
 
     def _try_again(self, each: Submitted, why: str) -> None:
@@ -456,8 +451,6 @@ class OnCluster(SideBySide):
             each.artifacts.point()
         sha256 = self._payloads.image_of(case).sha256
         if verdict.passed and verdict.stages and sha256:
-            from hotplate.report.history import History
-
             history = History(self._request.settings.cache / "history.json")
             history.record(f"{sha256}-{case.template.source}", verdict.stages)
         self._on_end(CaseEnd(case, verdict, folder, time.monotonic() - each.began, complaint))
@@ -475,8 +468,6 @@ class OnCluster(SideBySide):
 
     def _artifacts(self, each: Submitted) -> Artifacts:
         """Return the folder of a case, which all of its tries share."""
-        from hotplate.report.artifacts import Artifacts
-
         if each.artifacts is None:
             base = self._request.settings.artifacts.absolute()
             each.artifacts = Artifacts(base, each.case.name)

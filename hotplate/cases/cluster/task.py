@@ -16,9 +16,9 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distributed import WorkerPlugin, get_worker
+from distributed import Worker, WorkerPlugin, get_worker
 
 from hotplate import __version__
 from hotplate.cases.cluster import transfer
@@ -28,18 +28,14 @@ from hotplate.cases.request import Request
 from hotplate.cases.side_by_side import CaseEnd, SideBySide
 from hotplate.cases.table import Case
 from hotplate.errors import HostError, Interrupted, is_unforeseen
+from hotplate.events.log import EventLog
 from hotplate.image import image_url
 from hotplate.image.image_set import ImageSet, SetFile
 from hotplate.image.image_store import ImageStore
 from hotplate.interrupts import Interrupts
 from hotplate.report.board import Board
 from hotplate.timing.deadline import Deadline
-
-if TYPE_CHECKING:
-    from distributed import Worker
-
-#: The plug-in's name, by which a task finds it on its worker.
-PLUGIN = "hotplate"
+from hotplate.verdict.verdict import of_error
 
 #: After so long without a piece of an image the request is repeated.
 ASK_SECONDS = 20.0
@@ -57,7 +53,7 @@ class CasesPlugin(WorkerPlugin):
         the reason when there is none.
     """
 
-    name = PLUGIN
+    name = "hotplate"
 
     def __init__(self, cache: Path, image_bytes: int) -> None:
         self.cache = cache
@@ -81,7 +77,7 @@ class CasesPlugin(WorkerPlugin):
 
 
 def _plugin(worker: Worker) -> CasesPlugin:
-    plugin = worker.plugins.get(PLUGIN)
+    plugin = worker.plugins.get(CasesPlugin.name)
     if isinstance(plugin, CasesPlugin):
         return plugin
     raise HostError(f'the worker "{worker.address}" was not started by "hotplate worker"')
@@ -109,34 +105,15 @@ def run_case(payload: bytes) -> bytes:
     :return: a :class:`~hotplate.cases.cluster.transfer.CaseResult`; every way in which a case ends
         is one.
     """
-    from hotplate.events.log import EventLog
-    from hotplate.verdict.verdict import of_error
-
     worker = get_worker()
     sent: Payload = pickle.loads(payload)  # noqa: S301 - anyone who reaches a worker can run programs on it anyway
     try:
-        return _run(sent, worker).to_bytes()
+        plugin = _plugin(worker)
+        return RunningCase(sent, str(worker.get_current_task()), worker, plugin).run().to_bytes()
     except (Exception, Interrupted) as error:
         complaint = traceback.format_exc() if is_unforeseen(error) else ""
         verdict = of_error(error, sent.case.subject, EventLog(), now=time.monotonic())
         return CaseResult(verdict, worker.address, complaint=complaint).to_bytes()
-
-
-def _run(sent: Payload, worker: Worker) -> CaseResult:
-    plugin = _plugin(worker)
-    if sent.version != __version__:
-        raise HostError(
-            f'the worker "{worker.address}" has hotplate {__version__}, and the command '
-            f"{sent.version}",
-            hint=f"pip install 'hotplate[dask]=={sent.version}'",
-        )
-    key = str(worker.get_current_task())
-    with tempfile.TemporaryDirectory(prefix="hotplate-", dir=worker.local_directory) as folder:
-        plugin.running[key] = running = RunningCase(sent, key, worker, plugin)
-        try:
-            return running.run(Path(folder))
-        finally:
-            del plugin.running[key]
 
 
 class _EventBoard(Board):
@@ -174,16 +151,26 @@ class RunningCase:
         """Ask it to end as by a signal, from any thread; the first one counts."""
         self.interrupts.came = self.interrupts.came or number
 
-    def run(self, folder: Path) -> CaseResult:
+    def run(self) -> CaseResult:
         """Return the verdict with its files.
 
-        :param folder: for all its files.
+        :raises HostError: when the command has another version of hotplate.
         """
-        self.say("begun")
-        with contextlib.ExitStack() as images:
-            image = images.enter_context(self._image(self.sent.image))
+        if self.sent.version != __version__:
+            raise HostError(
+                f'the worker "{self.worker.address}" has hotplate {__version__}, and the command '
+                f"{self.sent.version}",
+                hint=f"pip install 'hotplate[dask]=={self.sent.version}'",
+            )
+        with contextlib.ExitStack() as ends:
+            made = tempfile.TemporaryDirectory(prefix="hotplate-", dir=self.worker.local_directory)
+            folder = Path(ends.enter_context(made))
+            self.plugin.running[self.key] = self
+            ends.callback(self.plugin.running.pop, self.key)
+            self.say("begun")
+            image = ends.enter_context(self._image(self.sent.image))
             named = {
-                name: images.enter_context(self._image(each))
+                name: ends.enter_context(self._image(each))
                 for name, each in self.sent.named_images.items()
             }
             return self._test(*self.sent.open(folder, self.plugin.cache, image, named))

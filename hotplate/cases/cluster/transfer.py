@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 from hotplate.errors import HostError
+from hotplate.report.artifacts import json_line
 from hotplate.verdict.verdict import Verdict
 
 #: The size of a run's folder that is returned, in bytes before compression.
@@ -60,8 +61,6 @@ class CaseResult:
 
     def to_bytes(self) -> bytes:
         """Return it as a line of JSON followed by the archive."""
-        from hotplate.report.artifacts import json_line
-
         about = asdict(replace(self, archive=b""))
         del about["archive"]
         # json_line() escapes the newlines of texts, so that the first one ends the JSON.
@@ -151,21 +150,13 @@ def pack(folder: Path, *, max_bytes: int = MAX_BYTES, max_names: int = MAX_NAMES
             # unpack() counts the parts of each path in the same way.
             max_bytes -= size
             max_names -= len(path.parts)
-            archive.add(file, str(path), recursive=False, filter=_without_owner)
+            archive.add(file, str(path), recursive=False)
         if left_out:
             text = "".join(left_out).encode("utf-8", "backslashreplace")
             member = tarfile.TarInfo(LEFT_OUT)
             member.size, member.mode = len(text), 0o600
             archive.addfile(member, io.BytesIO(text))
     return target.getvalue()
-
-
-def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    # The names and ids of the worker's users mean nothing here, and only the user reads a run.
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    member.mode &= 0o700
-    return member
 
 
 def unpack(
@@ -180,37 +171,32 @@ def unpack(
     :raises OSError: when they cannot be written.
     :raises tarfile.TarError: when it is no archive of :func:`pack`, or too large.
     """
-    stream = _Archive(data, max_bytes + max_names * HEADER_BYTES)
-    # "r|" reads from front to back without seeking, so that each byte passes the limit once.
-    with stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-        for member in archive:
-            max_names -= member.name.count("/") + 1
-            if max_names < 0:
-                raise tarfile.ReadError("the archive has too many files")
-            # A sparse file may be larger than the archive.
-            if not member.isreg() or member.issparse():
-                raise tarfile.ReadError(f'"{member.name}" in the archive is no plain file')
-            archive.extract(member, folder, filter="data")
+    stream = _Archive(fileobj=io.BytesIO(data))
+    stream.limit = max_bytes + max_names * HEADER_BYTES
+    try:
+        # "r|" reads from front to back without seeking, so that each byte passes the limit once.
+        with stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+            for member in archive:
+                max_names -= member.name.count("/") + 1
+                if max_names < 0:
+                    raise tarfile.ReadError("the archive has too many files")
+                # A sparse file may be larger than the archive.
+                if not member.isreg() or member.issparse():
+                    raise tarfile.ReadError(f'"{member.name}" in the archive is no plain file')
+                # Only the user reads a run.
+                member.mode &= 0o700
+                archive.extract(member, folder, filter="data")
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise tarfile.ReadError(f"the archive is damaged: {error}") from error
 
 
 class _Archive(gzip.GzipFile):
-    """A compressed archive, whose content is read up to a limit."""
-
-    def __init__(self, data: bytes, limit: int) -> None:
-        super().__init__(fileobj=io.BytesIO(data))
-        self._limit = limit
+    limit = 0
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return the next bytes.
-
-        :raises tarfile.TarError: after the limit, and for damaged data.
-        """
-        try:
-            data = super().read(size)
-        except (OSError, EOFError, zlib.error) as error:
-            raise tarfile.ReadError(f"the archive is damaged: {error}") from error
+        data = super().read(size)
         # The position in the decompressed content: a small archive may expand to any size.
-        if self.tell() > self._limit:
+        if self.tell() > self.limit:
             raise tarfile.ReadError("the archive is too large")
         return data
 

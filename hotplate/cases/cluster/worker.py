@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from hotplate.cases.cluster import resources, scheduler
 from hotplate.cases.cluster.resources import Resources
 from hotplate.cases.cluster.task import CasesPlugin
 from hotplate.errors import HostError
+from hotplate.interrupts import SIGNALS
 from hotplate.text import clean
 from hotplate.timing.deadline import Deadline
 
@@ -24,8 +24,6 @@ CONNECT_SECONDS = 10.0
 
 #: The time between two attempts.
 AGAIN_SECONDS = 1.0
-
-END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class WithoutHttp(Worker):
@@ -79,18 +77,20 @@ def work(
 async def _work(address: str, make: Callable[..., Worker], death_timeout: float | None) -> None:
     ended = asyncio.Event()
     # A handler of the loop interrupts no coroutine of Dask's by an exception.
-    for number in END_SIGNALS:
+    for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    ending = asyncio.ensure_future(ended.wait())
     patience = Deadline(death_timeout or 0, "a scheduler")
     while not ended.is_set():
         worker = await _joined(address, make)
         if worker is None:
             if death_timeout is not None and patience.passed:
                 raise HostError(f'no scheduler answered at "{address}" for {death_timeout:g} s')
-            await _first(ended.wait(), asyncio.sleep(AGAIN_SECONDS))
+            await asyncio.wait([ending], timeout=AGAIN_SECONDS)
             continue
         print(f'works for "{address}" as "{worker.address}", and listens there only', flush=True)
-        await _first(ended.wait(), worker.finished())
+        finished = asyncio.ensure_future(worker.finished())
+        await asyncio.wait([ending, finished], return_when=asyncio.FIRST_COMPLETED)
         await worker.close()
         if not ended.is_set():
             print(f'"{address}" has gone, or does not know us any more', flush=True)
@@ -128,13 +128,3 @@ def _own_address(address: str) -> str:
         # The kernel has chosen the address of the route to the scheduler.
         own = str(reached.getsockname()[0])
     return f"[{own}]" if ":" in own else own
-
-
-async def _first(*waits: Awaitable[object]) -> None:
-    """Wait until one of several is done, and cancel the others."""
-    tasks = [asyncio.ensure_future(each) for each in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in tasks:
-            each.cancel()
