@@ -18,6 +18,7 @@ from hotplate.container.machine import PROCESSES, ContainerMachine
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed import warm_state as warm
 from hotplate.testbed.testbed import Testbed
+from hotplate.timing.deadline import GuestDeadline, retry
 from tests.booted.hostile import attack, works
 
 pytestmark = [
@@ -265,10 +266,14 @@ def limits_of(machine: ContainerMachine) -> dict[str, str]:
 # -- of the others, nothing is taken --------------------------------------------------------------
 
 
+def left_kib(server: ServerUnderTest) -> int:
+    return int(server.run("df -k --output=avail /").text.split()[1])
+
+
 def test_full_layer_does_not_disturb_the_other_container(bad, good):
     command = "cat /dev/zero >/root/all; sync; sleep 60"
     with attack(bad, good, "disk", command):
-        time.sleep(3)
+        retry(lambda _: left_kib(bad) < 1024 or None, GuestDeadline(300, "a full layer"))
     bad.run("systemctl stop attack-disk; rm -f /root/all; true")
 
 
