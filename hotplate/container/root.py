@@ -410,7 +410,7 @@ def _chosen(disk: Disk, image: Image) -> tuple[Partition, Tree | None]:
     # known may be anything.
     root = max(others, key=lambda each: (each.number == marked, bool(each.file_system), each.size))
     if root.file_system == "ext4":
-        raise ImageError(unread, hint=HINT)
+        raise ImageError(f'no container can run "{image.path}": {unread}', hint=HINT)
     if root.file_system not in MOUNT_OPTIONS:
         why = REFUSED.get(root.file_system, f"is {root.file_system}, which is no root of a server")
         raise ImageError(f'no container can run "{image.path}": {root} {why}', hint=HINT)
