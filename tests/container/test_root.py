@@ -537,15 +537,27 @@ MAKERS = {
 }
 
 
+#: Fills a file system, and copies its file while it is mounted, as from a running server. The last
+#: file goes into the journal first, or the log.
+FILL = """
+mount -o loop "$1" "$2" && cp -a "$3/." "$2" && umount "$2"
+mount -o loop "$1" "$2" && echo last >"$2/etc/last" && sync "$2/etc/last"
+cp --sparse=always "$1" "$4" && umount "$2"
+"""
+
+
 @contextlib.contextmanager
-def mounted(path: Path, place: Path, kind: str, **options: object) -> Iterator[Path]:
-    place.mkdir(exist_ok=True)
-    flags = os.O_RDWR if not options else os.O_RDONLY
-    descriptor = os.open(path, flags)
-    try:
-        mounts.loop(descriptor, place, kind=kind, **options)
-    finally:
-        os.close(descriptor)
+def mounted(root: Root, place: Path) -> Iterator[Path]:
+    place.mkdir()
+    with root.path.open("rb") as stream:
+        mounts.loop(
+            stream.fileno(),
+            place,
+            kind=root.file_system,
+            options=root.options,
+            offset=root.offset,
+            size=root.size,
+        )
     try:
         yield place
     finally:
@@ -563,25 +575,17 @@ def test_mount_does_not_change_the_image(kind, clean, tree, tmp_path):
         pytest.skip(f"the kernel has no {kind} loaded")
     content = blank(tmp_path / "content", 304)
     run(*MAKERS[kind], content)
-    copy = tmp_path / "copy"
-    with mounted(content, tmp_path / "place", kind) as place:
-        shutil.copytree(tree, place, dirs_exist_ok=True, symlinks=True)
-    with mounted(content, tmp_path / "place", kind) as place:
-        # Goes into the journal first, or the log.
-        with (place / "etc/last").open("w") as stream:
-            stream.write("last")
-            stream.flush()
-            os.fsync(stream.fileno())
-        # A disk that is copied from a running server.
-        run("cp", "--sparse=always", content, copy)
+    copy, place = tmp_path / "copy", tmp_path / "place"
+    place.mkdir()
+    # Any container that starts meanwhile would copy a mount of ours, and keep the file system.
+    run("unshare", "--mount", "sh", "-euc", FILL, "sh", content, place, tree, copy)
     disk = make_disk(tmp_path / "disk.raw", (LINUX, content if clean else copy))
     before = digest(disk)
     root = found(disk)
     assert (root.file_system, root.offset) == (kind, MIB)
     assert root.unclean is (not clean and kind != "xfs")
-    options = {"options": root.options, "offset": root.offset, "size": root.size}
     with (
-        mounted(root.path, tmp_path / "first", kind, **options) as place,
+        mounted(root, tmp_path / "read") as place,
         pytest.raises(OSError, match="Read-only file system"),
     ):
         assert (place / "etc/marker").read_text() == "here\n"

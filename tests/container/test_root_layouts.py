@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import struct
 import subprocess
 import sys
 import time
@@ -29,8 +27,6 @@ MIB = 1 << 20
 LINUX = "0FC63DAF-8483-4772-8E79-3D69D8477DE4"
 EFI = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B"
 BIOS_BOOT = "21686148-6449-6E6F-744E-656564454649"
-#: Linux' BTRFS_IOC_SUBVOL_CREATE.
-SUBVOLUME_CREATE = 0x5000940E
 NO_SYSTEM = bytes(4 * MIB)
 
 
@@ -134,15 +130,32 @@ def test_root_is_found_on_each_layout_boots_and_stays_unchanged(
     assert not (tmp_path / "cache").exists()
 
 
-def populated(path: Path, tree: Path, mount: str, *options: str) -> None:
-    """Copy a folder into a file system, and leave it as after a power cut."""
+#: Mounts a file system, makes a subvolume of btrfs if one is wanted, and copies a folder into it.
+FILL = """
+import fcntl, os, struct, subprocess, sys
+file, point, tree, subvolume = sys.argv[1:]
+subprocess.run(["mount", "-o", "loop", file, point], check=True)
+if subvolume:
+    # BTRFS_IOC_SUBVOL_CREATE and struct btrfs_ioctl_vol_args of Linux' btrfs.h.
+    wanted = bytearray(struct.pack("q4088s", 0, subvolume.encode()))
+    top = os.open(point, os.O_RDONLY)
+    fcntl.ioctl(top, 0x5000940E, wanted)
+    os.close(top)
+subprocess.run(["cp", "-a", f"{tree}/.", f"{point}/{subvolume}"], check=True)
+# The end of the namespace would unmount it, but later than this program ends.
+subprocess.run(["umount", point], check=True)
+"""
+
+
+def populated(path: Path, tree: Path, subvolume: str = "") -> None:
+    """Copy a folder into a file system.
+
+    In a mount namespace of its own: any container that starts meanwhile would copy a mount of ours,
+    and keep the file system mounted, which then still writes.
+    """
     point = path.with_suffix(".mnt")
     point.mkdir()
-    run("mount", "-o", ",".join(["loop", *options]), path, point)
-    try:
-        run("cp", "-a", f"{tree}/.", f"{point}/{mount}")
-    finally:
-        run("umount", point)
+    run("unshare", "--mount", sys.executable, "-c", FILL, path, point, tree, subvolume)
 
 
 @pytest.mark.tool("mkfs.xfs")
@@ -154,7 +167,7 @@ def test_xfs_is_booted_by_two_containers_at_once(tree: Path, tmp_path: Path) -> 
     with made.open("wb") as stream:
         stream.truncate(320 * MIB)
     run("mkfs.xfs", "-q", made)
-    populated(made, tree, "")
+    populated(made, tree)
     path = disk(tmp_path / "disk.raw", "gpt", (EFI, NO_SYSTEM), (LINUX, made))
     with unchanged(path), open_root(image_of(path), tmp_path) as root:
         assert (root.offset, root.file_system) == (5 * MIB, "xfs")
@@ -170,16 +183,6 @@ def test_btrfs_is_booted_from_its_subvolume(tree: Path, tmp_path: Path, subvolum
     with path.open("wb") as stream:
         stream.truncate(160 * MIB)
     run("mkfs.btrfs", "-q", path)
-    if subvolume:
-        point = tmp_path / "made"
-        point.mkdir()
-        run("mount", "-o", "loop", path, point)
-        folder = os.open(point, os.O_RDONLY)
-        # struct btrfs_ioctl_vol_args of Linux' btrfs.h: a descriptor, a name.
-        wanted = bytearray(struct.pack("q4088s", 0, subvolume.encode()))
-        fcntl.ioctl(folder, SUBVOLUME_CREATE, wanted)
-        os.close(folder)
-        run("umount", point)
     populated(path, tree, subvolume)
     with unchanged(path), open_root(image_of(path), tmp_path) as root:
         assert root.file_system == "btrfs"
