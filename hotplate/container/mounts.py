@@ -24,7 +24,7 @@ from hotplate.children.reaper import CLONE_NEWUSER, checked, libc
 IDS = 65536
 
 # From Linux' mount.h and fcntl.h.
-MS_RDONLY, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 4, 32, 4096, 16384, 1 << 18
+MS_RDONLY, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 4, 32, 4096, 16384, 1 << 19
 _AT_FDCWD = -100
 _AT_EMPTY_PATH = 0x1000
 _OPEN_TREE_CLONE = 1
@@ -63,8 +63,11 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def keep_private() -> None:
-    """Keep the mounts of this namespace from the host's, and the reverse."""
-    mount("none", "/", flags=MS_REC | MS_PRIVATE)
+    """Keep the mounts of this namespace from the host.
+
+    What the host unmounts goes here too, where its mounts are shared.
+    """
+    mount("none", "/", flags=MS_REC | MS_SLAVE)
 
 
 def run(program: str, *arguments: str | Path) -> None:

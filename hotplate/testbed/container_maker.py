@@ -31,6 +31,9 @@ from hotplate.timing.deadline import GuestDeadline
 #: The least size of the layer that takes a container's changes; it is sparse.
 LAYER_BYTES = 4 << 30
 SAVE_SECONDS = 60.0
+#: The slot of the first interface in QEMU's machine "pc", behind the shell's port and the random
+#: numbers; a guest there names it ens4.
+FIRST_INTERFACE = 4
 #: The line of a verdict on a container.
 TOLD = (
     "machine: a container, which shares the host's kernel: nothing is said about the image's own "
@@ -140,6 +143,8 @@ class ContainerMaker:
                 nonce=start.nonce,
                 memory_mib=self.settings.memory,
                 layer_bytes=max(image.virtual_size, LAYER_BYTES),
+                interfaces="ens" if root.predictable_names else "eth",
+                first_interface=FIRST_INTERFACE if root.predictable_names else 0,
                 environment=ENVIRONMENT.get(self.settings.datasource, {}),
                 seeds=self._seeds(start),
                 restored=start.state is not None,
