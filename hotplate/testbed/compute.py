@@ -129,7 +129,7 @@ class LocalCompute:
                 settings=self.settings,
                 events=self.events,
                 segments=self.segments,
-                directory=self.directory / "networks",
+                directory=self.directory.parent / "networks",
             )
         return QemuMaker(
             self.images,

@@ -40,17 +40,27 @@ def plain(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("words", [(), ("--wiring", "namespace")], ids=["networks", "isolated"])
-def test_network_switched_off_at_end_of_boot_fails(bookworm, test_image, plain, words):
-    """The guest fetched its metadata over that network before."""
-    done = test_image(bookworm, "-t", plain(SWITCH_OFF), *words)
+def fails_without_network(image, test_image, plain, *words):
+    done = test_image(image, "-t", plain(SWITCH_OFF), *words)
     assert done.status == 1, done.stdout
     reached = {each["stage"]: each["seconds"] for each in done.verdict["stages"]}
     assert reached["network up"] is None
+    # The guest fetched its metadata over that network before.
     assert reached["metadata served"]
     assert done.last_line.startswith("FAILED: not reached: network up: ")
-    good = test_image(bookworm, "-t", plain(), *words, name="good")
+    good = test_image(image, "-t", plain(), *words, name="good")
     assert good.status == 0, good.stdout
+
+
+@pytest.mark.both_machines
+def test_network_switched_off_at_end_of_boot_fails(bookworm, test_image, plain):
+    fails_without_network(bookworm, test_image, plain)
+
+
+@pytest.mark.qemu
+@pytest.mark.long
+def test_network_of_an_isolated_guest_switched_off_fails(bookworm, test_image, plain):
+    fails_without_network(bookworm, test_image, plain, "--wiring", "namespace")
 
 
 def test_reboot_by_user_data_passes(bookworm, test_image, plain):

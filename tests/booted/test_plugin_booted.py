@@ -235,7 +235,7 @@ def test_ten_tests_of_a_hook_do_not_affect_each_other(run, pytester):
     assert len(left) == 10
     for folder in left:
         names = {path.name for path in folder.iterdir()}
-        assert {"console.log", "timeline.json", "requests.jsonl", "report.html", "qemu.sh"} <= names
+        assert {"console.log", "timeline.json", "requests.jsonl", "report.html"} <= names
         assert "disk.qcow2" not in names
         assert json.loads((folder / "verdict.json").read_text())["passed"] is True
 
@@ -268,7 +268,7 @@ def test_failure_gives_reason_and_evidence_and_pauses_on_request(run_on, trixie,
     evidence = re.search(r"evidence of \S+ is in (\S+)", text)
     folder = Path(evidence[1])
     for name in (
-        *("console.log", "timeline.json", "requests.jsonl", "report.html", "qemu.sh"),
+        *("console.log", "timeline.json", "requests.jsonl", "report.html"),
         *("journal.txt", "cloud-init.log", "heat-config.txt", "disk.qcow2", "templates.json"),
     ):
         assert (folder / name).stat().st_size > 0, name
@@ -328,6 +328,8 @@ def halve(path: Path) -> None:
     path.write_bytes(whole[: len(whole) // 2])
 
 
+@pytest.mark.qemu
+@pytest.mark.long
 def test_damaged_state_is_recreated_once_and_reported(run, copied_state):
     halve(copied_state / "memory")
     done = run(test_ten=TEN.replace("range(10)", "range(2)"))
@@ -339,6 +341,8 @@ def test_damaged_state_is_recreated_once_and_reported(run, copied_state):
     assert "booting" not in done.stdout.str() + done.stderr.str()
 
 
+@pytest.mark.qemu
+@pytest.mark.long
 @pytest.mark.parametrize("part", ["disk.qcow2", "devices", "server.json", "cloud/heat.db"])
 def test_damage_to_each_part_of_a_state_is_detected(
     copied_state, without_cloud_init, tmp_path, part
