@@ -12,6 +12,9 @@ from hotplate.errors import MachineLostError, SubjectError
 
 COMMAND_SECONDS = 60.0
 
+#: The command that prints an id of the present boot, another one after a reboot.
+BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
+
 #: Limit of a command's standard output and error together.
 OUTPUT_BYTES = 16 << 20
 

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from hotplate.elsewhere.following import Followed, Following
+from hotplate.elsewhere.following import Followed, Following, folder_name
 from hotplate.elsewhere.leftovers import of, remove
 from hotplate.elsewhere.os_cloud import OsCloud
 from hotplate.elsewhere.project import Project
 from hotplate.elsewhere.refusals import refusal
+from hotplate.elsewhere.server import CloudServer
 from hotplate.elsewhere.ways import WayOptions, Ways
 from hotplate.errors import HotplateError, SubjectError
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
-from hotplate.plugin.cloud_server import CloudServerUnderTest
+from hotplate.plugin.server import Platform, ServerUnderTest
+from hotplate.report.artifacts import Folder
+from hotplate.report.html import report
 from hotplate.settings import Settings
+from hotplate.stacks.deployment import Deployment, DeploymentSpec
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.timing.deadline import GuestDeadline, retry
-from hotplate.trial.cloud_trial import RUNS, make_stack
+from hotplate.trial.cloud_trial import RUNS, UNSEEN, make_stack
+from hotplate.verdict.diagnosis import Diagnosis, diagnose
+from hotplate.verdict.noticed import notice
+from hotplate.verdict.tracker import StageTracker
+from hotplate.verdict.verdict import Subject, of_test
 
 CREATE_SECONDS = 600.0
 
@@ -56,6 +66,70 @@ class Place:
         return Template(source="a server for a test", template=body)
 
 
+class CloudPlatform(Platform):
+    """A project in a cloud, for one of its servers.
+
+    :param begin: begins a deployment on the server with that id.
+    """
+
+    def __init__(
+        self,
+        cloud: OsCloud,
+        server: CloudServer,
+        begin: Callable[[str, DeploymentSpec], Deployment],
+    ) -> None:
+        self.server: CloudServer = server
+        self.events = cloud.events
+        self._cloud = cloud
+        self._begin = begin
+
+    def deploy(self, spec: DeploymentSpec) -> Deployment:
+        """Begin a deployment on the server, in a stack with the tags of the run."""
+        return self._begin(self.server.id, spec)
+
+    def diagnose(
+        self, deployments: Sequence[Deployment], *, status: str, reason: str, **more: Any
+    ) -> Diagnosis | None:
+        """See :meth:`Platform.diagnose`; the reason as far as the cloud shows it."""
+        del deployments
+        tracker = self._tracker()
+        return diagnose(self.events, tracker, stack_status=status, stack_reason=reason, **more)
+
+    def leave_evidence(
+        self,
+        deployments: Sequence[Deployment],
+        *,
+        test: str,
+        faulty: bool,
+        whole: bool,
+        **more: Any,
+    ) -> None:
+        """See :meth:`Platform.leave_evidence`; without a disk."""
+        del faulty, whole
+        # Events without a server are the cloud's own.
+        seen = [each for each in self.events if each.server in ("", self.server.id)]
+        facts = {"cloud": self._cloud.name}
+        verdict = of_test(
+            Subject(image="", template=test, server=self.server.name, facts=facts),
+            self._tracker(),
+            status=deployments[-1].stack.status if deployments else "",
+            noticed=notice(seen, {self.server.id: ""}),
+            now=time.monotonic(),
+            artifacts=str(self.server.directory),
+            **more,
+        )
+        Folder(self.server.directory).finish(verdict, seen, report=report(verdict, seen))
+
+    def pause(self, *, say: Callable[[str], None]) -> None:
+        """Report that the server cannot stay up: it is deleted with its test."""
+        say(f'the server "{self.server.name}" is in a cloud, and goes with its test')
+
+    def _tracker(self) -> StageTracker:
+        tracker = StageTracker(self.events, self.server.id, unseen=UNSEEN)
+        tracker.close()
+        return tracker
+
+
 class CloudPool:
     """The servers of one image in a cloud; see :class:`hotplate.plugin.pool.ServerPool`."""
 
@@ -72,7 +146,7 @@ class CloudPool:
         self._owned = ExitStack()
         self._lent = False
 
-    def server(self, *, cold: bool = False) -> CloudServerUnderTest:
+    def server(self, *, cold: bool = False) -> ServerUnderTest:
         """Return a server that no test has used.
 
         :raises HotplateError: while another is in use, or when none can be made.
@@ -92,19 +166,15 @@ class CloudPool:
         self._lent = True
         following = self._follow(name, stack.id)
         self._owned.enter_context(following)
-        server = CloudServerUnderTest(
-            self._project,
-            self._created(stack, following),
-            self._ways,
-            following=self._follow,
-            name=self._next_name,
-            directory=self._folder / name,
-        )
+        followed = self._created(stack, following)
+        cloud = self._project.cloud
+        directory = self._folder / name / folder_name(followed.name)
+        server = CloudServer(cloud, followed, self._ways, directory)
         # Closed in reverse: the connections first, then the following of its stack.
         self._owned.callback(server.close)
-        return server
+        return ServerUnderTest(CloudPlatform(cloud, server, self._deploy))
 
-    def give_back(self, server: CloudServerUnderTest) -> None:
+    def give_back(self, server: ServerUnderTest) -> None:
         """Delete a server, with its deployments."""
         del server
         self._lent = False
@@ -121,6 +191,14 @@ class CloudPool:
 
     def clear_faults(self) -> None:
         """Do nothing: a cloud has no planted faults."""
+
+    def _deploy(self, server: str, spec: DeploymentSpec) -> Deployment:
+        """Begin a deployment, and follow its stack until the server is given back."""
+        cloud, name = self._project.cloud, self._next_name()
+        with cloud.translated("a deployment"):
+            deployment = Deployment(cloud, server, spec, stack=name, tags=self._project.run.tags)
+        self._owned.enter_context(self._follow(name, deployment.stack.id))
+        return deployment
 
     def _next_name(self) -> str:
         return f"{self._project.run.name}-{next(self._numbers)}"

@@ -4,20 +4,87 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hotplate.errors import HotplateError, MachineLostError
+from hotplate.errors import HotplateError, ImageError, MachineLostError
 from hotplate.events.log import EventLog
-from hotplate.plugin.server import ServerUnderTest
+from hotplate.plugin.server import Platform, ServerUnderTest
+from hotplate.session import access
+from hotplate.stacks.deployment import Deployment, DeploymentSpec
 from hotplate.testbed import warm_state as warm
 from hotplate.testbed.first_boot import boot, boot_without_agent
+from hotplate.testbed.links import Links
+from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
+from hotplate.trial.guest_probe import diagnose_since
+from hotplate.verdict.diagnosis import Diagnosis
 
 if TYPE_CHECKING:
     from hotplate.image.inspect import Image
     from hotplate.settings import Settings
+
+
+class LocalPlatform(Platform):
+    """A testbed of this host, for one of its servers.
+
+    :param since: the length of the testbed's event log before the server was started.
+    :param agent: whether its image has one.
+    """
+
+    def __init__(
+        self, testbed: Testbed, server: Server, *, since: int = 0, agent: bool = True
+    ) -> None:
+        self.testbed = testbed
+        self.server: Server = server
+        self.events = testbed.events
+        self.since = since
+        self._agent = agent
+
+    def deploy(self, spec: DeploymentSpec) -> Deployment:
+        """Begin a deployment on the server.
+
+        :raises ImageError: when the image has no agent.
+        """
+        if not self._agent:
+            raise ImageError(
+                f'the image "{self.testbed.image.path}" has no agent, so no deployment runs',
+                hint=f"hotplate inspect {self.testbed.image.path}",
+            )
+        return Deployment(self.testbed.cloud, self.server.id, spec)
+
+    def diagnose(self, deployments: Sequence[Deployment], **more: Any) -> Diagnosis | None:
+        """See :meth:`Platform.diagnose`; asks the guest too."""
+        stacks = [each.stack.name for each in deployments]
+        return diagnose_since(self.events, self.server, since=self.since, stacks=stacks, **more)
+
+    def leave_evidence(
+        self, deployments: Sequence[Deployment], *, whole: bool, **more: Any
+    ) -> None:
+        """See :meth:`Platform.leave_evidence`."""
+        from hotplate.trial import evidence
+
+        evidence.leave(
+            self.testbed, self.server, deployments, since=self.since, keep_disk=whole, **more
+        )
+
+    def pause(self, *, say: Callable[[str], None]) -> None:
+        """Keep the server up and accept connections until Enter is pressed."""
+        access.pause(self.testbed, [self.server], self.server.directory / "doors", say=say)
+
+    def stop(self) -> None:
+        """Cut the power."""
+        self.testbed.compute.stop(self.server.id)
+
+    def start(self) -> None:
+        """Switch the machine on again, from its disk."""
+        self.testbed.compute.start(self.server.id)
+
+    @property
+    def links(self) -> Links:
+        """Return the server's links."""
+        return self.server.links
 
 
 class ServerPool:
@@ -58,7 +125,7 @@ class ServerPool:
         else:
             ready = self._state.restore(self.testbed)
         self._lent = True
-        return ServerUnderTest(self.testbed, ready, since=since, agent=self._agent)
+        return ServerUnderTest(LocalPlatform(self.testbed, ready, since=since, agent=self._agent))
 
     def clear_faults(self) -> None:
         """Remove all planted faults."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from hotplate.errors import ImageError
+import pytest
+
 from hotplate.events import classify
 from hotplate.events.kinds import InternalFault
+from hotplate.events.log import EventLog
 from hotplate.guest.base import COMMAND_SECONDS, CommandResult
 from hotplate.guest.driver import WAIT_SECONDS, Driver
 from hotplate.guest.testinfra_backend import testinfra_host
@@ -24,20 +27,20 @@ from hotplate.hookkit.push import (
     push_command,
     pushed,
 )
-from hotplate.machine.console import Console
-from hotplate.session import access
+from hotplate.machine.machine import Capability
 from hotplate.stacks.deployment import Config, Deployment, DeploymentSpec
-from hotplate.testbed.server import Server
-from hotplate.testbed.testbed import Testbed
-from hotplate.timing.deadline import GuestDeadline
-from hotplate.trial.guest_probe import diagnose_since
+from hotplate.timing.deadline import Deadline, GuestDeadline
 from hotplate.verdict.diagnosis import Diagnosis
 from hotplate.verdict.hook_output import HookOutput
 
 if TYPE_CHECKING:
     from testinfra.host import Host
 
+    from hotplate.elsewhere.server import CloudConsole
+    from hotplate.guest.shell import Shell
     from hotplate.guest.ssh import Ssh
+    from hotplate.machine.console import Console
+    from hotplate.testbed.links import Links
 
 BOOT_SECONDS = 300.0
 #: The number of characters of a hook's output shown with a failed test.
@@ -53,6 +56,123 @@ else
     busybox nc -w {seconds} {address} {port:d} -e true
 fi
 """
+
+
+class Instance(Protocol):
+    """A running server that a test can use, of any kind.
+
+    The kinds are :class:`hotplate.testbed.server.Server`, whose machine is QEMU's or a container,
+    and :class:`hotplate.elsewhere.server.CloudServer`.
+    """
+
+    @property
+    def id(self) -> str:
+        """Return Nova's id."""
+
+    @property
+    def name(self) -> str:
+        """Return Nova's name."""
+
+    @property
+    def kind(self) -> str:
+        """Return words that complete "this server is ..."."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Return its abilities beyond those of every server."""
+
+    @property
+    def directory(self) -> Path:
+        """Return the folder of its artifacts."""
+
+    @property
+    def console(self) -> Console | CloudConsole:
+        """Return the serial console."""
+
+    def shell(self, *, seconds: float = ...) -> Shell | Ssh:
+        """Return a root connection to the guest; a new one when the last was lost."""
+
+    def ssh(self) -> Ssh:
+        """Return a root connection to the guest's ssh server."""
+
+    def address(self, network: str = "") -> str:
+        """Return the address on a network; without one, that by which it is reached first."""
+
+    def reboot(self, deadline: Deadline) -> None:
+        """Reboot the guest gracefully and wait until it answers again."""
+
+
+class Platform(ABC):
+    """The platform of one server under test: a testbed of this host, or a project in a cloud.
+
+    :ivar events: of the platform; those from the number ``since`` on may be the server's.
+    """
+
+    server: Instance
+    events: EventLog
+    since: int = 0
+
+    @abstractmethod
+    def deploy(self, spec: DeploymentSpec) -> Deployment:
+        """Begin a deployment on the server."""
+
+    @abstractmethod
+    def diagnose(
+        self,
+        deployments: Sequence[Deployment],
+        *,
+        status: str,
+        reason: str,
+        hook_outputs: dict[str, HookOutput],
+    ) -> Diagnosis | None:
+        """Return why the last deployment did not complete; None when it did.
+
+        :param status: of its stack, and ``reason``: Heat's for it.
+        :param hook_outputs: see :func:`hotplate.verdict.diagnosis.diagnose`.
+        """
+
+    @abstractmethod
+    def leave_evidence(
+        self,
+        deployments: Sequence[Deployment],
+        *,
+        test: str,
+        problem: str,
+        lost: bool,
+        faulty: bool,
+        diagnosis: Diagnosis | None,
+        whole: bool,
+    ) -> None:
+        """Write the evidence; see :meth:`ServerUnderTest.leave_evidence`."""
+
+    @abstractmethod
+    def pause(self, *, say: Callable[[str], None]) -> None:
+        """Keep the server up until Enter is pressed, where that is possible."""
+
+    def stop(self) -> None:
+        """Cut the power; for a server with :attr:`Capability.POWER`."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Switch the machine on again; for a server with :attr:`Capability.POWER`."""
+        raise NotImplementedError
+
+    @property
+    def links(self) -> Links:
+        """Return the links of a server with :attr:`Capability.LINKS`."""
+        raise NotImplementedError
+
+
+def skip_without(
+    needed: Iterable[Capability], capabilities: frozenset[Capability], *, what: str, kind: str
+) -> None:
+    """Skip the test when its server lacks an ability; the reason names all those that it lacks.
+
+    :param what: the test or the method that needs them.
+    :param kind: see :attr:`Instance.kind`.
+    """
+    if lacking := [each.value for each in needed if each not in capabilities]:
+        pytest.skip(f"{what} needs {' and '.join(lacking)}; this server is {kind}")
 
 
 def written_by_failed(deployments: Sequence[Deployment]) -> list[tuple[str, str]]:
@@ -82,22 +202,18 @@ class ServerUnderTest(Driver):
             assert server.host.file("/etc/motd").contains("hello")
     """
 
-    def __init__(
-        self, testbed: Testbed, server: Server, *, since: int = 0, agent: bool = True
-    ) -> None:
-        self._testbed = testbed
-        self._agent = agent
-        self._server = server
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._server = platform.server
         self.deployments: list[Deployment] = []
-        self._since = since
 
     def __str__(self) -> str:
-        return self._server.spec.name
+        return self._server.name
 
     @property
     def id(self) -> str:
         """Return Nova's id of the server."""
-        return self._server.spec.id
+        return self._server.id
 
     @property
     def directory(self) -> Path:
@@ -128,11 +244,6 @@ class ServerUnderTest(Driver):
         :raises TemplateError: when Heat refuses it.
         :raises ImageError: when the image has no agent.
         """
-        if not self._agent:
-            raise ImageError(
-                f'the image "{self._testbed.image.path}" has no agent, so no deployment runs',
-                hint=f"hotplate inspect {self._testbed.image.path}",
-            )
         spec = DeploymentSpec(
             group=group,
             config=config,
@@ -143,9 +254,8 @@ class ServerUnderTest(Driver):
             actions=actions,
             name=name,
         )
-        deployment = Deployment(self._testbed.cloud, self.id, spec)
-        self.deployments.append(deployment)
-        return deployment
+        self.deployments.append(self._platform.deploy(spec))
+        return self.deployments[-1]
 
     # -- inside the guest --------------------------------------------------------------------------
 
@@ -169,9 +279,9 @@ class ServerUnderTest(Driver):
         return self._server.ssh()
 
     @property
-    def console(self) -> Console:
-        """Return the serial console."""
-        return self._server.machine.console
+    def console(self) -> Console | CloudConsole:
+        """Return the serial console; of a server in a cloud, as far as it has been read."""
+        return self._server.console
 
     def run(
         self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS
@@ -261,7 +371,8 @@ class ServerUnderTest(Driver):
 
     def crash(self) -> None:
         """Cut the power; the guest loses all data not yet written to its disk."""
-        self._testbed.compute.stop(self.id)
+        self._need(Capability.POWER, "crash")
+        self._platform.stop()
 
     def start(self, *, wait: bool = True, seconds: float = BOOT_SECONDS) -> None:
         """Switch the machine on again, from its disk.
@@ -270,7 +381,8 @@ class ServerUnderTest(Driver):
         :param seconds: how long, on a host that is not slow.
         :raises DeadlineExceeded: when it does not answer by then.
         """
-        self._testbed.compute.start(self.id)
+        self._need(Capability.POWER, "start")
+        self._platform.start()
         if wait:
             self._server.shell(seconds=seconds)
 
@@ -286,7 +398,9 @@ class ServerUnderTest(Driver):
         :raises UsageError: when the server is not on that network; names its networks.
         :raises HostError: when it is isolated, on no network with others.
         """
-        return self._server.links.address(network)
+        if network:
+            self._need(Capability.LINKS, "address of a network")
+        return self._server.address(network)
 
     def can_reach(
         self,
@@ -310,7 +424,8 @@ class ServerUnderTest(Driver):
         :raises HostError: when one of the two is isolated.
         :raises CommandError: when the guest has no program to connect with.
         """
-        address = other._server.links.address_for(self._server.links, network)
+        links = self._links("can_reach")
+        address = other._platform.links.address_for(links, network)
         # busybox's nc takes whole seconds only.
         left = math.ceil(GuestDeadline(seconds, f"{self} to reach {other}").left)
         result = self.run(CONNECT.format(address=address, port=port, seconds=left))
@@ -327,11 +442,11 @@ class ServerUnderTest(Driver):
         :param network: its name or id; "" for every cable, also of an isolated server.
         :raises UsageError: when the server is not on that network.
         """
-        self._server.links.set_up(network, up=False)
+        self._links("block").set_up(network, up=False)
 
     def unblock(self, network: str = "") -> None:
         """Connect the cables that :meth:`block` disconnected."""
-        self._server.links.set_up(network, up=True)
+        self._links("unblock").set_up(network, up=True)
 
     def shape(self, network: str = "", *, delay: float = 0.0, loss: float = 0.0) -> None:
         """Make a link slow or lossy; without ``delay`` and ``loss``, restore it.
@@ -347,7 +462,7 @@ class ServerUnderTest(Driver):
         :raises UsageError: when the server is not on that network, or for an invalid delay or loss.
         :raises HostError: when it is isolated.
         """
-        self._server.links.shape(network, delay=delay, loss=loss)
+        self._links("shape").shape(network, delay=delay, loss=loss)
 
     def part(self, *others: ServerUnderTest, network: str = "") -> None:
         """Block all frames between this server and others, both ways; all other traffic passes.
@@ -361,13 +476,23 @@ class ServerUnderTest(Driver):
         :raises UsageError: when they share none.
         :raises HostError: when one is isolated.
         """
+        links = self._links("part")
         for other in others:
-            self._server.links.part(other._server.links, network)
+            links.part(other._platform.links, network)
 
     def join(self, *others: ServerUnderTest, network: str = "") -> None:
         """Undo :meth:`part`."""
+        links = self._links("join")
         for other in others:
-            self._server.links.join(other._server.links, network)
+            links.join(other._platform.links, network)
+
+    def _links(self, method: str) -> Links:
+        self._need(Capability.LINKS, method)
+        return self._platform.links
+
+    def _need(self, needed: Capability, method: str) -> None:
+        """Skip the test when the server lacks the ability that a method needs."""
+        skip_without([needed], self._server.capabilities, what=method, kind=self._server.kind)
 
     # -- results -----------------------------------------------------------------------------------
 
@@ -376,13 +501,13 @@ class ServerUnderTest(Driver):
         """Return whether its machine went away by itself, which says nothing about the image."""
         return any(
             classify.is_loss(event) and event.server == self.id
-            for event in self._testbed.events.since(self._since)
+            for event in self._platform.events.since(self._platform.since)
         )
 
     @property
     def faulty(self) -> bool:
         """Return whether a service or a thread of hotplate's own has failed since it was booted."""
-        return any(map(InternalFault.of, self._testbed.events.since(self._since)))
+        return any(map(InternalFault.of, self._platform.events.since(self._platform.since)))
 
     def diagnosis(self) -> Diagnosis | None:
         """Return why the last deployment did not complete, asked of both ends; None when it did.
@@ -395,11 +520,8 @@ class ServerUnderTest(Driver):
         hook_outputs = {}
         if last is not None and last.status == "FAILED":
             hook_outputs = {last.config_id: HookOutput.of(last.outputs)}
-        return diagnose_since(
-            self._testbed.events,
-            self._server,
-            since=self._since,
-            stacks=[each.stack.name for each in self.deployments],
+        return self._platform.diagnose(
+            self.deployments,
             status=last.stack.status if last else "",
             reason=last.reason if last else "",
             hook_outputs=hook_outputs,
@@ -414,21 +536,16 @@ class ServerUnderTest(Driver):
         :param problem: its problem, "" when it passed; with one, the guest is asked for its logs.
         :param whole: keep its disk too, even when the test passed.
         """
-        from hotplate.trial import evidence
-
-        evidence.leave(
-            self._testbed,
-            self._server,
+        self._platform.leave_evidence(
             self.deployments,
-            since=self._since,
             test=test,
             problem=problem,
             lost=self.lost,
             faulty=self.faulty,
             diagnosis=diagnosis,
-            keep_disk=whole,
+            whole=whole,
         )
 
     def pause(self, *, say: Callable[[str], None]) -> None:
         """Keep it up and accept connections until Enter is pressed, as ``--pause-on-fail`` does."""
-        access.pause(self._testbed, [self._server], self.directory / "doors", say=say)
+        self._platform.pause(say=say)

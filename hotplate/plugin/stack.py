@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from hotplate.errors import UsageError
+from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import load
@@ -67,5 +68,5 @@ class StackUnderTest(Stack):
         )
 
     def _seen(self, server: Server) -> ServerUnderTest:
-        made = ServerUnderTest(self._testbed, server, since=self._began)
+        made = ServerUnderTest(LocalPlatform(self._testbed, server, since=self._began))
         return self._servers.setdefault(server.spec.id, made)

@@ -17,8 +17,9 @@ from hotplate.errors import MachineLostError, UsageError
 from hotplate.events.event import Event
 from hotplate.events.log import EventLog
 from hotplate.guest import shell
-from hotplate.guest.base import GuestGoneError
+from hotplate.guest.base import BOOT_ID, GuestGoneError
 from hotplate.guest.shell import Shell
+from hotplate.machine.console import Console
 from hotplate.machine.machine import Capability, Machine
 from hotplate.machine.wiring import Cables
 from hotplate.network.segment import Port
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from hotplate.guest.ssh import Ssh
 
 SSH_PORT = 22
-BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 #: How long to wait for one answer of a guest that reboots, on a host that is not slow.
 ANSWER_SECONDS = 20.0
 
@@ -63,9 +63,38 @@ class Server:
         self._lock = threading.Lock()
 
     @property
+    def id(self) -> str:
+        """Return Nova's id."""
+        return self.spec.id
+
+    @property
+    def name(self) -> str:
+        """Return Nova's name."""
+        return self.spec.name
+
+    @property
+    def kind(self) -> str:
+        """Return words that complete "this server is ..."."""
+        return f"a {self.machine.kind}"
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Return the abilities of its machine."""
+        return self.machine.capabilities
+
+    @property
+    def console(self) -> Console:
+        """Return the serial console."""
+        return self.machine.console
+
+    @property
     def links(self) -> Links:
         """Return its links to its networks."""
         return Links(self.spec, self.machine)
+
+    def address(self, network: str = "") -> str:
+        """Return its address on a network; see :meth:`Links.address`."""
+        return self.links.address(network)
 
     @property
     def directory(self) -> Path:

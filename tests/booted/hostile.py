@@ -56,10 +56,10 @@ def attack(bad: ServerUnderTest, good: ServerUnderTest, name: str, command: str)
     yield
     works(good, name)
     grown = resident("VmHWM") - before
-    bad_ones = ", ".join(floods(bad._testbed, bad)) or "none"
+    bad_ones = ", ".join(floods(bad._platform.testbed, bad)) or "none"
     print(f"{name}: grown by {grown / 1e6:.1f} MB; verdicts so far: {bad_ones}")
     assert grown <= GROWTH
-    assert floods(bad._testbed, good) == []
+    assert floods(bad._platform.testbed, good) == []
 
 
 def is_lost(server: ServerUnderTest) -> bool:

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed.first_boot import boot
 from hotplate.testbed.testbed import Testbed
@@ -110,7 +111,7 @@ def testbed(testbed_of, without_cloud_init) -> Testbed:
 
 @pytest.fixture(scope="module")
 def guest(testbed) -> ServerUnderTest:
-    return ServerUnderTest(testbed, boot(testbed))
+    return ServerUnderTest(LocalPlatform(testbed, boot(testbed)))
 
 
 def metadata_requests(testbed, since=0):

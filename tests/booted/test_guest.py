@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from hotplate.events import classify
+from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed.first_boot import boot
 from hotplate.testbed.testbed import Testbed
@@ -31,7 +32,7 @@ def testbed(testbed_of, all_hooks_trixie) -> Testbed:
 
 @pytest.fixture(scope="module")
 def guest(testbed) -> ServerUnderTest:
-    return ServerUnderTest(testbed, boot(testbed))
+    return ServerUnderTest(LocalPlatform(testbed, boot(testbed)))
 
 
 # -- secrets -----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hotplate.container.machine import PROCESSES, ContainerMachine
+from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed import warm_state as warm
 from hotplate.testbed.testbed import Testbed
@@ -61,7 +62,7 @@ def testbed(testbed_of, without_cloud_init) -> Testbed:
 
 @pytest.fixture(scope="module")
 def good(testbed) -> ServerUnderTest:
-    server = ServerUnderTest(testbed, warm.boot(testbed))
+    server = ServerUnderTest(LocalPlatform(testbed, warm.boot(testbed)))
     # Modules imported at the first deployment must not count as growth by an attack.
     works(server, "first")
     return server
@@ -69,7 +70,7 @@ def good(testbed) -> ServerUnderTest:
 
 @pytest.fixture(scope="module")
 def bad(testbed, good) -> ServerUnderTest:
-    return ServerUnderTest(testbed, warm.boot(testbed))
+    return ServerUnderTest(LocalPlatform(testbed, warm.boot(testbed)))
 
 
 def machine_of(server: ServerUnderTest) -> ContainerMachine:

@@ -12,6 +12,7 @@ import pytest
 from hotplate.container.guest_files import FOLDER
 from hotplate.guest.shell import DIRECTORY, PORT, UNIT
 from hotplate.machine.console import END_BYTES, FILE_BYTES
+from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed import warm_state as warm
 from hotplate.testbed.testbed import Testbed
@@ -47,7 +48,7 @@ def testbed(testbed_of, without_cloud_init) -> Testbed:
 
 @pytest.fixture(scope="module")
 def good(testbed) -> ServerUnderTest:
-    server = ServerUnderTest(testbed, warm.boot(testbed))
+    server = ServerUnderTest(LocalPlatform(testbed, warm.boot(testbed)))
     # Modules imported at the first deployment must not count as growth by an attack.
     works(server, "first")
     return server
@@ -55,7 +56,7 @@ def good(testbed) -> ServerUnderTest:
 
 @pytest.fixture(scope="module")
 def bad(testbed, good) -> ServerUnderTest:
-    server = ServerUnderTest(testbed, warm.boot(testbed))
+    server = ServerUnderTest(LocalPlatform(testbed, warm.boot(testbed)))
     server.copy_in(ATTACKS, "/root/attacks.py")
     return server
 

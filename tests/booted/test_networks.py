@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hotplate.events import classify
+from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import load
@@ -231,7 +232,9 @@ done
 def test_hook_waits_for_other_server_until_its_link_is_back(
     testbed: Testbed, servers, cut: str
 ) -> None:
-    web, client = (ServerUnderTest(testbed, servers[name]) for name in ("web", "client"))
+    web, client = (
+        ServerUnderTest(LocalPlatform(testbed, servers[name])) for name in ("web", "client")
+    )
     assert client.can_reach(web, 8099)
     since = len(testbed.events)
     web.block("hotplate") if cut == "block" else web.part(client)

@@ -12,6 +12,7 @@ from keystoneauth1.identity import v3
 from neutronclient.v2_0 import client as neutron_client
 
 from hotplate.image.inspect import Image
+from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import load
@@ -40,7 +41,7 @@ def routed(testbed_of, without_cloud_init, bookworm) -> Iterator[tuple[Testbed, 
 
 def under_test(testbed: Testbed, name: str) -> ServerUnderTest:
     (server,) = (each for each in testbed.servers if each.spec.name == name)
-    return ServerUnderTest(testbed, server)
+    return ServerUnderTest(LocalPlatform(testbed, server))
 
 
 def neutron_of(testbed: Testbed) -> Any:

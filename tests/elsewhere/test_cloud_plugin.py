@@ -8,6 +8,8 @@ import sys
 import pytest
 from ssh_server import ssh_config, ssh_server
 
+from hotplate.machine.machine import Capability
+
 pytestmark = pytest.mark.slow
 
 TESTS = """
@@ -30,6 +32,12 @@ def test_what_works(booted_server):
 @pytest.mark.parametrize("what", ["crash", "start", "block", "unblock", "shape", "part", "join"])
 def test_what_a_cloud_cannot_do(booted_server, what):
     getattr(booted_server, what)()
+    raise AssertionError("it did not skip")
+
+
+def test_addresses(booted_server):
+    assert booted_server.address()
+    booted_server.address("private")
     raise AssertionError("it did not skip")
 
 
@@ -66,8 +74,14 @@ def test_plugin_runs_tests_of_a_cloud_server(cloud, tmp_path):
             timeout=300,
         )
     print(done.stdout, done.stderr)
-    assert "1 failed, 1 passed, 8 skipped" in done.stdout
-    assert "block needs a machine of this host; this server is in the cloud hotplate" in done.stdout
+    assert "1 failed, 1 passed, 9 skipped" in done.stdout
+    for needy, ability in (
+        ("crash", Capability.POWER),
+        ("block", Capability.LINKS),
+        ("address of a network", Capability.LINKS),
+    ):
+        reason = f"{needy} needs {ability.value}; this server is in the cloud hotplate"
+        assert reason in done.stdout
     assert "it asks for the embedded cloud, and its servers are in another" in done.stdout
     assert "RemovedInSDK" not in done.stdout
     assert cloud.boots == 1

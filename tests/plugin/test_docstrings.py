@@ -16,8 +16,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from hotplate.events.log import EventLog
 from hotplate.guest import driver, shell
+from hotplate.machine.machine import Capability
 from hotplate.plugin import server as plugin_server
+from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed.server import Server
 
@@ -55,13 +58,16 @@ def played(
     child = subprocess.Popen(["sh"], stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL)
     theirs.close()
     machine = SimpleNamespace(
-        shell_channel=ours, pid=child.pid, set_link=lambda *, up, cards: links.append(up)
+        kind="qemu",
+        capabilities=frozenset(Capability),
+        shell_channel=ours,
+        pid=child.pid,
+        set_link=lambda *, up, cards: links.append(up),
     )
     spec = SimpleNamespace(name="web")
     with child, ours:
-        yield ServerUnderTest(
-            SimpleNamespace(), Server(spec, machine, nonce=NONCE, owned=ExitStack())
-        )
+        server = Server(spec, machine, nonce=NONCE, owned=ExitStack())
+        yield ServerUnderTest(LocalPlatform(SimpleNamespace(events=EventLog()), server))
         child.kill()
 
 

@@ -46,7 +46,7 @@ class Remembered:
 
     def boot(self, spec: ServerSpec, services: GuestServices) -> None:
         del services
-        self.servers[spec.id] = SimpleNamespace(spec=spec)
+        self.servers[spec.id] = SimpleNamespace(spec=spec, id=spec.id, name=spec.name)
 
     def delete(self, server_id: str) -> None:
         del self.servers[server_id]

@@ -24,6 +24,7 @@ from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.errors import MachineLostError, UsageError
 from hotplate.events.kinds import LinkChange, LinkPart, LinkShape
 from hotplate.events.log import EventLog
+from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed import compute
 from hotplate.testbed.compute import LocalCompute
@@ -132,8 +133,8 @@ def test_servers_reach_each_other_and_the_cloud_identifies_them(cloud: Cloud) ->
 
 
 def under_test(cloud: Cloud, one: ServerSpec) -> ServerUnderTest:
-    testbed: Any = SimpleNamespace(compute=cloud.compute)
-    return ServerUnderTest(testbed, cloud.compute.servers[one.id])
+    testbed: Any = SimpleNamespace(compute=cloud.compute, events=EventLog())
+    return ServerUnderTest(LocalPlatform(testbed, cloud.compute.servers[one.id]))
 
 
 @pytest.fixture

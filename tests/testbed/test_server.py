@@ -14,6 +14,7 @@ import pytest
 
 from hotplate.guest import shell as shell_module
 from hotplate.guest import ssh as ssh_module
+from hotplate.guest.base import BOOT_ID
 from hotplate.testbed import server as server_module
 from hotplate.testbed.server import Server
 from hotplate.timing.deadline import Deadline
@@ -162,5 +163,5 @@ def test_guest_that_goes_down_within_an_answer_is_asked_again(monkeypatch):
     server = Server(SimpleNamespace(name="web"), machine, nonce=NONCE, owned=ExitStack())
     with ours:
         server.reboot(Deadline(30, "the reboot"))
-        assert server.shell().run(server_module.BOOT_ID).text == "boot-2"
+        assert server.shell().run(BOOT_ID).text == "boot-2"
     guest.join(10)

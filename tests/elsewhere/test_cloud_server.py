@@ -1,4 +1,4 @@
-"""hotplate.plugin.cloud_server: rare cases of clouds, beside elsewhere/test_cloud_plugin.py."""
+"""hotplate.elsewhere.server: rare cases of clouds, beside test_cloud_plugin.py."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from hotplate.elsewhere import server as cloud_server
 from hotplate.elsewhere.following import Followed
+from hotplate.elsewhere.server import REPLY_SECONDS, CloudServer
 from hotplate.events.log import EventLog
-from hotplate.guest.base import CommandResult
-from hotplate.plugin import cloud_server
-from hotplate.plugin.cloud_server import REPLY_SECONDS, CloudServerUnderTest
-from hotplate.testbed.server import BOOT_ID
-from hotplate.timing.deadline import DeadlineExceeded
+from hotplate.guest.base import BOOT_ID, COMMAND_SECONDS, CommandResult
+from hotplate.timing.deadline import DeadlineExceeded, GuestDeadline
 
 
 class Way:
@@ -24,7 +23,7 @@ class Way:
         self.is_alive = True
         self.waited: list[float] = []
 
-    def run(self, command: str, *, timeout: float) -> CommandResult:
+    def run(self, command: str, *, timeout: float = COMMAND_SECONDS) -> CommandResult:
         assert command == BOOT_ID
         self.waited.append(timeout)
         answer = self._answers.pop(0)
@@ -56,19 +55,17 @@ def test_guest_that_goes_down_within_a_command_is_asked_again(
         sdk=SimpleNamespace(compute=compute),
         translated=lambda _: contextlib.nullcontext(),
     )
-    server: Any = CloudServerUnderTest(
-        SimpleNamespace(cloud=cloud),  # type: ignore[arg-type]
+    server: Any = CloudServer(
+        cloud,  # type: ignore[arg-type]
         Followed("7", "web", addresses=("192.0.2.1",)),
         SimpleNamespace(log_in=lambda *_: (next(ways), None)),  # type: ignore[arg-type]
-        following=lambda *_: None,  # type: ignore[arg-type,return-value]
-        name=lambda: "a stack",
-        directory=tmp_path,
+        tmp_path,
     )
-    server.reboot(seconds=60)
+    server.reboot(GuestDeadline(60, "the reboot of web"))
     assert rebooted == [("7", "SOFT")]
     assert going.waited == [REPLY_SECONDS, REPLY_SECONDS]
     assert not going.is_alive
-    assert server.ssh is after
+    assert server.shell() is after
 
 
 def _without_pauses(attempt: Any, *_: Any, **__: Any) -> None:
