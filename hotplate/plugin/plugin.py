@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hotplate.errors import HotplateError, Outcome
+from hotplate.errors import HotplateError, Outcome, UsageError
 from hotplate.plugin import options, outcomes
 from hotplate.plugin.options import pytest_addoption
 from hotplate.plugin.outcomes import one_sentence
@@ -35,6 +35,7 @@ from hotplate.timing.deadline import DeadlineExceeded
 if TYPE_CHECKING:
     from hotplate.cloud.cloud import Cloud
     from hotplate.image.inspect import Image
+    from hotplate.machine.machine import Capability
     from hotplate.plugin.cloud_pool import CloudPool
     from hotplate.plugin.hook_runs import HookRuns
     from hotplate.plugin.pool import ServerPool
@@ -67,6 +68,8 @@ MARKERS = (
     f"{NEEDS_IMAGE}: set by hotplate on a test that is skipped because no image was given",
     "hotplate_cold: boot the server of this test, restore nothing",
     "hotplate_groups(*names): skip this test on an image that has no hook for one of the groups",
+    "hotplate_needs(*abilities): skip this test on a machine that lacks one of the abilities: "
+    "power, links, states, screen, monitor, kernel, disk",
 )
 
 #: The key by which xdist's controller passes the run's folder to its workers.
@@ -242,17 +245,25 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test when the image's manifest shows that it lacks a hook for it.
+    """Skip a test when the chosen machine lacks an ability, or the image a hook, that it needs.
 
-    Without a manifest the guest is asked, which has to be booted first.
+    A missing hook shows in the image's manifest; without a manifest the guest is asked, which has
+    to be booted first.
     """
     from hotplate import paths
     from hotplate.image import manifest, plan
 
     callspec = getattr(item, "callspec", None)
     image = callspec.params.get(IMAGE) if callspec is not None else None
-    wanted = _groups(item)
-    if isinstance(image, Path) and wanted:
+    if not isinstance(image, Path):
+        return
+    with one_sentence():
+        if needed := _needed(item):
+            from hotplate.plugin.server import skip_without
+
+            capabilities, kind = _chosen_machine(item.config)
+            skip_without(needed, capabilities, what="the test", kind=kind)
+    if wanted := _groups(item):
         # Without a usable manifest the guest is asked, see _use().
         with contextlib.suppress(HotplateError):
             ours, others = paths.elements_dir(), (plan.dib_elements_dir(),)
@@ -262,6 +273,38 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             ):
                 name = manifest.path_for(image).name
                 pytest.skip(f"the image has no hook for {', '.join(missing)}, by {name}")
+
+
+def _needed(item: pytest.Item) -> list[Capability]:
+    """Return the abilities for which a test needs its server's machine.
+
+    :raises UsageError: when one has no such name.
+    """
+    from hotplate.machine.machine import Capability
+
+    names = [name for mark in item.iter_markers("hotplate_needs") for name in mark.args]
+    known = {each.name.lower(): each for each in Capability}
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f'{item.name} needs "{name}", and the marker hotplate_needs takes: '
+                f"{', '.join(known)}"
+            )
+    return [known[name] for name in names]
+
+
+def _chosen_machine(config: pytest.Config) -> tuple[frozenset[Capability], str]:
+    """Return the abilities of the servers' machines, and words for "this server is ..."."""
+    if cloud := options.value(config, "os-cloud"):
+        from hotplate.elsewhere.server import CloudServer, kind_in
+
+        return CloudServer.capabilities, kind_in(cloud)
+    from hotplate.container.machine import ContainerMachine
+    from hotplate.machine.qemu import QemuMachine
+
+    kind = _settings(config).machine.value
+    kinds = {each.kind: each.capabilities for each in (QemuMachine, ContainerMachine)}
+    return kinds[kind], f"a {kind}"
 
 
 def _groups(item: pytest.Item) -> list[str]:
@@ -486,7 +529,7 @@ def cloud(_testbed: Testbed) -> Iterator[Cloud]:
     _testbed.cloud.faults.clear()
 
 
-def _use(request: pytest.FixtureRequest, pool: Any) -> Iterator[ServerUnderTest]:
+def _use(request: pytest.FixtureRequest, pool: ServerPool | CloudPool) -> Iterator[ServerUnderTest]:
     node: Any = request.node
     node.stash[_PROBLEM] = ""
     with one_sentence():
@@ -502,7 +545,9 @@ def _use(request: pytest.FixtureRequest, pool: Any) -> Iterator[ServerUnderTest]
         pool.give_back(server)
 
 
-def _look_back(request: pytest.FixtureRequest, pool: Any, server: ServerUnderTest) -> None:
+def _look_back(
+    request: pytest.FixtureRequest, pool: ServerPool | CloudPool, server: ServerUnderTest
+) -> None:
     """After a test: pause for the user, explain a failure, and leave the evidence."""
     node: Any = request.node
     problem: str = node.stash[_PROBLEM]

@@ -41,6 +41,11 @@ def test_addresses(booted_server):
     raise AssertionError("it did not skip")
 
 
+@pytest.mark.hotplate_needs("kernel", "links")
+def test_that_says_it_beforehand(booted_server):
+    raise AssertionError("it did not skip")
+
+
 def test_a_planted_fault(booted_server, cloud):
     raise AssertionError("it did not skip")
 
@@ -74,11 +79,12 @@ def test_plugin_runs_tests_of_a_cloud_server(cloud, tmp_path):
             timeout=300,
         )
     print(done.stdout, done.stderr)
-    assert "1 failed, 1 passed, 9 skipped" in done.stdout
+    assert "1 failed, 1 passed, 10 skipped" in done.stdout
     for needy, ability in (
         ("crash", Capability.POWER),
         ("block", Capability.LINKS),
         ("address of a network", Capability.LINKS),
+        ("the test", Capability.LINKS),
     ):
         reason = f"{needy} needs {ability.value}; this server is in the cloud hotplate"
         assert reason in done.stdout

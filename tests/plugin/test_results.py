@@ -117,6 +117,22 @@ NEEDS = """
             raise AssertionError("it must not come so far")
 """
 
+ABILITIES = """
+    import pytest
+
+    @pytest.mark.hotplate_needs("power", "links")
+    def test_power(server):
+        pass
+
+    @pytest.mark.hotplate_needs("power", "kernel", "disk")
+    def test_kernel(server):
+        raise AssertionError("it must not come so far")
+
+    @pytest.mark.hotplate_needs("kernel")
+    def test_without_an_image():
+        pass
+"""
+
 
 @pytest.fixture
 def images(tmp_path, raw_image):
@@ -206,6 +222,40 @@ def test_markers_skip_tests_without_their_hooks(project, images):
     assert "the image has no hook for ansible" in text
     # Also after a server that did not even answer.
     assert [text.count(f"given back server-{number}\n") for number in range(1, 6)] == [1] * 5
+
+
+def test_tests_that_need_more_than_a_container_are_skipped_and_counted(project, images):
+    words = ("-rs", "-s", "--strict-markers", "--machine", "container")
+    done = run(project, images[:1], *words, test_abilities=ABILITIES)
+    done.assert_outcomes(passed=2, skipped=1)
+    reason = (
+        "the test needs a machine with a kernel of its own and a machine with a disk of its own; "
+        "this server is a container"
+    )
+    assert reason in done.stdout.str()
+    # Skipped before a server was made.
+    assert "server-2" not in done.stdout.str()
+    page = (last(project) / "report.html").read_text()
+    assert "1 passed, 1 skipped" in page
+
+
+def test_qemu_has_all_abilities(project, images):
+    done = run(project, images[:1], "--machine", "qemu", test_abilities=ABILITIES)
+    done.assert_outcomes(passed=2, failed=1)
+
+
+def test_unknown_ability_is_wrong_usage(project, images):
+    test = """
+        import pytest
+
+        @pytest.mark.hotplate_needs("kernal")
+        def test_typo(server):
+            pass
+    """
+    done = run(project, images[:1], test_typo=test)
+    assert done.ret == 2
+    text = done.stdout.str() + done.stderr.str()
+    assert 'test_typo[web] needs "kernal", and the marker hotplate_needs takes: power, ' in text
 
 
 def test_xdist_workers_share_one_folder(project, images):
