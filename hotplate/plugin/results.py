@@ -78,6 +78,9 @@ class Results:
         # A failure of any phase counts; a skip counts only without one.
         if report.failed or (report.skipped and test.outcome == "passed"):
             test.outcome = properties.get(outcomes.PROPERTY, report.outcome)
+            # Of a skip pytest has the file, the line and the reason.
+            if report.skipped and isinstance(report.longrepr, tuple):
+                test.note = report.longrepr[2].removeprefix("Skipped: ")
         if report.failed:
             self._failed.append(Outcome(test.outcome))
 

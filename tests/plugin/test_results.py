@@ -237,6 +237,7 @@ def test_tests_that_need_more_than_a_container_are_skipped_and_counted(project, 
     assert "server-2" not in done.stdout.str()
     page = (last(project) / "report.html").read_text()
     assert "1 passed, 1 skipped" in page
+    assert f'title="{reason}"' in page
 
 
 def test_qemu_has_all_abilities(project, images):
