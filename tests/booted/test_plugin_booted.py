@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hotplate.cloud.heat import engine
+from hotplate.container.machine import LAYER
 from hotplate.image.inspect import Image
 from hotplate.plugin.pool import open_pool
 from hotplate.settings import cache_dir
@@ -269,7 +270,7 @@ def test_failure_gives_reason_and_evidence_and_pauses_on_request(run_on, trixie,
     folder = Path(evidence[1])
     for name in (
         *("console.log", "timeline.json", "requests.jsonl", "report.html"),
-        *("journal.txt", "cloud-init.log", "heat-config.txt", "disk.qcow2", "templates.json"),
+        *("journal.txt", "cloud-init.log", "heat-config.txt", LAYER, "templates.json"),
     ):
         assert (folder / name).stat().st_size > 0, name
     assert "status 3" in (folder / "report.html").read_text()
