@@ -1,4 +1,4 @@
-"""tools/bench: a part that fails for any reason does not lose the figures of the others."""
+"""tools/bench: no figures are lost by a part that fails; containers are measured as machines."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ import pytest
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
-@pytest.mark.parametrize("kind", [KeyError, OSError, "PartFailed"])
-def test_failed_part_leaves_the_other_figures(monkeypatch, capsys, tmp_path, kind) -> None:
+@pytest.fixture
+def tool(monkeypatch) -> dict[str, Any]:
+    """The names of tools/bench."""
     monkeypatch.setattr(sys, "path", [str(TOOLS), *sys.path])
-    tool = runpy.run_path(str(TOOLS / "bench"))
+    return runpy.run_path(str(TOOLS / "bench"))
 
+
+@pytest.mark.parametrize("kind", [KeyError, OSError, "PartFailed"])
+def test_failed_part_leaves_the_other_figures(monkeypatch, capsys, tmp_path, tool, kind) -> None:
     def measured(bench: Any) -> None:
         bench.figures.add("load: requests", 7.0, "")
 
@@ -36,3 +40,37 @@ def test_failed_part_leaves_the_other_figures(monkeypatch, capsys, tmp_path, kin
     assert "a planted fault" in shown.err
     names = [each["name"] for each in json.loads(file.read_text())["figures"]]
     assert names == ["cloud: ready", "load: requests"]
+
+
+def test_container_part_measures_the_parts_of_virtual_machines(
+    monkeypatch, capsys, tmp_path, tool
+) -> None:
+    def measured(bench: Any, name: str) -> None:
+        bench.figures.add(f"{name}: {bench._settings.machine.value}", 2.0)
+
+    def fails(bench: Any) -> None:
+        raise tool["PartFailed"]("a planted fault")
+
+    for name in ("boot", "command", "tests"):
+        monkeypatch.setattr(tool["Bench"], name, lambda bench, name=name: measured(bench, name))
+    monkeypatch.setattr(tool["Bench"], "noop", fails)
+    monkeypatch.setenv("HOTPLATE_MACHINE", "qemu")
+    file = tmp_path / "figures.json"
+    options = ["--image", "web.qcow2", "--only", "container", "--json", str(file)]
+    monkeypatch.setattr(sys, "argv", ["bench", *options])
+    assert tool["main"]() == 1
+    assert "container failed: a planted fault" in capsys.readouterr().err
+    names = [each["name"] for each in json.loads(file.read_text())["figures"]]
+    assert names == [
+        "container, boot: container",
+        "container, command: container",
+        "container, tests: container",
+    ]
+
+
+def test_parts_that_boot_need_an_image(monkeypatch, capsys, tool) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "--only", "cloud,container"])
+    with pytest.raises(SystemExit) as ended:
+        tool["main"]()
+    assert ended.value.code == 2
+    assert "container need --image IMAGE" in capsys.readouterr().err
