@@ -36,7 +36,7 @@ class Guest:
         self.routes: str | None = None
         self.state = "running"
         self.asked = 0
-        self.machine = SimpleNamespace(running=True, wiring=None)
+        self.machine = SimpleNamespace(running=True, wiring=SimpleNamespace(networked=False))
 
     @property
     def links(self) -> Any:
