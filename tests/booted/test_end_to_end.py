@@ -40,7 +40,6 @@ def test_unmodified_sample_template_passes(bookworm, sample, test_image, nothing
     assert _hash(bookworm) == before
 
 
-@pytest.mark.long
 def test_two_images_pass_in_parallel_runs(bookworm, trixie, sample, test_image, nothing_left):
     """A whole disk with bookworm and a partition with trixie, in independent runs."""
     images = {"disk": bookworm, "partition": trixie}

@@ -23,7 +23,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 @pytest.mark.parametrize(
     ("name", "image"),
     [
-        pytest.param("one-of-two", "without_cloud_init", id="one-of-two", marks=pytest.mark.long),
+        pytest.param("one-of-two", "without_cloud_init", id="one-of-two"),
         # This program is the user data.
         pytest.param("wait-condition", "trixie", id="wait-condition"),
     ],

@@ -111,7 +111,6 @@ def test_nested_server_is_created_by_global_environment(
     )
 
 
-@pytest.mark.long
 def test_nested_server_is_created_by_user_environment(
     without_cloud_init, seeds, etc_heat, nothing_left
 ):
