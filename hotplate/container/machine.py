@@ -370,6 +370,9 @@ class ContainerMachine(Machine):
             self._first = False
             self._started = False
             self._wait_for_init(notices, ended, child)
+            # systemd-networkd-wait-online waits for these addresses, up to two seconds.
+            with contextlib.suppress(OSError, MachineLostError):
+                self._ask("quick_addresses", pid=self._init())
 
     def _command(self) -> list[str]:
         config = self.config
