@@ -65,7 +65,9 @@ class Command:
             return f"{self.words}\n"
         last = shlex.quote(self.seen[-1])
         return (
-            f"{self.words} > alone.out 2>&1 &\n"
+            # Made before: tail may be faster than the command's shell.
+            ": > alone.out\n"
+            f"{self.words} >> alone.out 2>&1 &\n"
             f"timeout {SECONDS} grep -q -m1 -F -- {last} <(tail -n +1 -f --pid=$! alone.out)\n"
             "cat alone.out\n"
         )

@@ -8,6 +8,7 @@ import pytest
 from tutorial_page import Command, play, steps
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,
