@@ -20,6 +20,7 @@ from hotplate.timing.deadline import GuestDeadline, retry
 from tests.booted.hostile import SECONDS, attack, floods, is_lost, works
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,

@@ -249,14 +249,14 @@ def test_unknown_ability_is_wrong_usage(project, images):
     test = """
         import pytest
 
-        @pytest.mark.hotplate_needs("kernal")
+        @pytest.mark.hotplate_needs("kernels")
         def test_typo(server):
             pass
     """
     done = run(project, images[:1], test_typo=test)
     assert done.ret == 2
     text = done.stdout.str() + done.stderr.str()
-    assert 'test_typo[web] needs "kernal", and the marker hotplate_needs takes: power, ' in text
+    assert 'test_typo[web] needs "kernels", and the marker hotplate_needs takes: power, ' in text
 
 
 def test_xdist_workers_share_one_folder(project, images):
