@@ -52,8 +52,11 @@ class ControlGroups:
         groups = cls(made.pop("", None), made)
         try:
             groups._bound(own, memory_mib=memory_mib, processes=processes)
+        except KeyError as error:
+            groups.unbounded = f"the host has no control groups for {error.args[0]}"
         except OSError as error:
-            groups.unbounded = f"{error.strerror}: {error.filename}"
+            # A group with processes, such as a session of systemd, gives no controllers.
+            groups.unbounded = f"the host's control groups refuse it: {error.strerror}"
         return groups
 
     def _bound(self, own: dict[str, Path], *, memory_mib: int, processes: int) -> None:
