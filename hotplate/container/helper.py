@@ -111,7 +111,7 @@ class ContainerHelper(reaper.Reaper):
         # Not in the request itself, which is one message of limited size.
         with open(lists, "rb", closefd=False) as stream:
             written = json.load(stream)
-        self._write(written["files"])
+        self._write(written["files"], first_id)
         for path, text in written["seeds"].items():
             write_in(self.place / "root", path, base64.b64decode(text), owner=first_id)
         return self.groups.unbounded
@@ -139,7 +139,7 @@ class ContainerHelper(reaper.Reaper):
         root = str(self.place / "root")
         mounts.mount("overlay", root, "overlay", mounts.MS_NODEV, options)
 
-    def _write(self, files: Mapping[str, str]) -> None:
+    def _write(self, files: Mapping[str, str], first_id: int) -> None:
         for name, text in files.items():
             path = self.place / "files" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,6 +147,11 @@ class ContainerHelper(reaper.Reaper):
                 path.symlink_to(text[2:])
             else:
                 path.write_bytes(base64.b64decode(text))
+        # It has the nonce, which no other user of the guest may read; the units have nothing, and
+        # systemd complains about those that not everybody can read.
+        shell = self.place / "files" / "shell"
+        os.chown(shell, first_id, first_id)
+        shell.chmod(0o600)
 
     def do_interface(self, *, number: int, name: str, mac: str, pid: int) -> None:
         """Make a network interface; hand out the socket on which its frames come and go.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from hotplate.container.guest_files import FOLDER
 from hotplate.container.machine import PROCESSES, ContainerMachine
 from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
@@ -144,6 +145,17 @@ def test_files_of_the_harness_in_the_guest_cannot_be_changed(bad):
         "rm /run/host/hotplate/hotplate-shell.socket",
     ):
         assert bad.run(command).rc != 0, command
+
+
+def test_nonce_of_the_shell_is_read_by_root_only(bad):
+    read = f"cat {FOLDER}/shell"
+    assert bad.run(read).rc == 0
+    assert bad.run(f"setpriv --reuid=65534 --clear-groups {read}").rc != 0
+
+
+def test_ipv6_addresses_are_used_at_once(bad):
+    files = "/proc/sys/net/ipv6/conf/all/accept_dad /proc/sys/net/ipv6/conf/e*/accept_dad"
+    assert set(bad.run(f"cat {files}").text.split()) == {"0"}
 
 
 def test_host_network_is_not_reached(bad):
