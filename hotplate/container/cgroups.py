@@ -21,6 +21,7 @@ PREFIX = "hotplate-"
 #: systemd's hierarchy.
 _VERSION_1 = ("memory", "pids", "freezer", "cpuacct", "name=systemd")
 SECONDS = 10.0
+REMOVE_SECONDS = 2.0
 
 
 class ControlGroups:
@@ -140,9 +141,14 @@ class ControlGroups:
 
     def remove(self) -> None:
         """Remove the groups, which have to be empty."""
+        until = time.monotonic() + REMOVE_SECONDS
         for top in (self.unified, *self.version_1.values()):
-            if top is not None:
+            while top is not None and top.exists():
                 _remove(top)
+                # The kernel takes a process that has just ended out of its group a moment later.
+                if time.monotonic() > until:
+                    break
+                time.sleep(0.005)
 
 
 def sweep(own: dict[str, Path]) -> None:
