@@ -195,15 +195,21 @@ def addresses(shell: Shell) -> dict[str, str]:
     return {line.split()[1]: line.split()[3] for line in lines if line.split()[1] != "lo"}
 
 
-def of_namespace(kind: str, namespace: str) -> Sequence[int]:
+def of_namespace(kind: str, namespace: str, *, before: float = 0.0) -> Sequence[int]:
     """Return the living processes in a namespace.
 
     :param kind: ``mnt``, ``net`` or ``user``.
     :param namespace: the target of its link in /proc.
+    :param before: only those that were started before, in seconds since the host's boot: another
+        test's namespace may get the number of one that has gone.
     """
     found = []
+    ticks = os.sysconf("SC_CLK_TCK")
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if str((folder / "ns" / kind).readlink()) == namespace:
+            # The 22nd field is the start (proc(5)); the second, a name, ends with the last bracket.
+            start = int((folder / "stat").read_text().rpartition(")")[2].split()[19]) / ticks
+            new = before and start > before
+            if not new and str((folder / "ns" / kind).readlink()) == namespace:
                 found.append(int(folder.name))
     return found
