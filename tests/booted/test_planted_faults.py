@@ -13,7 +13,7 @@ from hotplate.events import classify
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.verdict.stages import Stage
-from tests.booted.user_faults import AGENT, GIVE_UP, RESTART
+from tests.booted.user_faults import AGENT, GIVE_UP, RESTART, START, STOP
 
 pytestmark = [pytest.mark.both_machines, pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
 
@@ -93,8 +93,9 @@ def test_agent_crashing(server):
 def test_poll_refused_for_a_wrong_secret(server, events):
     since = len(events)
     server.run(
+        f"{STOP} && "
         "sed -i 's/^secret_access_key *=.*/secret_access_key = 00000000000000000000000000000000/' "
-        f"/etc/os-collect-config.conf && {RESTART}"
+        f"/etc/os-collect-config.conf && {START}"
     ).check()
     refused = []
 

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.booted.user_faults import AGENT, RESTART, UserFault, is_named
+from tests.booted.user_faults import AGENT, RESTART, START, STOP, UserFault, is_named
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
 
-#: Faults of a disk or a kernel, which no container has of its own.
-QEMU = ("root-full", "root-read-only", "state-immutable", "memory-limit")
+#: Faults of a disk, a kernel or a clock, which no container has of its own.
+QEMU = (
+    "root-full",
+    "root-read-only",
+    "state-immutable",
+    "memory-limit",
+    "clock-in-1990",
+    "clock-in-2040",
+)
 
 REFRESH = "/usr/libexec/os-refresh-config"
 HOOKS = "/usr/libexec/heat-config/hooks"
@@ -148,7 +155,7 @@ IN_A_GUEST = (
     ),
     UserFault(
         "configuration-unreadable",
-        f"echo 'this is no option' >> /etc/os-collect-config.conf; {RESTART}",
+        f"{STOP}; echo 'this is no option' >> /etc/os-collect-config.conf; {START}",
         (r"/etc/os-collect-config\.conf", r"line \d+ has neither"),
     ),
     UserFault(
@@ -206,9 +213,9 @@ IN_A_GUEST = (
     ),
     UserFault(
         "old-configuration",
-        "sed -i 's|^metadata_url.*|metadata_url = http://192.0.2.7:8000/v1|; "
+        f"{STOP}; sed -i 's|^metadata_url.*|metadata_url = http://192.0.2.7:8000/v1|; "
         "s|169.254.169.254|192.0.2.7|g' /etc/os-collect-config.conf "
-        f"/var/lib/heat-cfntools/cfn-init-data; {RESTART}",
+        f"/var/lib/heat-cfntools/cfn-init-data; {START}",
         (r"192\.0\.2\.7", r"os-collect-config\.conf|cfn-init-data"),
     ),
     UserFault(

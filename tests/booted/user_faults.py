@@ -13,8 +13,11 @@ from hotplate.timing.deadline import DeadlineExceeded
 GIVE_UP = 8.0
 
 AGENT = "os-collect-config"
-#: Restarts the agent; the old one ends first, so that it takes no later deployment.
-RESTART = f"systemctl stop {AGENT} && systemctl start --no-block {AGENT}"
+STOP = f"systemctl stop {AGENT}"
+START = f"systemctl start --no-block {AGENT}"
+#: Restarts the agent; the old one ends first, so that it takes no later deployment. A file that
+#: the agent's first run writes is changed between STOP and START instead.
+RESTART = f"{STOP} && {START}"
 
 
 @dataclass(frozen=True)
