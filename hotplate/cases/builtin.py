@@ -11,9 +11,9 @@ from hotplate.inspection.contents import Contents
 from hotplate.inspection.inspection import inspected
 from hotplate.stacks import builtin
 
-NO_AGENT = (
-    "the image has no agent, so nothing is deployed: it has to boot and to ask for its metadata; "
-    "-t TEMPLATE tries more"
+PLAIN = (
+    "tried: boot, network, metadata, cloud-init, user data, host name, growth of the root file "
+    "system, ssh by Nova's key; -t TEMPLATE tries more"
 )
 
 
@@ -68,7 +68,7 @@ def _choice(image: Path, groups: Sequence[str], contents: Contents) -> TemplateC
                 "ever called",
                 hint=f"hotplate inspect {image}",
             )
-        return TemplateChoice(builtin.PLAIN, note=NO_AGENT)
+        return TemplateChoice(builtin.PLAIN, note=PLAIN)
     check_cases(groups, f'"{image.name}"', there)
     able = builtin.testable(there)
     chosen = [each for each in able if each in groups or not groups]

@@ -34,6 +34,7 @@ from hotplate.verdict.stages import ORDER, Mark, Stage
 from hotplate.verdict.verdict import Subject, Verdict, of_error
 
 if TYPE_CHECKING:
+    from hotplate.trial.guest_check import PlainImage
     from hotplate.trial.trial import Trial
 
 LOST_ONCE = "the machine was lost, which says nothing about the image; trying once more"
@@ -181,8 +182,12 @@ class CaseRun:
             checksums=self.request.checksums,
         )
 
-    def _faults(self) -> list[ImageFault]:
-        """Return the image's faults that are visible without a boot."""
+    def _seen(self) -> tuple[list[ImageFault], PlainImage | None]:
+        """Return the image's faults that are visible without a boot.
+
+        The second value is what the built-in test of an image without an agent has to know of it;
+        None for other tests.
+        """
         # Bootability is checked elsewhere, and an unreadable image is no fault.
         with (
             contextlib.suppress(HotplateError),
@@ -192,8 +197,15 @@ class CaseRun:
                 checksums=self.request.checksums,
             ) as inspection,
         ):
-            return [each for each in inspection.findings if each.level is Level.FAILS]
-        return []
+            faults = [each for each in inspection.findings if each.level is Level.FAILS]
+            if not self.case.template.is_plain:
+                return faults, None
+            from hotplate.trial.guest_check import PlainImage
+
+            # Without an agent it is as it is meant to be.
+            kept = [each for each in faults if each.kind != "no-agent"]
+            return kept, PlainImage.of(inspection)
+        return [], None
 
     def _try_elsewhere(self, cloud: OsCloudRequest, folder: Path, events: EventLog) -> Verdict:
         """Run it in a cloud of ``clouds.yaml``."""
@@ -204,7 +216,7 @@ class CaseRun:
         )
         template = self.template
         image = None if options.image else self._image()
-        faults = [] if image is None else self._faults()
+        faults = [] if image is None else self._seen()[0]
         history = History(self.settings.cache / "history.json")
         content = options.image if image is None else image.sha256()
         key = f"{options.name}-{content}-{template.source}"
@@ -234,7 +246,7 @@ class CaseRun:
 
         template = self.template
         image = self._image()
-        faults = self._faults()
+        faults, plain = self._seen()
         history = History(self.settings.cache / "history.json")
         # Times are comparable for the same image and template only.
         key = f"{image.sha256()}-{template.source}"
@@ -249,6 +261,7 @@ class CaseRun:
                 say=follower.say,
                 on_reached=follower.reached,
                 options=self.request.cloud,
+                plain=plain,
                 others=named.open_all(
                     self.request.named_images,
                     allow_backing=self.settings.allow_backing,
@@ -257,7 +270,7 @@ class CaseRun:
             ) as trial,
         ):
             follower.say(f"image: {image.path} ({image.layout.value}, {image.format})")
-            follower.say(f"template: {template.source}")
+            follower.say(f"{'template' if plain is None else 'test'}: {template.source}")
             if self.case.template.note:
                 follower.say(self.case.template.note)
             _tell(faults, follower)

@@ -37,6 +37,11 @@ class TemplateChoice:
     note: str = ""
 
     @property
+    def is_plain(self) -> bool:
+        """Return whether it is the built-in test of an image without an agent."""
+        return self.path == builtin.PLAIN
+
+    @property
     def label(self) -> str:
         """Return its name."""
         return self.name or self.file.name
@@ -44,7 +49,7 @@ class TemplateChoice:
     @property
     def source(self) -> str:
         """Return the file it is read from, for people."""
-        if self.path == builtin.PLAIN:
+        if self.is_plain:
             return builtin.PLAIN_SOURCE
         return str(self.path) if self.path else builtin.source(self.groups)
 
@@ -65,7 +70,7 @@ class TemplateChoice:
         """
         if self.path is None:
             return builtin.of(self.groups, there=self.there)
-        if self.path == builtin.PLAIN:
+        if self.is_plain:
             return builtin.plain()
         loaded = expect.load(self.path, parameters=self.parameters, environments=self.environments)
         return expect.with_expected(loaded, self.expected) if self.expected else loaded

@@ -376,6 +376,22 @@ class NetworkAnswer(_OfHarness):
 
 
 @dataclass(frozen=True, slots=True)
+class GuestAnswer(_OfHarness):
+    """A guest's answer about one stage that is asked of it after its boot.
+
+    :param stage: the stage's name.
+    :param reached: True or False; None where the image has nothing that could reach it, or where
+        nothing shows it.
+    :param text: the proof, or the reason, as a sentence without its full stop.
+    """
+
+    KIND = "answer"
+    stage: str = ""
+    reached: bool | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class InternalFault(_OfHarness):
     """A thread of hotplate's own failed.
 

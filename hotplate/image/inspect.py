@@ -206,13 +206,14 @@ class Image:
             files["initrd"] = self.initrd
         return {what: sha256_of(path, cache) for what, path in files.items()}
 
-    def overlay(self, directory: Path, *, name: str = "disk.qcow2") -> Path:
+    def overlay(self, directory: Path, *, name: str = "disk.qcow2", gib: int = 0) -> Path:
         """Return a writable disk backed by the image; the image itself is never written.
 
         :param directory: the directory of the overlay.
+        :param gib: its size in GiB; 0 for that of the image.
         :raises HostError: there is no space, or the directory cannot be written to.
         """
-        return overlay.make_overlay(self.path, self.format, directory / name)
+        return overlay.make_overlay(self.path, self.format, directory / name, gib=gib)
 
 
 def find(path: Path) -> Path:

@@ -48,11 +48,12 @@ def last_words(done: subprocess.CompletedProcess[bytes]) -> str:
     return lines[-1].strip()
 
 
-def make_overlay(image: Path, image_format: str, overlay: Path) -> Path:
+def make_overlay(image: Path, image_format: str, overlay: Path, *, gib: int = 0) -> Path:
     """Make a qcow2 overlay; it exists whole or not at all.
 
     :param image: the backing file, which the overlay names by its absolute path.
     :param image_format: ``qcow2`` or ``raw``; recorded, so that no reader guesses it later.
+    :param gib: its size in GiB; 0 for that of the image.
     :raises HostError: no space, no right, or no ``qemu-img``.
     """
     directory = overlay.parent
@@ -65,7 +66,7 @@ def make_overlay(image: Path, image_format: str, overlay: Path) -> Path:
     try:
         done = qemu_img(
             *("create", "-q", "-f", "qcow2", "-F", image_format),
-            *("-b", str(image.resolve()), str(temporary)),
+            *("-b", str(image.resolve()), str(temporary), *([f"{gib}G"] if gib else [])),
         )
         if done.returncode != 0:
             raise HostError(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import yaml
 
@@ -235,18 +237,45 @@ class Contents:
 
     def _sources(self) -> tuple[str, ...]:
         chosen: object = None
-        files = ["/etc/cloud/cloud.cfg", *self.tree.paths("/etc/cloud/cloud.cfg.d", ".cfg")]
-        for path in files:
-            try:
-                # The last file that sets a list replaces all of it.
-                settings = yaml.safe_load(self.tree.text(path))
-            except (yaml.YAMLError, ValueError, RecursionError):
-                continue
-            if isinstance(settings, dict):
-                chosen = settings.get("datasource_list", chosen)
+        for settings in self._cloud_configs():
+            # The last file that sets a list replaces all of it.
+            chosen = settings.get("datasource_list", chosen)
         if not isinstance(chosen, list):
             return DEFAULT_SOURCES
         return tuple(each for each in chosen if isinstance(each, str))
+
+    def _cloud_configs(self) -> Iterator[dict[str, Any]]:
+        """Yield the contents of cloud-init's configuration files, in its order."""
+        for path in ["/etc/cloud/cloud.cfg", *self.tree.paths("/etc/cloud/cloud.cfg.d", ".cfg")]:
+            with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
+                settings = yaml.safe_load(self.tree.text(path))
+                if isinstance(settings, dict):
+                    yield settings
+
+    @property
+    def metadata_reader(self) -> str:
+        """Return the program that reads the metadata at first boot, "" for none that is known."""
+        if self.cloud_init is not None and not self.cloud_init.disabled:
+            return "cloud-init"
+        # Both run in the initrd, of which the root file system has the sources.
+        if self.program(("/usr/libexec/ignition", "/usr/lib/dracut/modules.d/30ignition/ignition")):
+            return "Ignition"
+        return "Afterburn" if self.program(("afterburn", "coreos-metadata")) else ""
+
+    @property
+    def default_user(self) -> str:
+        """Return the user that cloud-init gives Nova's keys to, "" when none is configured."""
+        user: object = ""
+        for settings in self._cloud_configs():
+            system = settings.get("system_info")
+            given = system.get("default_user") if isinstance(system, dict) else None
+            user = given.get("name", user) if isinstance(given, dict) else user
+        return user if isinstance(user, str) else ""
+
+    @property
+    def has_ssh_server(self) -> bool:
+        """Return whether an ssh server is installed."""
+        return bool(self.program(("sshd", "dropbear")))
 
     @property
     def has_bootstrap(self) -> bool:

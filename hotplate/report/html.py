@@ -115,7 +115,6 @@ def _pages() -> Environment:
     style = resources.files("hotplate.report").joinpath("report.css").read_text(encoding="utf-8")
     pages.globals |= {
         "style": Markup(style),  # noqa: S704 - ours
-        "order": ORDER,
         "legend": LEGEND,
         "max_requests": REQUESTS,
         "max_lines": CONSOLE_LINES,
@@ -185,6 +184,7 @@ def _word(passed: bool) -> str:
 
 def _page(title: str, runs: Sequence[RunReport]) -> str:
     passed = sum(run.verdict.passed for run in runs)
+    shown = {each.stage for run in runs for each in run.verdict.stages}
     return (
         _pages()
         .get_template("runs.html")
@@ -192,6 +192,7 @@ def _page(title: str, runs: Sequence[RunReport]) -> str:
             title=title,
             word=_word(passed == len(runs)),
             passed=passed,
+            order=[stage for stage in ORDER if stage in shown],
             runs=[_Run(number, run) for number, run in enumerate(runs, start=1)],
         )
     )
@@ -210,7 +211,7 @@ class _Run:
         self.reasons = [each for each in reasons if each not in verdict.unmet]
         self.facts = [*_facts(verdict).items()]
         self.facts += [("stood in for", each) for each in verdict.subject.stand_ins]
-        self.cells = [_cell(verdict, stage) for stage in ORDER]
+        self.cells = {stage: _cell(verdict, stage) for stage in ORDER}
         self.servers = [_Server(run, server) for server in verdict.by_server()]
         self.deployments = [
             (server.name, each) for server in verdict.servers for each in server.deployments

@@ -163,7 +163,7 @@ def _stages(stages: Sequence[StageTime]) -> list[str]:
     lines = []
     for each in stages:
         if each.seconds is None:
-            why = "" if each.visible else f"  ({each.absence})"
+            why = "" if each.absence == "not reached" else f"  ({clean(each.absence)})"
             lines.append(f"         -  {each.stage}{why}")
         else:
             how = "  (proved by a later stage)" if each.implied else ""

@@ -19,7 +19,7 @@ from hotplate.stacks.template import Template
 FILE = Path(__file__).parent / "templates" / "groups.yaml"
 PLAIN = FILE.with_name("plain.yaml")
 #: The name shown for the template of an image without an agent.
-PLAIN_SOURCE = "the built-in template without deployments"
+PLAIN_SOURCE = "the built-in test of an OpenStack image"
 
 SCRIPT = "script"
 SERVER = "server"

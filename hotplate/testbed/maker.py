@@ -16,6 +16,9 @@ from hotplate.machine.wiring import Wiring
 #: In a server's folder: the disk that it writes to, and its configuration drive.
 DISK = "disk.qcow2"
 DRIVE = "config-drive.img"
+#: Nova's metadata of a server, by which it has a disk of so many GiB, as a flavor gives it;
+#: without it the disk has the image's size.
+DISK_KEY = "hotplate_disk"
 #: The files of all kinds of machine that go with a server that passed.
 DISKS = (DISK, DRIVE, LAYER)
 

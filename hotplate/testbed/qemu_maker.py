@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hotplate.cloud.http.addresses import PORTS
 from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.errors import UsageError
 from hotplate.events.log import EventLog
 from hotplate.guest import shell
 from hotplate.image import config_drive, qcow2
@@ -22,7 +23,7 @@ from hotplate.machine.wiring import Wiring
 from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
 from hotplate.testbed.boot_images import BootImages
 from hotplate.testbed.drive import nocloud
-from hotplate.testbed.maker import DISK, DRIVE, Start
+from hotplate.testbed.maker import DISK, DISK_KEY, DRIVE, Start
 from hotplate.testbed.segments import Segments
 
 #: The firmware's strings by which cloud-init's ds-identify finds the data source; other data
@@ -141,7 +142,9 @@ class QemuMaker:
     def _disk(self, start: Start, directory: Path) -> Path:
         if start.state is not None:
             return make_overlay(start.state / DISK, "qcow2", directory / DISK)
-        return directory / DISK if start.image is None else start.image.overlay(directory)
+        if start.image is None:
+            return directory / DISK
+        return start.image.overlay(directory, gib=disk_gib(start.spec, start.image))
 
     def _config(self, start: Start, directory: Path) -> MachineConfig:
         spec, disk = start.spec, self._disk(start, directory)
@@ -199,6 +202,20 @@ class QemuMaker:
         kind = "vfat" if source is Datasource.CONFIG_DRIVE_VFAT else "iso9660"
         config_drive.make(tree, path, fs=kind, label=label)
         return path
+
+
+def disk_gib(spec: ServerSpec, image: Image) -> int:
+    """Return the GiB of a server's disk, 0 for the image's size.
+
+    :raises UsageError: when its metadata name no size, or one that is smaller than the image.
+    """
+    named = spec.metadata.get(DISK_KEY, "")
+    if named and not (named.isdecimal() and int(named) << 30 >= image.virtual_size):
+        raise UsageError(
+            f'the metadata "{DISK_KEY}" of the server "{spec.name}" is "{named}"; expected GiB, at '
+            f"least the {image.virtual_size / 2**30:.1f} of the image"
+        )
+    return int(named or 0)
 
 
 def arch_of(image: Image, settings: Settings) -> str:

@@ -53,6 +53,9 @@ class BaseTrial:
     #: The network of each guest is checked at the end of its boot.
     checked = False
 
+    #: Each guest is asked after its boot what became of its metadata.
+    asked = False
+
     def __init__(self, template: Template, **more: Unpack[Surroundings]) -> None:
         self.template = template
         self.settings = more["settings"]
@@ -91,6 +94,7 @@ class BaseTrial:
                 server_id,
                 on_reached=lambda mark: self._on_reached(mark, self._shown_name(server_id)),
                 checked=self.checked,
+                asked=self.asked,
                 unseen=self.unseen,
             )
 

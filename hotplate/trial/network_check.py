@@ -86,7 +86,7 @@ class NetworkCheck:
                 late = time.monotonic() - asked.began > QUIET_SECONDS * host_speed.factor()
                 if answer.up or (answer.up is None and late):
                     self._events.add(answer, server=server.spec.id)
-            elif tracker.missing() is None:
+            elif tracker.missing_before_answers() is None:
                 self._ask_for_the_end(server, self._question(server, tracker))
 
     def conclude(self) -> None:
@@ -95,7 +95,7 @@ class NetworkCheck:
         A guest that misses another stage is judged by that.
         """
         for server, tracker in self._open():
-            if tracker.missing() is not None:
+            if tracker.missing_before_answers() is not None:
                 continue
             asked = self._question(server, tracker)
             # A guest that is asked now for the first time has its time to answer.

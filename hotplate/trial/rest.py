@@ -146,11 +146,12 @@ class Rest:
         # GRUB waits for a key in a loop that is never idle.
         if is_menu(server.machine.console.lines):
             return True
-        if tracker.missing() is None:
+        missing = tracker.missing_before_answers()
+        if missing is None:
             # Only its network is missing, and it has been asked for that all the time.
             return idle and tracker.boots.ended and self._is_silent(self._of(server))
         # The guest learns of the shell from its metadata: before, do not wait for one.
-        if tracker.missing() in BOOT and not tracker.boots.ended:
+        if missing in BOOT and not tracker.boots.ended:
             return False
         inside = ask(server)
         if inside is None:

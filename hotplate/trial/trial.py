@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HotplateError, MachineLostError
@@ -37,6 +37,9 @@ from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker, decisive
 from hotplate.verdict.verdict import StackResult, Subject, Verdict
 
+if TYPE_CHECKING:
+    from hotplate.trial.guest_check import GuestCheck, PlainImage
+
 STACK_NAME = "hotplate"
 NO_NETWORK_BETWEEN = (
     "the network between the servers: "
@@ -51,6 +54,7 @@ class Trial(BaseTrial):
 
     :param options: of its cloud.
     :param others: more images by name; see :class:`~hotplate.testbed.testbed.Testbed`.
+    :param plain: of an image without an agent, which the built-in template tries; None for others.
     :param more: see :class:`~hotplate.trial.base.BaseTrial`.
     """
 
@@ -63,11 +67,15 @@ class Trial(BaseTrial):
         *,
         options: CloudOptions | None = None,
         others: Mapping[str, Image] | None = None,
+        plain: PlainImage | None = None,
         **more: Unpack[Surroundings],
     ) -> None:
         super().__init__(template, **more)
         self.image = image
         self.others = others
+        self.asked = plain is not None
+        self._plain = plain
+        self._guest_check: GuestCheck | None = None
         self._options = options
         self._owned = ExitStack()
         self._told_wiring = False
@@ -86,10 +94,13 @@ class Trial(BaseTrial):
                 )
             )
             self._say(self.testbed.compute.maker().told)
-            self._say(f"Heat answers after {time.monotonic() - began:.1f} s")
+            name = "the cloud" if self._plain else "Heat"
+            self._say(f"{name} answers after {time.monotonic() - began:.1f} s")
             rest = Rest(self.events, self.testbed.server, self.trackers)
             self._network = NetworkCheck(self.events, self.testbed.server, self.trackers)
-            self._watch_from(owned, at_rest=rest.why, check=self._network.look)
+            if self._plain is not None:
+                self._ask_plain(self._plain)
+            self._watch_from(owned, at_rest=rest.why, check=self._look)
             self._owned = owned.pop_all()
         return self
 
@@ -155,7 +166,33 @@ class Trial(BaseTrial):
         """Return True when all due stages were reached, False when the wait was given up."""
         done = not self._watch.until(self._nothing_is_due)
         self._network.conclude()
+        if self._guest_check is not None:
+            self._guest_check.conclude()
         return done
+
+    def _ask_plain(self, plain: PlainImage) -> None:
+        """Give the servers a key pair of this run, and ask their guests after their boots."""
+        # Imported here: paramiko is slow to load, and most runs do without it.
+        from paramiko import ECDSAKey
+
+        from hotplate.trial.guest_check import GuestCheck
+
+        key = ECDSAKey.generate()
+        public_key = f"{key.get_name()} {key.get_base64()} hotplate"
+        self.template = plain.fitted(self.template, public_key)
+        self._guest_check = GuestCheck(
+            self.events,
+            self.testbed.server,
+            self.trackers,
+            image=plain,
+            key=key,
+            seconds=self.settings.patience,
+        )
+
+    def _look(self) -> None:
+        self._network.look()
+        if self._guest_check is not None:
+            self._guest_check.look()
 
     def _guests(self) -> dict[str, tuple[str, Callable[[], list[str]]]]:
         return {

@@ -188,6 +188,11 @@ def network_silent(facts: Facts) -> str:
     return facts.silent_network
 
 
+def answered(facts: Facts) -> str:
+    """Detect that the guest, asked after its boot, has not reached the missing stage."""
+    return facts.answer
+
+
 def metadata_refused(facts: Facts) -> str:
     if any(classify.status(event) for event in facts.metadata):
         return ""

@@ -82,6 +82,7 @@ class Facts:
     :param hook_outputs: the output of each failed deployment, by the id of its config.
     :param floods: the limits of the harness that the guest exceeded, with a sentence for each.
     :param silent_network: a sentence when the network is not up at the end of the boot, else "".
+    :param answer: the guest's to the question after the missing stage, as a sentence; "" for none.
     :param link_up: False while the guest's network link is cut.
     """
 
@@ -110,6 +111,7 @@ class Facts:
     disk_error: DiskError | None = None
     floods: dict[str, str] = field(default_factory=dict)
     silent_network: str = ""
+    answer: str = ""
     link_up: bool = True
     boots: Boots = field(default_factory=Boots)
     last_event: Event | None = None
@@ -240,6 +242,8 @@ def gather(
         boots=tracker.boots,
         hook_outputs=dict(hook_outputs or {}),
     )
+    if facts.missing in tracker.answers:
+        facts.answer = tracker.answers[facts.missing].text
     for event in events:
         if event.source == "stack":
             facts.stack.append(event)

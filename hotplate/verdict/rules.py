@@ -9,7 +9,7 @@ from __future__ import annotations
 from hotplate.events import console_patterns
 from hotplate.verdict import detectors, guest_boot
 from hotplate.verdict.causes import CAUSES, Rule
-from hotplate.verdict.stages import ORDER, Stage
+from hotplate.verdict.stages import ORDER, ROWS, Stage
 
 _BEFORE_METADATA = (Stage.NETWORK_UP, Stage.METADATA_SERVED)
 
@@ -397,6 +397,37 @@ RULES: tuple[Rule, ...] = (
         detectors.signal_ignored,
         "Heat ignores the signal of a deployment that is not in progress: see the stack's events",
         stage=Stage.SIGNAL_ACCEPTED,
+    ),
+    # An image without an agent, asked after its boot.
+    Rule(
+        "cloud-init-failed",
+        detectors.answered,
+        ROWS[Stage.CLOUD_INIT_DONE].advice(in_cloud=False),
+        stage=Stage.CLOUD_INIT_DONE,
+    ),
+    Rule(
+        "user-data-not-run",
+        detectors.answered,
+        ROWS[Stage.USER_DATA_RAN].advice(in_cloud=False),
+        stage=Stage.USER_DATA_RAN,
+    ),
+    Rule(
+        "host-name-not-set",
+        detectors.answered,
+        ROWS[Stage.HOST_NAME_SET].advice(in_cloud=False),
+        stage=Stage.HOST_NAME_SET,
+    ),
+    Rule(
+        "root-not-grown",
+        detectors.answered,
+        ROWS[Stage.ROOT_GROWN].advice(in_cloud=False),
+        stage=Stage.ROOT_GROWN,
+    ),
+    Rule(
+        "key-not-accepted",
+        detectors.answered,
+        ROWS[Stage.KEY_ACCEPTED].advice(in_cloud=False),
+        stage=Stage.KEY_ACCEPTED,
     ),
     # All stages were reached, and the stack failed all the same.
     Rule(

@@ -1,9 +1,10 @@
-"""The stages of a deployment, from power-on to an accepted signal, as a table.
+"""The stages of a run, from power-on to an accepted signal, as a table.
 
 Each stage is proved from either end: by a request that the harness served (the primary proof) or
 by a line on the guest's console.  A later stage proves the earlier ones, because an image need
-not write anything on its console.  The :mod:`~hotplate.verdict.tracker` decides which of them are
-due for a server and its deployments.
+not write anything on its console.  An image without an agent is asked after its boot for the
+stages in :data:`ASKED`, none of which proves another.  The :mod:`~hotplate.verdict.tracker`
+decides which of them are due for a server and its deployments.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from enum import StrEnum
 
 from hotplate.events import classify
 from hotplate.events.event import Event
-from hotplate.events.kinds import GuestLogin, NetworkAnswer, PowerOn
+from hotplate.events.kinds import GuestAnswer, GuestLogin, NetworkAnswer, PowerOn
 
 
 class Stage(StrEnum):
@@ -24,6 +25,11 @@ class Stage(StrEnum):
     BOOTED = "booted"
     NETWORK_UP = "network up"
     METADATA_SERVED = "metadata served"
+    USER_DATA_RAN = "user data ran"
+    CLOUD_INIT_DONE = "cloud-init done"
+    HOST_NAME_SET = "host name set"
+    ROOT_GROWN = "root file system grown"
+    KEY_ACCEPTED = "ssh by Nova's key"
     AGENT_POLLED = "agent polled"
     DEPLOYMENT_DELIVERED = "deployment delivered"
     HOOK_STARTED = "hook started"
@@ -34,7 +40,11 @@ class Stage(StrEnum):
 
 ORDER: tuple[Stage, ...] = tuple(Stage)
 #: The stages that every server is expected to reach.
-BOOT = ORDER[: ORDER.index(Stage.AGENT_POLLED)]
+BOOT = ORDER[: ORDER.index(Stage.USER_DATA_RAN)]
+#: The stages that the guest of an image without an agent is asked for after its boot.
+ASKED = ORDER[ORDER.index(Stage.USER_DATA_RAN) : ORDER.index(Stage.AGENT_POLLED)]
+#: The stages of a server with deployments.
+DEPLOYED = tuple(stage for stage in ORDER if stage not in ASKED)
 # From this stage on, each deployment has its own progress.
 PER_DEPLOYMENT = ORDER[ORDER.index(Stage.DEPLOYMENT_DELIVERED) :]
 
@@ -45,6 +55,8 @@ _USERSPACE = re.compile(
 )
 # A row of cloud-init's table of network devices: a device that is up and has an IPv4 address.
 _ADDRESS = re.compile(r"ci-info: \| +(?!lo\b)\S+ +\| +True +\| +\d+\.\d+\.\d+\.\d+")
+#: The words that the built-in user data write on the console (``templates/plain.yaml``).
+USER_DATA_MARK = "hotplate: the user data ran"
 _CONFIG_DRIVE = re.compile(r"Datasource DataSourceConfigDrive|DataSourceConfigDrive \[net=")
 
 
@@ -111,6 +123,26 @@ def _agent_polled(event: Event) -> str:
     return classify.describe(event) if classify.is_poll(event) else ""
 
 
+def _user_data_ran(event: Event) -> str:
+    text = classify.console_text(event)
+    return text.strip() if text and USER_DATA_MARK in text else ""
+
+
+def _answered(stage: Stage, shows: Callable[[Event], str] = lambda _: "") -> Callable[[Event], str]:
+    """Return the function that finds a guest's answer about a stage.
+
+    :param shows: returns another proof in an event, or "".
+    """
+
+    def proves(event: Event) -> str:
+        answer = GuestAnswer.of(event)
+        if answer and answer.reached and answer.stage == stage:
+            return answer.text
+        return shows(event)
+
+    return proves
+
+
 STAGES: tuple[StageRow, ...] = (
     StageRow(
         Stage.BOOTED,
@@ -127,6 +159,32 @@ STAGES: tuple[StageRow, ...] = (
         Stage.METADATA_SERVED,
         "cloud-init's datasource: /etc/cloud/cloud.cfg.d, ds-identify, /var/log/cloud-init.log",
         _metadata_served,
+    ),
+    StageRow(
+        Stage.USER_DATA_RAN,
+        "/var/log/cloud-init-output.log in the guest, and cloud_final_modules in /etc/cloud",
+        _answered(Stage.USER_DATA_RAN, _user_data_ran),
+    ),
+    StageRow(
+        Stage.CLOUD_INIT_DONE,
+        "cloud-init status --long and /var/log/cloud-init.log in the guest",
+        _answered(Stage.CLOUD_INIT_DONE),
+    ),
+    StageRow(
+        Stage.HOST_NAME_SET,
+        "preserve_hostname in /etc/cloud, and who writes /etc/hostname at boot",
+        _answered(Stage.HOST_NAME_SET),
+    ),
+    StageRow(
+        Stage.ROOT_GROWN,
+        "growpart (cloud-guest-utils, cloud-utils-growpart) and the resizefs module of cloud-init; "
+        "only the last partition of a disk can grow",
+        _answered(Stage.ROOT_GROWN),
+    ),
+    StageRow(
+        Stage.KEY_ACCEPTED,
+        "the ssh server in the guest, and the authorized_keys of cloud-init's default user",
+        _answered(Stage.KEY_ACCEPTED),
     ),
     StageRow(
         Stage.AGENT_POLLED,

@@ -14,11 +14,18 @@ from dataclasses import replace
 from hotplate.events import classify, expected
 from hotplate.events.event import Event
 from hotplate.events.expected import ExpectedDeployment
-from hotplate.events.kinds import NetworkAnswer, ServerBoot, StackResource, UserDataParts
+from hotplate.events.kinds import (
+    GuestAnswer,
+    NetworkAnswer,
+    ServerBoot,
+    StackResource,
+    UserDataParts,
+)
 from hotplate.events.log import EventLog
 from hotplate.verdict.boots import Boots
 from hotplate.verdict.deployment_track import DeploymentTrack, WaitSignal, furthest
 from hotplate.verdict.stages import (
+    ASKED,
     BOOT,
     ORDER,
     PER_DEPLOYMENT,
@@ -46,6 +53,8 @@ class StageTracker:
     :param on_reached: called once a stage with its :class:`Mark`, in the emitting thread.
     :param checked: the guest's network is checked at the end of its boot, and the run is not done
         before the answer (:class:`~hotplate.events.kinds.NetworkAnswer`).
+    :param asked: the guest is asked for the stages in :data:`~hotplate.verdict.stages.ASKED` after
+        its boot (:class:`~hotplate.events.kinds.GuestAnswer`).
     :param unseen: the stages of a server that may be invisible where it runs, and so are not due;
         those that are seen, or proved by a later stage, count.
     """
@@ -57,6 +66,7 @@ class StageTracker:
         *,
         on_reached: Callable[[Mark], None] | None = None,
         checked: bool = False,
+        asked: bool = False,
         unseen: frozenset[Stage] = frozenset(),
     ) -> None:
         self.server = server
@@ -69,6 +79,8 @@ class StageTracker:
         self.waits: list[WaitSignal] = []
         self.boots = Boots()
         self.checked = checked
+        self.asked = asked
+        self.answers: dict[Stage, GuestAnswer] = {}
         self._network = NetworkAnswer()
         self._answered_in = 0
         self._from_drive = False
@@ -98,13 +110,26 @@ class StageTracker:
     @property
     def expected(self) -> tuple[Stage, ...]:
         """The stages that are due, in order."""
-        return tuple(stage for stage in self.shown if stage not in self.unseen)
+        absent = self.absent
+        return tuple(
+            stage for stage in self.shown if stage not in self.unseen and stage not in absent
+        )
+
+    @property
+    def absent(self) -> dict[Stage, str]:
+        """The stages that the image has nothing for, or that nothing shows -> the reason."""
+        with self._lock:
+            return {
+                stage: each.text
+                for stage, each in self.answers.items()
+                if each.reached is None and stage not in self._marks
+            }
 
     @property
     def shown(self) -> tuple[Stage, ...]:
-        """The stages that are due, including those that may be invisible, in order."""
+        """The stages that are due, including those not visible or not there, in order."""
         with self._lock:
-            due = set(self._of_server())
+            due = {*self._of_server(), *self.absent, *(ASKED if self.asked else ())}
             for track in self._tracks():
                 due.update(track.due)
             return tuple(stage for stage in ORDER if stage in due)
@@ -112,7 +137,9 @@ class StageTracker:
     def _of_server(self) -> tuple[Stage, ...]:
         """Return the stages that it has to reach independent of deployments."""
         polls = self._has_source or any(each.due for each in self.deployments)
-        return (*BOOT, Stage.AGENT_POLLED) if polls else BOOT
+        absent = self.absent
+        boot = tuple(stage for stage in BOOT if stage not in absent)
+        return (*boot, Stage.AGENT_POLLED) if polls else boot
 
     def _tracks(self) -> list[Track]:
         return [*self.deployments, *self.waits]
@@ -123,6 +150,11 @@ class StageTracker:
         With several deployments it is the missing stage of :meth:`decisive`.
         """
         with self._lock:
+            return self.missing_before_answers() or self._missing_answer()
+
+    def missing_before_answers(self) -> Stage | None:
+        """Return the same as :meth:`missing`, without the stages that the guest is asked for."""
+        with self._lock:
             if (stage := self._missing_of_server()) is not None:
                 return stage
             track = self.decisive()
@@ -130,11 +162,21 @@ class StageTracker:
             silent = self.network_answered and self._network.up is False
             return Stage.NETWORK_UP if stage is None and silent else stage
 
+    def _missing_answer(self) -> Stage | None:
+        due = ASKED if self.asked else ()
+        absent = self.absent
+        return next((each for each in due if each not in self._marks and each not in absent), None)
+
     def done(self) -> bool:
-        """Return True when all due stages were reached and no change is imminent."""
+        """Return True when all due stages were reached, or asked for, and no change is imminent."""
         with self._lock:
             settled = not self.boots.unsettled and (self.network_answered or not self.checked)
-            return settled and self.missing() is None
+            return settled and self.answered and self.missing_before_answers() is None
+
+    @property
+    def answered(self) -> bool:
+        """True when the guest has been asked for all stages that it is asked for."""
+        return not self.asked or self.answers.keys() >= set(ASKED)
 
     @property
     def network_answered(self) -> bool:
@@ -202,7 +244,7 @@ class StageTracker:
                 mark = self._marks.get(stage) or self._of_waits.get(stage)
                 if stage in behind:
                     continue
-                if mark is None and later:
+                if mark is None and later and stage not in ASKED and stage not in self.absent:
                     mark = later.implying(stage)
                 if mark is not None:
                     result.append(mark)
@@ -249,6 +291,8 @@ class StageTracker:
             if answer.up and (mark := self._marks.get(Stage.NETWORK_UP)):
                 evidence = f"{mark.evidence}; {answer.text}"
                 self._marks[Stage.NETWORK_UP] = replace(mark, evidence=evidence)
+        elif (told := GuestAnswer.of(event)) is not None:
+            self.answers[Stage(told.stage)] = told
         elif (given := UserDataParts.of(event)) is not None and given.sources is not None:
             self._has_source = bool(given.sources)
             parts = [handle.partition("/") for handle in given.handles or []]

@@ -14,7 +14,7 @@ from hotplate.events.log import EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
 from hotplate.verdict.hook_output import HookOutput, left_out
 from hotplate.verdict.noticed import Noticed, notice
-from hotplate.verdict.stages import ROWS, Stage
+from hotplate.verdict.stages import ASKED, ROWS, Stage
 from hotplate.verdict.tracker import StageTracker, decisive
 
 # The format of verdict.json; raised when a field changes its meaning or goes.
@@ -47,6 +47,8 @@ class StageTime:
     :param seconds: from power-on until it was reached, None when it was not.
     :param implied: True when only a later stage proved it.
     :param visible: False when it was not seen and need not be, where the server runs.
+    :param absent: why it is not judged: the image has nothing that could reach it, or nothing
+        shows it; "" when it is.
     """
 
     stage: Stage
@@ -54,11 +56,21 @@ class StageTime:
     evidence: str = ""
     implied: bool = False
     visible: bool = True
+    absent: str = ""
 
     @property
     def absence(self) -> str:
         """The reason why it has no time, in words."""
-        return "not reached" if self.visible else NOT_VISIBLE
+        if self.absent:
+            return f"not judged: {self.absent}"
+        if not self.visible:
+            return NOT_VISIBLE
+        return f"not reached: {self.evidence}" if self.stage in ASKED else "not reached"
+
+    @property
+    def due(self) -> bool:
+        """True when it has to be reached."""
+        return self.visible and not self.absent
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON types."""
@@ -67,6 +79,7 @@ class StageTime:
             "seconds": None if self.seconds is None else round(self.seconds, 3),
             "implied": self.implied,
             "visible": self.visible,
+            "absent": self.absent,
             "evidence": self.evidence,
         }
 
@@ -250,7 +263,7 @@ class Verdict:
 
     def _unreached(self, stage: Stage | None) -> bool:
         return any(
-            each.stage == stage and each.visible and each.seconds is None for each in self.stages
+            each.stage == stage and each.due and each.seconds is None for each in self.stages
         )
 
     def to_json(self) -> dict[str, object]:
@@ -295,8 +308,13 @@ def stage_times(tracker: StageTracker) -> tuple[StageTime, ...]:
     result = []
     for stage in tracker.shown:
         mark = marks.get(stage)
-        if mark is None and stage in tracker.unseen:
+        answer = tracker.answers.get(stage)
+        if stage in tracker.absent:
+            result.append(StageTime(stage, None, absent=tracker.absent[stage]))
+        elif mark is None and stage in tracker.unseen:
             result.append(StageTime(stage, None, visible=False))
+        elif mark is None and answer is not None:
+            result.append(StageTime(stage, None, answer.text))
         elif mark is None:
             result.append(StageTime(stage, None, ROWS[stage].advice(in_cloud=tracker.in_cloud)))
         else:

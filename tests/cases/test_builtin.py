@@ -101,8 +101,8 @@ def test_image_without_agent_gets_a_plain_boot(folder):
     """docs/testing.rst: a server without an address for its agent has to be served metadata."""
     image(folder, "web", "script", agent=False)
     (case,) = cases_of("web.raw")
-    assert case.subject.template == "the built-in template without deployments"
-    assert "the image has no agent" in case.template.note
+    assert case.subject.template == "the built-in test of an OpenStack image"
+    assert "cloud-init" in case.template.note
     loaded = case.template.load()
     assert loaded.source == case.subject.template
     (server,) = loaded.template["resources"].values()
@@ -140,11 +140,19 @@ def played(folder, play, monkeypatch, capsys):
 def test_plain_case_passes_when_the_guest_asks_for_its_metadata(folder, played):
     status, out, verdict = played(image(folder, "web", agent=False), Guest(agent=False))
     assert status == 0, out
-    assert [each["stage"] for each in verdict["stages"]] == [
-        *("booted", "network up", "metadata served")
+    asked = [
+        *("user data ran", "cloud-init done", "host name set", "root file system grown"),
+        "ssh by Nova's key",
     ]
-    assert "seen before the boot: no-agent: there is no agent" in out
-    assert "no-agent, no-metadata" in verdict["facts"]["seen before the boot"]
+    boot = ["booted", "network up", "metadata served"]
+    assert [each["stage"] for each in verdict["stages"]] == boot + asked
+    # The image has nothing to ask for them with; the guest asked for its metadata all the same.
+    absent = {each["stage"]: each["absent"] for each in verdict["stages"] if each["absent"]}
+    assert [*absent] == asked
+    assert absent["ssh by Nova's key"] == "the image has no ssh server"
+    assert "no-agent" not in out
+    assert "Heat" not in out
+    assert "no-metadata" in verdict["facts"]["seen before the boot"]
     deployed = (Path(verdict["artifacts"]) / "template.yaml").read_text()
     assert "user_data_format: RAW" in deployed
 

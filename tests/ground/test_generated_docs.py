@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from hotplate.cli import VERBS
-from hotplate.verdict.stages import Stage
+from hotplate.verdict.stages import DEPLOYED
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ONLY_SPHINX = re.compile(r"^\s*\.\. (literalinclude|include|auto\w+)::", re.MULTILINE)
@@ -71,7 +71,7 @@ def test_option_with_suppressed_help_is_left_out(generated):
 def test_loop_picture_has_every_stage_in_light_and_dark(generated):
     picture = ElementTree.fromstring(generated.PICTURE.read_text())
     texts = [each.text for each in picture.iter("{http://www.w3.org/2000/svg}text")]
-    assert [text for text in texts if text in set(Stage)] == list(Stage)
+    assert [text for text in texts if text in set(DEPLOYED)] == list(DEPLOYED)
     light, dark = generated.loop.STYLE.split("@media (prefers-color-scheme: dark)")
     painted = {*re.findall(r"^ +(\.?\w+) \{.*#", light, re.MULTILINE)}
     assert painted == {*re.findall(r"^ +(\.?\w+) \{.*#", dark, re.MULTILINE)}

@@ -94,6 +94,22 @@ def test_last_file_of_cloud_init_with_data_sources_counts(good, write, contents)
     assert init.sources == ("Ec2",)
 
 
+def test_reader_of_the_metadata_and_its_user_are_found(good, write, contents):
+    write(good, "etc/cloud/cloud.cfg", "system_info:\n  default_user: {name: debian}\n")
+    write(good, "usr/sbin/sshd", "", mode=0o755)
+    image = contents()
+    assert (image.metadata_reader, image.default_user) == ("cloud-init", "debian")
+    assert image.has_ssh_server
+    write(good, "etc/cloud/cloud.cfg.d/95_user.cfg", "system_info: {default_user: {name: site}}\n")
+    write(good, "etc/cloud/cloud-init.disabled", "")
+    image = contents()
+    assert (image.metadata_reader, image.default_user) == ("", "site")
+    write(good, "usr/bin/afterburn", "", mode=0o755)
+    assert contents().metadata_reader == "Afterburn"
+    write(good, "usr/libexec/ignition", "", mode=0o755)
+    assert contents().metadata_reader == "Ignition"
+
+
 def test_large_os_release_is_cut(good, write, contents):
     """shlex takes minutes for a field of 4 MB, as its time is quadratic."""
     name = "a" * 400_000

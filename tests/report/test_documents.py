@@ -16,7 +16,7 @@ from hotplate.errors import HostError, Outcome
 from hotplate.report.files import ResultFiles
 from hotplate.verdict.diagnosis import Diagnosis
 from hotplate.verdict.noticed import Noticed
-from hotplate.verdict.stages import Stage
+from hotplate.verdict.stages import DEPLOYED, Stage
 from hotplate.verdict.verdict import (
     DeploymentResult,
     ServerResult,
@@ -27,7 +27,7 @@ from hotplate.verdict.verdict import (
 
 EXPECTED = Path(__file__).parent / "documents"
 DELIVERED = Stage("deployment delivered")
-SOME_STAGES = [*Stage][: [*Stage].index(DELIVERED) + 1]
+SOME_STAGES = DEPLOYED[: DEPLOYED.index(DELIVERED) + 1]
 #: Text that a guest may write: beyond ASCII, markup, controls, half a surrogate, no character.
 STRANGE = 'caf\u00e9 <a href="x">&\x1b[31m\x00 \U0001f600 \udc80 \ufffe'
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hotplate.errors import Outcome
-from hotplate.verdict.stages import ORDER, Stage
+from hotplate.verdict.stages import DEPLOYED, Stage
 from hotplate.verdict.verdict import Subject
 
 SUBJECT = Subject(image="/images/trixie.qcow2", template="stack.yaml", facts={"accelerator": "tcg"})
@@ -26,7 +26,7 @@ def test_good_run_passes(passed):
     assert verdict.passed
     assert verdict.exit_status == 0
     assert verdict.last_line() == "PASSED"
-    assert [each.stage for each in verdict.stages] == list(ORDER)
+    assert [each.stage for each in verdict.stages] == list(DEPLOYED)
     assert all(each.seconds is not None and each.seconds >= 0 for each in verdict.stages)
 
 
@@ -108,7 +108,7 @@ def test_json_is_serialisable_and_complete(story):
     document = json.loads(json.dumps(verdict_of(story, status="CREATE_FAILED").to_json()))
     assert document["passed"] is False
     assert document["diagnosis"]["stage"] == "agent polled"
-    assert [each["stage"] for each in document["stages"]] == [str(stage) for stage in ORDER]
+    assert [each["stage"] for each in document["stages"]] == [str(stage) for stage in DEPLOYED]
     assert document["stages"][-1]["seconds"] is None
     assert document["facts"] == {"accelerator": "tcg"}
 

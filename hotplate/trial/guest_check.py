@@ -1,0 +1,267 @@
+"""Ask the guest of an image without an agent, after its boot, what became of its metadata.
+
+Each answer is a stage of :data:`~hotplate.verdict.stages.ASKED`.  The guest is asked by the root
+shell that its vendor data start, or that a container has; without one by ssh, with the key pair
+that Nova gave it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from paramiko import ECDSAKey
+
+from hotplate.errors import HostError, HotplateError
+from hotplate.events.kinds import GuestAnswer
+from hotplate.events.log import EventLog
+from hotplate.guest.base import Guest
+from hotplate.guest.ssh import Ssh
+from hotplate.inspection.inspection import Inspection
+from hotplate.machine.machine import Capability
+from hotplate.stacks.template import Template
+from hotplate.testbed.maker import DISK_KEY
+from hotplate.testbed.server import SSH_PORT, Server
+from hotplate.timing.deadline import DeadlineExceeded, GuestDeadline
+from hotplate.trial.guest_probe import wait_for_boot
+from hotplate.verdict.stages import ASKED, Stage
+from hotplate.verdict.tracker import StageTracker
+
+#: GiB by which the server's disk is larger than the image.
+GROW_GIB = 2
+SHELL_SECONDS = 5.0
+SSH_SECONDS = 30.0
+#: The users of the distributions' own images, where cloud-init's configuration names none.
+USERS = (
+    *("root", "cloud-user", "debian", "ubuntu", "rocky", "almalinux", "centos", "fedora"),
+    *("opensuse", "alpine", "core"),
+)
+#: The file that the built-in user data leave.
+USER_DATA_FILE = "/run/hotplate/user-data"
+
+_QUESTION = f"""\
+echo "name=$(cat /proc/sys/kernel/hostname)"
+echo "root=$(stat -f -c '%b %S' /)"
+test -e {USER_DATA_FILE} && echo ran=yes
+command -v cloud-init >/dev/null && cloud-init status --long | sed 's/^/cloud-init: /'
+true
+"""
+
+
+@dataclass(frozen=True)
+class PlainImage:
+    """The properties of an image without an agent that decide what its guest is asked.
+
+    :param reader: the program that reads the metadata, "" for none that is known.
+    :param user: the user that gets Nova's key, "" when unknown.
+    :param has_ssh: an ssh server is installed.
+    :param root_bytes: of its root partition.
+    """
+
+    reader: str
+    user: str
+    has_ssh: bool
+    root_bytes: int
+    disk_bytes: int
+
+    @classmethod
+    def of(cls, inspection: Inspection) -> PlainImage | None:
+        """Return the properties of an image, None when it cannot be read."""
+        contents, root = inspection.contents, inspection.root
+        if contents is None or root is None:
+            return None
+        return cls(
+            contents.metadata_reader,
+            contents.default_user,
+            contents.has_ssh_server,
+            root.size,
+            inspection.file.size,
+        )
+
+    def fitted(self, template: Template, public_key: str) -> Template:
+        """Return the built-in template with a key pair, a larger disk, and user data for it.
+
+        :param public_key: a line of OpenSSH's.
+        """
+        gib = -(-self.disk_bytes >> 30) + GROW_GIB
+        resources = template.template["resources"]
+        properties = {
+            **resources["server"]["properties"],
+            "key_name": {"get_resource": "key"},
+            "metadata": {DISK_KEY: str(gib)},
+        }
+        if self.reader in ("Ignition", "Afterburn"):
+            properties["user_data"] = json.dumps(_IGNITION)
+        key = {"name": "hotplate", "public_key": public_key}
+        fitted = {
+            "key": {"type": "OS::Nova::KeyPair", "properties": key},
+            "server": {**resources["server"], "properties": properties},
+        }
+        return replace(template, template={**template.template, "resources": fitted})
+
+
+#: The user data of an image with Ignition (specification 3.0.0); not tried on one.
+_IGNITION = {
+    "ignition": {"version": "3.0.0"},
+    "systemd": {
+        "units": [
+            {
+                "name": "hotplate-user-data.service",
+                "enabled": True,
+                "contents": "[Service]\nType=oneshot\nRuntimeDirectory=hotplate\n"
+                f"RuntimeDirectoryPreserve=yes\nExecStart=/usr/bin/touch {USER_DATA_FILE}\n"
+                "[Install]\nWantedBy=multi-user.target\n",
+            }
+        ]
+    },
+}
+
+
+class GuestCheck:
+    """Asks each guest of a run once, when its boot has ended.
+
+    :param server: returns a server by its Nova id, None when there is no such server.
+    :param trackers: the tracker of each server.
+    :param key: of the servers' key pair.
+    :param seconds: the longest time to wait for the end of cloud-init.
+    """
+
+    def __init__(
+        self,
+        events: EventLog,
+        server: Callable[[str], Server | None],
+        trackers: Mapping[str, StageTracker],
+        *,
+        image: PlainImage,
+        key: ECDSAKey,
+        seconds: float,
+    ) -> None:
+        self._events = events
+        self._server = server
+        self._trackers = trackers
+        self._image = image
+        self._key = key
+        self._seconds = seconds
+
+    def look(self) -> None:
+        """Ask the guests whose boot has ended, and whose network has answered."""
+        for identity, tracker in list(self._trackers.items()):
+            if not self._image.reader and Stage.METADATA_SERVED not in tracker.answers:
+                # Not awaited; a request of a program that is not known counts.
+                nothing = GuestAnswer(str(Stage.METADATA_SERVED), None, NO_READER)
+                self._events.add(nothing, server=identity)
+        for server, tracker in self._open():
+            if tracker.boots.ended and tracker.network_answered:
+                self._ask(server, tracker)
+
+    def conclude(self) -> None:
+        """Ask the guests that have not been asked; one that misses another stage fails by that."""
+        for server, tracker in self._open():
+            self._ask(server, tracker)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _open(self) -> Iterator[tuple[Server, StageTracker]]:
+        for identity, tracker in list(self._trackers.items()):
+            server = self._server(identity)
+            if server is None or not server.machine.running or tracker.answered:
+                continue
+            unsettled = tracker.boots.rebooting or tracker.boots.unsettled
+            if not unsettled and tracker.missing_before_answers() is None:
+                yield server, tracker
+
+    def _ask(self, server: Server, tracker: StageTracker) -> None:
+        by_ssh, key = self._by_ssh(server)
+        answers = {Stage.KEY_ACCEPTED: key}
+        shell = _shell(server) or by_ssh
+        try:
+            answers |= self._inside(server, shell) if shell is not None else {}
+        except (HotplateError, DeadlineExceeded, OSError) as error:
+            answers[Stage.CLOUD_INIT_DONE] = (False, f"the guest gave no answer: {error}")
+        finally:
+            if by_ssh is not None:
+                by_ssh.close()
+        fetched = tracker.reached(Stage.METADATA_SERVED)
+        for stage in ASKED:
+            reached, text = answers.get(stage, (None, "nothing lets the harness in"))
+            if reached is False and not self._image.reader and not fetched:
+                reached, text = None, NO_READER
+            self._events.add(GuestAnswer(str(stage), reached, text), server=server.spec.id)
+
+    def _by_ssh(self, server: Server) -> tuple[Ssh | None, _Answer]:
+        """Return a connection by Nova's key, None where there is none, and the answer."""
+        if not self._image.has_ssh:
+            return None, (None, "the image has no ssh server")
+        users = (self._image.user,) if self._image.user else USERS
+        deadline = GuestDeadline(SSH_SECONDS, "ssh by Nova's key")
+        why = ""
+        for user in users:
+            ssh = Ssh(lambda: server.machine.wiring.connect(SSH_PORT), keys=[self._key], user=user)
+            try:
+                ssh.attach(GuestDeadline(max(1.0, deadline.left / len(users)), deadline.what))
+                return ssh, (True, f'ssh let "{user}" in by the key pair')
+            except HostError as error:
+                return None, (None, error.message)
+            except HotplateError as error:
+                why = error.message
+            except (DeadlineExceeded, OSError) as error:
+                why = str(error)
+        return None, (False, why)
+
+    def _inside(self, server: Server, shell: Guest) -> dict[Stage, _Answer]:
+        late = wait_for_boot(lambda: shell, seconds=self._seconds)
+        text = shell.run(_QUESTION).check().text
+        said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        ran = "ran" in said
+        return {
+            Stage.CLOUD_INIT_DONE: self._cloud_init(text, late),
+            Stage.USER_DATA_RAN: (ran, _RAN if ran else _NOT_RUN),
+            Stage.HOST_NAME_SET: _host_name(said.get("name", ""), server.spec.name),
+            Stage.ROOT_GROWN: self._root(server, said.get("root", "")),
+        }
+
+    def _cloud_init(self, text: str, late: str) -> _Answer:
+        lines = re.findall(r"^cloud-init: (.*)$", text, re.MULTILINE)
+        if not lines:
+            return None, "the image has no cloud-init"
+        status = next((each for each in lines if each.startswith("status: ")), "no status")
+        if late or status != "status: done":
+            wrong = [each for each in lines if re.match(r"(detail|\s*- |extended_status)", each)]
+            return False, late or f"cloud-init says {shlex.quote('; '.join([status, *wrong]))}"
+        return True, f"cloud-init says {status}"
+
+    def _root(self, server: Server, root: str) -> _Answer:
+        if Capability.KERNEL not in server.machine.capabilities:
+            return None, "a container has no disk of its own"
+        blocks, _, size = root.partition(" ")
+        if not (blocks.isdigit() and size.isdigit()):
+            return None, "the guest does not say how large its root file system is"
+        gib, before = int(blocks) * int(size) / 2**30, self._image.root_bytes / 2**30
+        told = f"the root file system has {gib:.1f} GiB, its partition in the image {before:.1f}"
+        if gib >= before + GROW_GIB / 2:
+            return True, told
+        return False, f"{told}, and the disk {GROW_GIB} GiB more than the image"
+
+
+#: The value of :attr:`GuestAnswer.reached`, and its text.
+_Answer = tuple[bool | None, str]
+NO_READER = "the image has no cloud-init, Ignition or other program that read the metadata"
+_RAN = f"the user data left {USER_DATA_FILE}"
+_NOT_RUN = f"the user data left no {USER_DATA_FILE}"
+
+
+def _shell(server: Server) -> Guest | None:
+    try:
+        return server.shell(seconds=SHELL_SECONDS)
+    except (HotplateError, DeadlineExceeded, OSError):
+        return None
+
+
+def _host_name(name: str, wanted: str) -> _Answer:
+    # cloud-init sets the first label, or the whole name of the metadata.
+    if name.partition(".")[0] == wanted:
+        return True, f'the host name is "{name}"'
+    return False, f'the host name is "{name}", and the server\'s name "{wanted}"'

@@ -1,0 +1,221 @@
+"""The guest of an image without an agent is asked after its boot for its stages."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from paramiko import ECDSAKey
+
+from hotplate.errors import HostError, MachineLostError, SubjectError
+from hotplate.events.kinds import NetworkAnswer
+from hotplate.guest.base import CommandResult
+from hotplate.machine.machine import Capability
+from hotplate.stacks import builtin
+from hotplate.trial import guest_check
+from hotplate.trial.guest_check import GuestCheck, PlainImage
+from hotplate.verdict.stages import ASKED, BOOT, Stage
+from hotplate.verdict.tracker import StageTracker
+from hotplate.verdict.verdict import StackResult, Subject, judge
+
+IMAGE = PlainImage("cloud-init", "debian", has_ssh=True, root_bytes=2 << 30, disk_bytes=2 << 30)
+#: ``cloud-init status --long`` of 22.4.2, and ``stat -f -c '%b %S' /`` of 4 GiB less ext4's own.
+GOOD = """\
+name=web
+root=1010000 4096
+ran=yes
+cloud-init: status: done
+cloud-init: boot_status_code: enabled-by-generator
+cloud-init: detail:
+cloud-init: DataSourceOpenStackLocal [net,ver=2]
+"""
+
+
+class Guest:
+    """A stub of a server: a root shell and an ssh server that answer or not."""
+
+    def __init__(self, story: Any) -> None:
+        self.spec = SimpleNamespace(id=story.tracker.server, name="web")
+        self.text = GOOD
+        self.lets_in = True
+        self.refuses: Exception | None = None
+        self.users: list[str] = []
+        self.machine = SimpleNamespace(
+            running=True, capabilities=frozenset({Capability.KERNEL}), wiring=None
+        )
+
+    def shell(self, *, seconds: float) -> Any:
+        if not self.lets_in:
+            raise MachineLostError("nobody is let in")
+        return self
+
+    def run(self, command: str, *, timeout: float = 1.0) -> CommandResult:
+        return CommandResult(command, 0, self.text.encode(), b"")
+
+
+@pytest.fixture
+def tracker(story):
+    story.deployed = False
+    return StageTracker(story.events, story.tracker.server, checked=True, asked=True)
+
+
+@pytest.fixture
+def guest(story, monkeypatch):
+    made = Guest(story)
+
+    class PlayedSsh:
+        def __init__(self, connect: Any, *, keys: Any, user: str) -> None:
+            made.users.append(user)
+
+        def attach(self, deadline: Any) -> None:
+            if made.refuses is not None:
+                raise made.refuses
+
+        def run(self, command: str, *, timeout: float = 1.0) -> CommandResult:
+            return made.run(command)
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(guest_check, "Ssh", PlayedSsh)
+    return made
+
+
+@pytest.fixture
+def check(story, tracker, guest):
+    """Return a function that boots the guest, asks it, and returns the verdict."""
+
+    def ask(image: PlainImage = IMAGE, *, metadata: bool = True, ended: bool = True) -> Any:
+        trackers = {tracker.server: tracker}
+        key = ECDSAKey.generate()
+        asks = GuestCheck(
+            story.events, lambda _: guest, trackers, image=image, key=key, seconds=1.0
+        )
+        asks.look()
+        story.boot()
+        if metadata:
+            story.metadata()
+        else:
+            story.console("ci-info: | ens4 | True | 10.0.0.5 | . | global |")
+        if ended:
+            story.console("Debian GNU/Linux 12 web ttyS0\n\nweb login: ")
+            story.console("Cloud-init v. 22.4.2 finished at Sat, 28 Nov 2026")
+        story.events.add(NetworkAnswer(True, "it answered"), server=tracker.server)
+        asks.look()
+        if not ended:
+            assert not tracker.answered
+            asks.conclude()
+        assert tracker.done()
+        ended_so = StackResult("CREATE_COMPLETE")
+        return judge(Subject("web.qcow2"), story.events, [tracker], ended_so, now=1.0)
+
+    return ask
+
+
+def stages(verdict: Any) -> dict[Stage, Any]:
+    return {each.stage: each for each in verdict.stages}
+
+
+def test_guest_passes_with_all_its_stages(check, guest):
+    verdict = check()
+    assert verdict.passed, verdict.reasons
+    assert [each.stage for each in verdict.stages] == [*BOOT, *ASKED]
+    assert all(each.seconds is not None and not each.implied for each in verdict.stages[3:])
+    assert guest.users == ["debian"]
+
+
+@pytest.mark.parametrize(
+    ("change", "stage", "fault", "says"),
+    [
+        (("ran=yes\n", ""), "user data ran", "user-data-not-run", "left no /run/hotplate"),
+        (
+            ("status: done", "status: error"),
+            "cloud-init done",
+            "cloud-init-failed",
+            "cloud-init says 'status: error; detail:'",
+        ),
+        (("name=web", "name=debian"), "host name set", "host-name-not-set", 'is "debian"'),
+        (("root=1010000", "root=510000"), "root file system grown", "root-not-grown", "1.9 GiB"),
+    ],
+    ids=["user-data", "cloud-init", "host-name", "root"],
+)
+def test_stage_that_the_guest_has_not_reached_fails(check, guest, change, stage, fault, says):
+    guest.text = GOOD.replace(*change)
+    verdict = check()
+    assert not verdict.passed
+    assert (verdict.diagnosis.fault, str(verdict.diagnosis.stage)) == (fault, stage)
+    assert says in verdict.last_line()
+    # The others do not depend on it.
+    assert [each.stage for each in verdict.stages if each.seconds is None] == [stage]
+
+
+def test_refused_key_fails_and_root_shell_answers_the_rest(check, guest):
+    guest.refuses = SubjectError('the guest\'s ssh server does not let "debian" in')
+    verdict = check()
+    assert verdict.diagnosis.fault == "key-not-accepted"
+    assert 'does not let "debian" in' in verdict.last_line()
+    assert stages(verdict)[Stage.HOST_NAME_SET].seconds is not None
+
+
+def test_guest_without_root_shell_is_asked_by_ssh(check, guest):
+    guest.lets_in = False
+    assert check().passed
+
+
+def test_guest_that_lets_nobody_in_fails_at_its_key_only(check, guest):
+    guest.lets_in = False
+    guest.refuses = SubjectError("no key is good")
+    verdict = check()
+    assert verdict.diagnosis.fault == "key-not-accepted"
+    assert stages(verdict)[Stage.HOST_NAME_SET].absence == "not judged: nothing lets the harness in"
+
+
+def test_port_that_no_wiring_reaches_is_not_judged(check, guest):
+    guest.refuses = HostError("the guest's ports are out of reach")
+    verdict = check()
+    assert verdict.passed
+    assert stages(verdict)[Stage.KEY_ACCEPTED].absent == "the guest's ports are out of reach"
+
+
+def test_image_that_reads_no_metadata_is_judged_by_boot_and_network(check, guest):
+    """A first-boot script of the image's own is not known before; what it does counts."""
+    guest.lets_in = False
+    image = PlainImage("", "", has_ssh=False, root_bytes=2 << 30, disk_bytes=2 << 30)
+    verdict = check(image, metadata=False)
+    assert verdict.passed, verdict.reasons
+    judged = [each.stage for each in verdict.stages if each.due]
+    assert judged == [Stage.BOOTED, Stage.NETWORK_UP]
+    assert stages(verdict)[Stage.METADATA_SERVED].absence == f"not judged: {guest_check.NO_READER}"
+
+
+def test_own_script_that_read_the_metadata_is_judged(check, guest):
+    guest.text = GOOD.partition("cloud-init:")[0].replace("ran=yes\n", "")
+    image = PlainImage("", "", has_ssh=True, root_bytes=2 << 30, disk_bytes=2 << 30)
+    verdict = check(image)
+    assert stages(verdict)[Stage.METADATA_SERVED].seconds is not None
+    assert stages(verdict)[Stage.CLOUD_INIT_DONE].absent == "the image has no cloud-init"
+    assert verdict.diagnosis.fault == "user-data-not-run"
+    assert guest.users == ["root"]
+
+
+def test_guest_whose_boot_shows_no_end_is_asked_at_the_end_of_the_run(check):
+    assert check(ended=False).passed
+
+
+def test_container_has_no_disk_that_could_grow(check, guest):
+    guest.machine.capabilities = frozenset()
+    verdict = check()
+    assert verdict.passed
+    assert stages(verdict)[Stage.ROOT_GROWN].absent == "a container has no disk of its own"
+
+
+def test_template_gets_key_pair_disk_and_ignition():
+    template = builtin.plain()
+    made = IMAGE.fitted(template, "ssh-rsa AAAA").template["resources"]
+    assert made["key"]["properties"]["public_key"] == "ssh-rsa AAAA"
+    server = made["server"]["properties"]
+    assert server["metadata"] == {"hotplate_disk": "4"}
+    assert server["user_data"].startswith("#!/bin/sh\n")
+    image = PlainImage("Ignition", "core", has_ssh=True, root_bytes=1, disk_bytes=1)
+    server = image.fitted(template, "ssh-rsa AAAA").template["resources"]["server"]["properties"]
+    assert server["user_data"].startswith('{"ignition": {"version": "3.0.0"}')
