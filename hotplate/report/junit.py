@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from hotplate.errors import Outcome
 from hotplate.text import clean
-from hotplate.verdict.stages import ASKED
 from hotplate.verdict.verdict import ServerResult, Verdict
 
 # Characters that XML 1.0 cannot carry, not even as a character reference.
@@ -74,7 +73,7 @@ def _stages(suite: ET.Element, verdict: Verdict, server: ServerResult) -> bool:
         case = _case(suite, verdict, str(each.stage), took, server=name)
         if each.stage == at_fault:
             _failure(case, verdict)
-        elif each.seconds is None and each.stage in ASKED and each.due:
+        elif each.said:
             # These do not depend on one another, so that each of them fails by itself.
             ET.SubElement(case, "failure", message=_text(each.absence))
         elif each.seconds is None:

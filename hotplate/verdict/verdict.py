@@ -14,7 +14,7 @@ from hotplate.events.log import EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
 from hotplate.verdict.hook_output import HookOutput, left_out
 from hotplate.verdict.noticed import Noticed, notice
-from hotplate.verdict.stages import ASKED, ROWS, Stage
+from hotplate.verdict.stages import ROWS, Stage
 from hotplate.verdict.tracker import StageTracker, decisive
 
 # The format of verdict.json; raised when a field changes its meaning or goes.
@@ -49,6 +49,7 @@ class StageTime:
     :param visible: False when it was not seen and need not be, where the server runs.
     :param absent: why it is not judged: the image has nothing that could reach it, or nothing
         shows it; "" when it is.
+    :param said: the guest's answer, where it was asked and has not reached it.
     """
 
     stage: Stage
@@ -57,6 +58,7 @@ class StageTime:
     implied: bool = False
     visible: bool = True
     absent: str = ""
+    said: str = ""
 
     @property
     def absence(self) -> str:
@@ -65,7 +67,7 @@ class StageTime:
             return f"not judged: {self.absent}"
         if not self.visible:
             return NOT_VISIBLE
-        return f"not reached: {self.evidence}" if self.stage in ASKED else "not reached"
+        return f"not reached: {self.said}" if self.said else "not reached"
 
     @property
     def due(self) -> bool:
@@ -314,7 +316,7 @@ def stage_times(tracker: StageTracker) -> tuple[StageTime, ...]:
         elif mark is None and stage in tracker.unseen:
             result.append(StageTime(stage, None, visible=False))
         elif mark is None and answer is not None:
-            result.append(StageTime(stage, None, answer.text))
+            result.append(StageTime(stage, None, answer.text, said=answer.text))
         elif mark is None:
             result.append(StageTime(stage, None, ROWS[stage].advice(in_cloud=tracker.in_cloud)))
         else:

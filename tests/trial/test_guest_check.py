@@ -145,6 +145,7 @@ def test_stage_that_the_guest_has_not_reached_fails(check, guest, change, stage,
     assert not verdict.passed
     assert (verdict.diagnosis.fault, str(verdict.diagnosis.stage)) == (fault, stage)
     assert says in verdict.last_line()
+    assert says in stages(verdict)[Stage(stage)].absence
     # The others do not depend on it.
     assert [each.stage for each in verdict.stages if each.seconds is None] == [stage]
 
