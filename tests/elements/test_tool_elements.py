@@ -2,10 +2,13 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from hotplate.image.plan import dib_elements_dir
 
 ELEMENTS = Path(__file__).resolve().parents[2] / "elements"
 TOOL = ELEMENTS / "heat-config-tool" / "heat-config-tool-files"
@@ -110,6 +113,107 @@ def test_missing_package_stops_the_build_with_the_choices(script):
     assert "(sarge) has no package 'absent'. Choose." in done.stderr
 
 
+RPM_SPEC = """Name: there
+Version: 1
+Release: 1
+Summary: A package
+License: Apache-2.0
+BuildArch: noarch
+Provides: also-there
+%description
+A package.
+%files
+"""
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a repository of rpm packages that has one, "there"."""
+    top = tmp_path_factory.mktemp("rpm")
+    (top / "there.spec").write_text(RPM_SPEC)
+    define = [f"--define=_topdir {top}", f"--define=_rpmdir {top}/packages"]
+    for command in (
+        ["rpmbuild", "--quiet", "-bb", *define, f"{top}/there.spec"],
+        ["createrepo_c", "--quiet", f"{top}/packages"],
+    ):
+        subprocess.run(command, check=True, timeout=60, capture_output=True)
+    return top / "packages"
+
+
+@pytest.fixture(params=["dnf", "zypper"])
+def rpm_tools(request: pytest.FixtureRequest, repository: Path, tmp_path: Path) -> dict[str, str]:
+    """Return the commands of an image whose package manager is the real dnf or zypper."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "dnf.conf").write_text(
+        f"[main]\nreposdir=/nowhere\ncachedir=/var/cache/dnf\nplugins=0\n"
+        f"[r]\nname=r\nbaseurl=file://{repository}\ngpgcheck=0\n"
+    )
+    real = shutil.which(request.param)
+    options = {
+        "dnf": f"--config {tmp_path}/dnf.conf --installroot {root} --releasever 9",
+        "zypper": f"--root {root}",
+    }[request.param]
+    if request.param == "zypper":
+        add = [real, "--root", root, "--non-interactive", "addrepo", "--no-gpgcheck"]
+        subprocess.run([*add, f"dir:{repository}", "r"], check=True, capture_output=True)
+    return {
+        request.param: f'exec {real} {options} "$@"',
+        "pkg-map": 'echo "${@:4}"',
+    }
+
+
+@pytest.mark.tool("rpmbuild")
+@pytest.mark.tool("createrepo_c")
+@pytest.mark.tool("dnf")
+@pytest.mark.tool("zypper")
+def test_dnf_and_zypper_are_asked_for_the_package(script, rpm_tools, tmp_path: Path, repository):
+    # The host has all of them, the image has one.
+    path = str(tmp_path / "without-apt")
+    Path(path).mkdir()
+    for program in Path("/usr/bin").iterdir():
+        if program.name not in ("apt-cache", "dnf", "zypper"):
+            Path(path, program.name).symlink_to(program)
+    check = TOOL / "check-tool"
+
+    def ask(package: str):
+        return script(
+            *(check, "e", package, "Choose."),
+            replace=rpm_tools,
+            PATH=f"{tmp_path}/bin:{path}",
+            DISTRO_NAME="rocky",
+            DIB_RELEASE="9",
+        )
+
+    for package in ("there", "also-there"):
+        there = ask(package)
+        assert (there.returncode, there.stderr) == (0, "")
+    absent = ask("absent")
+    assert absent.returncode == 1
+    assert absent.stderr == "e: this release (rocky 9) has no package 'absent'. Choose.\n"
+    # Without an answer the build goes on: the package manager reports the package itself.
+    repository.rename(repository.with_name("gone"))
+    try:
+        shutil.rmtree(tmp_path / "root/var/cache")
+        assert ask("absent").returncode == 0
+    finally:
+        repository.with_name("gone").rename(repository)
+
+
+def test_tool_without_a_package_of_its_own_stops_the_build_with_the_choices(script):
+    """The pkg-map of such an element has an empty name."""
+    done = script(
+        *(TOOL / "check-tool", "e", "chef", "Choose."),
+        replace={"pkg-map": ""},
+        DISTRO_NAME="fedora",
+        DIB_RELEASE="43",
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "e: this release (fedora 43) has no package of its own for 'chef'. Choose.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("wanted", "installs", "status", "message"),
     [
@@ -147,6 +251,34 @@ def test_fetched_files_are_installed(script, tmp_path: Path):
         install, "e", "", "Choose.", "tool", replace=replace, DIB_HEAT_TOOL_ARGUMENTS="-v 18"
     )
     assert (done.returncode, done.stdout) == (0, "package a.deb\nscript -v 18\n")
+
+
+@pytest.mark.parametrize(
+    ("package", "programs", "status"),
+    [("", {}, 1), ("none", {}, 0), ("/srv/cinc.rpm", {}, 0), ("", {"cinc-client": "true"}, 0)],
+    ids=["nothing", "none", "a file", "there already"],
+)
+def test_chef_from_nowhere_stops_the_build_before_packages(
+    script, tmp_path, package, programs, status
+):
+    """No distribution has it."""
+    hooks = tmp_path / "in_target.d"
+    for element in ("heat-config-chef", "heat-config-tool"):
+        shutil.copytree(ELEMENTS / element, hooks, dirs_exist_ok=True)
+    dib = dib_elements_dir() / "pkg-map/bin/pkg-map"
+    chef = ELEMENTS / "heat-config-chef/pkg-map"
+    done = script(
+        hooks / "pre-install.d/95-heat-config-chef",
+        replace={"pkg-map": f'python3 {dib} --pkg-map {chef} "$1" "$4"', **programs},
+        DIB_HEAT_CHEF_PACKAGE=package,
+        DISTRO_NAME="fedora",
+        DIB_RELEASE="43",
+    )
+    assert done.returncode == status
+    (sentence,) = [line for line in done.stderr.splitlines() if "heat-config-chef: " in line] or [
+        ""
+    ]
+    assert status == 0 or "(fedora 43) has no package of its own for 'chef'. Set DIB_" in sentence
 
 
 def test_licence_of_chef_is_one_of_three_words(script):
