@@ -1,3 +1,12 @@
+case "${DISTRO_NAME:-debian}" in
+    debian|ubuntu) ;;
+    *)
+        echo "heat-config-lean makes images of Debian and Ubuntu smaller; leave it out of an image" \
+            "of $DISTRO_NAME." >&2
+        exit 1
+        ;;
+esac
+
 export DIB_HEAT_LEAN_KERNEL=${DIB_HEAT_LEAN_KERNEL:-linux-image-cloud}
 export DIB_HEAT_LEAN_INITRD=${DIB_HEAT_LEAN_INITRD:-list}
 export DIB_HEAT_LEAN_CLOUD_INIT=${DIB_HEAT_LEAN_CLOUD_INIT:-1}
