@@ -16,7 +16,7 @@ import ast
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -24,6 +24,7 @@ ROOT = HERE.parent
 PICTURE = HERE / "loop.svg"
 sys.path[:0] = [str(HERE), str(ROOT)]
 
+import distributions  # noqa: E402
 import loop  # noqa: E402
 
 from hotplate import cli  # noqa: E402
@@ -361,6 +362,73 @@ def readme_link(element: str) -> str:
     return f"`{element} <../elements/{element}/README.rst>`__"
 
 
+# -- distributions -------------------------------------------------------------------------------
+
+
+def releases() -> str:
+    """Return the releases of the distributions, with their Python and the locks of Salt for it."""
+    locks = ROOT / "elements" / "heat-config-salt" / "heat-salt-lock"
+    sources = distributions.table()["pythons"]
+    rows = []
+    for release in distributions.releases():
+        usable = release.python >= distributions.OLDEST_PYTHON
+        version = ".".join(map(str, release.python))
+        shown = f"`{version} <{sources[release.name]}>`__" if release.name in sources else version
+        locked = (locks / f"cp{version.replace('.', '')}.txt").is_file()
+        tried = "images are built and booted" if release.column == "Debian" else "not tried"
+        rows.append(
+            (
+                f"{release.column} {release.name.removeprefix(release.column).strip()}",
+                shown,
+                tried if usable else "refused: Python is too old",
+                ("yes" if locked else "``DIB_HEAT_SALT_PACKAGE``") if usable else "",
+            )
+        )
+    return list_table(("Release", "Python", "Agent and hooks", "Salt from the index"), rows)
+
+
+def packages() -> str:
+    """Return the packages of the elements per distribution, as the elements' own maps give them."""
+    rows = []
+    for element, choice in distributions.installing():
+        cells = [_packages_of(element, column, choice) for column in distributions.COLUMNS]
+        set_to = " ".join(f"{name}={value}" for name, value in choice.items())
+        if any(cell != "none" for cell in cells):
+            label = readme_link(element) + (f", {literal(set_to)}" if set_to else "")
+            rows.append((label, *cells))
+    return list_table(("Element", *distributions.COLUMNS), rows, widths="20 16 16 16 16 16")
+
+
+def _packages_of(element: str, column: str, choice: Mapping[str, str]) -> str:
+    """Return what an element installs in the releases of a column, with the table's marks."""
+    found: dict[str, list[str]] = {}
+    for release in distributions.releases():
+        if release.column == column and release.python >= distributions.OLDEST_PYTHON:
+            names = distributions.resolve(element, *release.names[0], choice)
+            marks = {"absent": " (elsewhere)", "unknown": " (?)"}
+            kinds = {kind: distributions.listed(kind, release.name) for kind in marks}
+            shown = [
+                literal(name)
+                + "".join(marks[kind] for kind, listed in kinds.items() if name in listed)
+                for name in names or ()
+            ]
+            cell = "refused" if names is None else ", ".join(shown) or "none"
+            found.setdefault(cell, []).append(release.name.removeprefix(column).strip())
+    if len(found) == 1:
+        return next(iter(found))
+    return "; ".join(f"{', '.join(where)}: {cell}" for cell, where in found.items())
+
+
+def package_sources() -> str:
+    """Return where the packages are documented."""
+    rows = []
+    for kind, what in (("documented", "has"), ("absent", "has not")):
+        for row in distributions.table()[kind]:
+            names = ", ".join(map(literal, row["packages"]))
+            rows.append((", ".join(row["releases"]), f"{what} {names}", row["source"]))
+    return list_table(("Releases", "Packages", "Source"), rows, widths="18 42 40")
+
+
 # -- the Python API ------------------------------------------------------------------------------
 
 
@@ -434,6 +502,9 @@ MAKERS: dict[str, Callable[..., str]] = {
     "build-variables": build_variables,
     "server-variables": server_variables,
     "elements": elements,
+    "releases": releases,
+    "packages": packages,
+    "package-sources": package_sources,
     "fixtures": fixtures,
     "api": api,
 }
