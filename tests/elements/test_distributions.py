@@ -1,5 +1,6 @@
 """The packages that the elements install, per distribution, against the table of those."""
 
+import configparser
 import importlib.util
 import os
 import re
@@ -186,15 +187,15 @@ def image(tmp_path):
     systemctl = f'#!/bin/sh\nexec {shutil.which("systemctl")} --root {root} "$@"\n'
 
     def run(script: Path, *names: str) -> "subprocess.CompletedProcess[str]":
-        for name in ("bash", "cat", "install", "ln", "rm"):
+        for name in ("bash", "cat", "dirname", "grep", "install", "ln", "rm"):
             (programs / name).unlink(missing_ok=True)
             (programs / name).symlink_to(shutil.which(name))
         for name, text in (("systemctl", systemctl), *((name, "#!/bin/sh\n") for name in names)):
             (programs / name).write_text(text)
             (programs / name).chmod(0o755)
-        text = re.sub(r"(?<![\w.])/(etc|lib)/", rf"{root}/\1/", script.read_text())
+        text = re.sub(r"(?<![\w.])/(etc|lib|usr)/", rf"{root}/\1/", script.read_text())
         return subprocess.run(
-            ["bash", "-c", text],
+            ["bash", "-c", text, script],
             env={"PATH": str(programs), "DIB_HEAT_DATASOURCES": "OpenStack"},
             capture_output=True,
             text=True,
@@ -248,3 +249,22 @@ def test_network_is_left_to_network_manager_or_networkd_is_enabled_or_missed(ima
     assert (wants / "systemd-networkd.service").is_symlink()
     # RHEL and Fedora.
     assert "the network is left to 'nmcli'" in image(step, "nmcli").stdout
+
+
+@pytest.mark.tool("systemctl")
+@pytest.mark.parametrize("where", [None, "etc", "usr/lib"])
+def test_network_manager_that_starts_no_device_gets_a_profile(image, where):
+    unit(image, "heat-config-bootstrap.service")
+    if where:
+        conf = image.root / where / "NetworkManager/conf.d/00-server.conf"
+        conf.parent.mkdir(parents=True)
+        conf.write_text("[main]\nno-auto-default=*\nignore-carrier=*\n")
+    step = ELEMENTS / "heat-config-bootstrap/post-install.d/70-heat-config-bootstrap"
+    done = image(step, "NetworkManager")
+    assert done.returncode == 0, done.stderr
+    profiles = list(image.root.glob("etc/NetworkManager/system-connections/*"))
+    assert [path.stat().st_mode & 0o777 for path in profiles] == [0o600] * bool(where)
+    for path in profiles:
+        profile = configparser.ConfigParser()
+        profile.read(path)
+        assert (profile["connection"]["type"], profile["ipv4"]["method"]) == ("ethernet", "auto")
