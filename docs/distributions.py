@@ -32,7 +32,7 @@ KINDS = ("documented", "absent", "unknown")
 #: The Python that the element heat-agent asks for.
 OLDEST_PYTHON = (3, 9)
 
-#: What an element installs when a variable asks for it, beside what it installs by default.
+#: Variables that make an element install more than by default.
 CHOICES = {
     "heat-config-docker-engine": {"DIB_HEAT_DOCKER_PACKAGE": "podman"},
     "os-apply-config": {"DIB_DEFAULT_INSTALLTYPE": "package"},

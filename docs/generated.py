@@ -400,7 +400,7 @@ def packages() -> str:
 
 
 def _packages_of(element: str, column: str, choice: Mapping[str, str]) -> str:
-    """Return what an element installs in the releases of a column, with the table's marks."""
+    """Return the packages of an element in a column's releases, with the table's marks."""
     found: dict[str, list[str]] = {}
     for release in distributions.releases():
         if release.column == column and release.python >= distributions.OLDEST_PYTHON:
