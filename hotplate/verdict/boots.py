@@ -40,6 +40,8 @@ _CLOUD_INIT_ENDED = re.compile(
 )
 _ENDED = re.compile(
     r"Reached target .*(?i:multi-user|graphical|cloud-init)|Startup finished in|login: ?$"
+    # BusyBox's init, after OpenRC's last runlevel.
+    r"|init: starting pid \d+, tty '[^']*': '\S*getty "
 )
 
 

