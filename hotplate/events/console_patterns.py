@@ -180,6 +180,23 @@ PATTERNS: tuple[Pattern, ...] = (
         in_cloud="the cloud's host is overloaded: try again, or another availability zone",
         of_host=True,
     ),
+    # Before the panic that such a death of init ends in.
+    Pattern(
+        "bad-cpu",
+        r"This kernel requires the following features not present"
+        r"|This kernel requires an? x86-64 CPU|Fatal glibc error: CPU does not support"
+        # glibc's loader, of a library whose .note.gnu.property asks for more (dl-prop.h).
+        r"|\S*init: error while loading shared libraries: .*CPU ISA level is lower than required"
+        # From an init without glibc's test (Linux, arch/x86/kernel/traps.c); it is killed by this.
+        r"|traps: [^ ]+\[1\] trap invalid opcode"
+        # The same with "quiet" and on ARM: signal 4 is SIGILL, and 0x80 is set with a core dump.
+        rf"|{_PANIC}Attempted to kill init! exitcode=0x000000[08]4",
+        "the image's programs need a CPU with more features than the machine has",
+        "name a CPU model that has them (--cpu), try it on a host with KVM, whose guests have the "
+        "host's own CPU (hotplate doctor), or build the image for x86-64-v1",
+        in_cloud="boot with a flavor whose hosts have a newer CPU, or build the image for "
+        "x86-64-v1",
+    ),
     Pattern(
         "kernel-panic",
         r"Kernel panic - not syncing",
@@ -203,18 +220,6 @@ PATTERNS: tuple[Pattern, ...] = (
         "systemd stopped in emergency mode",
         "a mount of /etc/fstab or a unit that local-fs.target requires failed: look for [FAILED] "
         "and [DEPEND] lines in console.log",
-    ),
-    Pattern(
-        "bad-cpu",
-        r"This kernel requires the following features not present"
-        r"|This kernel requires an? x86-64 CPU|Fatal glibc error: CPU does not support"
-        # From an init without glibc's test (Linux, arch/x86/kernel/traps.c); it is killed by this.
-        r"|traps: [^ ]+\[1\] trap invalid opcode",
-        "the image's programs need a CPU with more features than the machine has",
-        "try it on a host with KVM, whose guests have the host's own CPU (hotplate doctor), or "
-        "build the image for x86-64-v1",
-        in_cloud="boot with a flavor whose hosts have a newer CPU, or build the image for "
-        "x86-64-v1",
     ),
     # Symptoms of an earlier failure; on their own the guest may continue after them.
     Pattern(
@@ -242,6 +247,17 @@ PATTERNS: tuple[Pattern, ...] = (
         fatal=False,
     ),
     # The machine's resources.
+    # A program may also end itself so: compilers put such an instruction behind an assertion.
+    Pattern(
+        "illegal-instruction",
+        r"traps: [^ ]+\[\d+\] trap invalid opcode|code=(?:killed|dumped), status=4/ILL"
+        r"|Fatal glibc error: CPU does not support|CPU ISA level is lower than required",
+        "a program has an instruction that the machine's CPU lacks",
+        "name a CPU model that has it (--cpu), or build the program for an older CPU",
+        fatal=False,
+        in_cloud="boot with a flavor whose hosts have a newer CPU, or build the program for an "
+        "older one",
+    ),
     Pattern(
         "out-of-memory",
         r"Out of memory: Kill(?:ed)? process|invoked oom-killer|oom-kill:constraint"

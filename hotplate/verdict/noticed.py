@@ -80,6 +80,17 @@ PATTERNS: tuple[NoticePattern, ...] = (
         ),
         'the guest ran out of memory, and its kernel killed "{what}"',
     ),
+    # The kernel's, systemd's and the C library's words; ARM's kernel has none.
+    NoticePattern(
+        "illegal-instruction",
+        re.compile(
+            r"(?P<what>[\w.@-]+)(?:\[\d+\])?:? (?:trap invalid opcode"
+            r"|Main process exited, code=(?:killed|dumped), status=4/ILL"
+            r"|Fatal glibc error: CPU does not support"
+            r"|(?:\S+: )?error while loading shared libraries: .*CPU ISA level is lower)"
+        ),
+        '"{what}" has an instruction that its CPU lacks',
+    ),
     NoticePattern(
         "traceback",
         re.compile(r"(?P<what>[\w.@-]+)\[\d+\]: (?:.*: )?Traceback \(most recent call last\)"),

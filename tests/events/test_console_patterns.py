@@ -101,7 +101,20 @@ SAMPLES = {
     "bad-cpu": [
         "This kernel requires the following features not present on the CPU:",
         "Fatal glibc error: CPU does not support x86-64-v2",
+        "Fatal glibc error: CPU does not support x86-64-v3",
         "[    1.93] traps: init[1] trap invalid opcode ip:7f3b sp:7ffe error:0 in libc.so.6",
+        "/sbin/init: error while loading shared libraries: /lib64/libc.so.6: CPU ISA level is "
+        "lower than required",
+        "[    2.28] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000004",
+        "[    2.28] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000084",
+    ],
+    "illegal-instruction": [
+        "[   14.20] traps: wide[431] trap invalid opcode ip:401a2c sp:7ffe error:0 in wide[401000]",
+        "[   14.31] systemd[1]: wide.service: Main process exited, code=killed, status=4/ILL",
+        "[   14.31] systemd[1]: wide.service: Main process exited, code=dumped, status=4/ILL",
+        "wide[431]: Fatal glibc error: CPU does not support x86-64-v2",
+        "wide[431]: /opt/wide: error while loading shared libraries: /opt/lib/libwide.so: CPU ISA "
+        "level is lower than required",
     ],
     "out-of-memory": [
         "[  44.1] python3 invoked oom-killer: gfp_mask=0x1100cca(GFP_HIGHUSER_MOVABLE), order=0",

@@ -15,7 +15,7 @@ from hotplate.verdict.tracker import StageTracker
 
 #: Things that exist, or can be chosen, only for machines of this host.
 OURS = re.compile(
-    r"screenshot|qemu\.sh|requests\.jsonl|Heat's log|--cpus|--artifacts|the harness|verdict\.json"
+    r"screenshot|qemu\.sh|requests\.jsonl|Heat's log|--cpus?|--artifacts|the harness|verdict\.json"
     r"|hotplate doctor|KVM|QEMU|overlay|(?:another|larger) CPU model|--memory"
 )
 

@@ -102,6 +102,23 @@ LINES = {
         "ordering-cycle",
         'systemd left out the unit "site.service", which is in an ordering cycle',
     ),
+    "[   14.2] traps: wide[431] trap invalid opcode ip:401a2c sp:7ffe error:0 in wide[401000]": (
+        "illegal-instruction",
+        '"wide" has an instruction that its CPU lacks',
+    ),
+    "[   14.3] web systemd[1]: wide.service: Main process exited, code=dumped, status=4/ILL": (
+        "illegal-instruction",
+        '"wide.service" has an instruction that its CPU lacks',
+    ),
+    "[   14.3] web wide[431]: Fatal glibc error: CPU does not support x86-64-v2": (
+        "illegal-instruction",
+        '"wide" has an instruction that its CPU lacks',
+    ),
+    "[   14.3] web wide[431]: /opt/wide: error while loading shared libraries: /opt/libwide.so: "
+    "CPU ISA level is lower than required": (
+        "illegal-instruction",
+        '"wide" has an instruction that its CPU lacks',
+    ),
     "[    8.1] cloud-init[301]: Traceback (most recent call last):": (
         "traceback",
         '"cloud-init" ended in a Python traceback',
