@@ -122,6 +122,12 @@ class Settings:
         metavar="N",
         zero="2, or 1 where QEMU before 8.1 emulates them",
     )
+    cpu: str = _row(
+        "auto",
+        "QEMU's CPU model of each guest, or a level such as x86-64-v2, which an emulated CPU then "
+        "has at least; auto: the host's own CPU with KVM, else the cheapest that the image runs on",
+        metavar="MODEL",
+    )
     arch: Arch = _row(
         Arch.AUTO, "the guests' processor; auto: that of the image's kernel or manifest"
     )

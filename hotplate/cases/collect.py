@@ -37,6 +37,7 @@ def collect(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> 
         )
     given = {
         "machine": request.machines,
+        "cpu": request.cpu_models,
         "datasource": request.datasources,
         "firmware": request.firmwares,
     }

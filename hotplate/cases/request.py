@@ -46,6 +46,7 @@ class Request:
     :param parameters: by name, for each template.
     :param groups: the groups whose built-in cases are wanted; none for all of an image.
     :param machines: the kinds of machine of the guests; none for that of the settings.
+    :param cpu_models: the guests' CPU models, or levels; none for that of the settings.
     :param firmwares: the guests' firmwares; none for that of the settings.
     :param datasources: the guests' data sources; none for that of the settings.
     :param named_images: more images in the cloud, by name.
@@ -74,6 +75,7 @@ class Request:
     parameters: Mapping[str, object] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     machines: tuple[str, ...] = ()
+    cpu_models: tuple[str, ...] = ()
     firmwares: tuple[str, ...] = ()
     datasources: tuple[str, ...] = ()
     named_images: Mapping[str, Path] = field(default_factory=dict)

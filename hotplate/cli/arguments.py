@@ -130,10 +130,21 @@ def _help_of(name: str) -> str:
 def add_machine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
     """Add the options for machines.
 
-    :param several: accept several kinds of machine, firmwares and data sources, as ``machines``,
-        ``firmwares`` and ``datasources``.
+    :param several: accept several kinds of machine, firmwares, data sources and CPU models, as
+        ``machines``, ``firmwares``, ``datasources`` and ``cpu_models``.
     """
     add_settings(parser, *MACHINE)
+    if several:
+        # No list with commas, which QEMU has between a model and its features.
+        parser.add_argument(
+            "--cpu",
+            dest="cpu_models",
+            action="append",
+            metavar=settings.TABLE["cpu"].metadata["metavar"],
+            help=f"{_help_of('cpu')}; may be given several times",
+        )
+    else:
+        add_settings(parser, "cpu")
     for name in ("machine", "firmware", "datasource"):
         if several:
             _add_list_argument(parser, name)

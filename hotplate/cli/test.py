@@ -37,6 +37,7 @@ SETTINGS_OF_THIS_HOST = (*MACHINE, "display", "append", "lift_limits")
 OF_THIS_HOST = {
     **{f"{SETTING}{name}": f"--{name.replace('_', '-')}" for name in SETTINGS_OF_THIS_HOST},
     "machines": "--machine",
+    "cpu_models": "--cpu",
     "firmwares": "--firmware",
     "datasources": "--datasource",
     "named_images": "--image",
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="IMAGE",
         help="a qcow2 or raw image, or a URL of one; of several, and of several templates, "
-        "kinds of machine, firmwares and data sources, each is tested with each",
+        "kinds of machine, CPU models, firmwares and data sources, each is tested with each",
     )
     add_image_argument(parser)
     parser.add_argument(
@@ -61,8 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--file",
         type=Path,
         metavar="RUN_FILE",
-        help="a YAML file with images, templates, data sources and firmwares; what is named on the "
-        "command line takes the place of what it names",
+        help="a YAML file with images, templates, data sources, firmwares and CPU models; what is "
+        "named on the command line takes the place of what it names",
     )
     add_template_arguments(parser, without="the built-in cases of the image's groups", several=True)
     parser.add_argument(
@@ -257,6 +258,7 @@ def request_from(args: argparse.Namespace) -> Request:
         parameters=parse_parameters(args.parameter),
         groups=words_of(args.groups),
         machines=tuple(args.machines or ()),
+        cpu_models=tuple(args.cpu_models or ()),
         firmwares=tuple(args.firmwares or ()),
         datasources=tuple(args.datasources or ()),
         named_images=others,

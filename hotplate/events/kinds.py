@@ -109,12 +109,14 @@ class PowerOn(_OfMachine):
     """A machine was started, ``restored`` from a saved state or not.
 
     :param machine: its kind, ``qemu`` or ``container``.
+    :param cpu: QEMU's CPU model; "" for other machines.
     """
 
     KIND = "power-on"
     pid: int = 0
     restored: bool = False
     machine: str = "qemu"
+    cpu: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,18 +19,17 @@ from hotplate.errors import HostError
 from hotplate.host_tools import find_tool
 from hotplate.machine import kvm_probe
 from hotplate.machine.config import ARCHITECTURES
+from hotplate.machine.cpu_models import LEVELS
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 #: Limit of the probe, which takes 0.2 s under TCG; ten times that is no acceleration.
 PROBE_SECONDS = 2.0
 
-#: CPU models that are tried under KVM, best first.
-KVM_CPUS = ("host", "qemu64")
+#: The model with everything that the host's own CPU has; KVM alone has it.
+HOST_CPU = "host"
 
-#: CPU models under TCG. A boot takes 18 % longer with ``max``, whose features are emulated; an
-#: image for x86-64-v2 or later needs a better model than ``qemu64``, set as the machine's own
-#: ``cpu``.
-TCG_CPUS = {"x86_64": "qemu64", "aarch64": "cortex-a57"}
+#: CPU models that are tried under KVM, best first.
+KVM_CPUS = (HOST_CPU, "qemu64")
 
 #: Processors of a guest.
 CPUS = 2
@@ -117,7 +116,8 @@ def emulation(reason: str, *, arch: str = "x86_64") -> Accelerator:
     """Return TCG, QEMU's translator, which runs everywhere."""
     return Accelerator(
         name="tcg",
-        cpu=TCG_CPUS[arch],
+        # The cheapest; a boot takes 18 % longer with ``max``, whose features are emulated.
+        cpu=next(iter(LEVELS[arch].values())),
         cpus=cpus_emulated(qemu_version(find_tool(ARCHITECTURES[arch].program)), arch=arch),
         options=("-accel", f"tcg,thread=multi,tb-size={TRANSLATED_MIB}"),
         reason=reason,

@@ -123,6 +123,7 @@ class MachineConfig:
     :param memory_mib: the guest's memory in MiB.
     :param mac: of the network interface, unless the wiring sets another.
     :param cpu: QEMU's CPU model; "" takes the accelerator's choice.
+    :param cpu_reason: the reason for the model, for people.
     :param config_drive: a file system image that is attached as a second disk.
     :param smbios: fields of SMBIOS type 1 beside the UUID and the serial number.
     :param display: add a graphics adapter, which
@@ -143,6 +144,7 @@ class MachineConfig:
     memory_mib: int = 512
     cpus: int = 2
     cpu: str = ""
+    cpu_reason: str = ""
     mac: str = "52:54:00:a9:fe:0f"
     config_drive: Path | None = None
     smbios: Mapping[str, str] = field(default_factory=lambda: OPENSTACK_SMBIOS)

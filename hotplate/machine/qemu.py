@@ -123,7 +123,7 @@ class QemuMachine(Machine):
         self.write_script()
         self._copy_uefi_variables()
         child = self._child = self._spawn(restored=incoming is not None)
-        self._emit(kinds.PowerOn(child.pid, restored=incoming is not None))
+        self._emit(kinds.PowerOn(child.pid, restored=incoming is not None, cpu=self.cpu))
         try:
             self._greet(child)
             if incoming is not None:
@@ -179,6 +179,7 @@ class QemuMachine(Machine):
         """See :meth:`Machine.facts`."""
         return {
             "firmware": self.config.firmware.value,
+            "cpu": f"{self.cpu} ({reason})" if (reason := self.config.cpu_reason) else self.cpu,
             "memory": f"{self.config.memory_mib} MiB",
         }
 
@@ -190,6 +191,11 @@ class QemuMachine(Machine):
                 if line.startswith("VmRSS:"):
                     return int(line.split()[1]) / 1024
         return 0.0
+
+    @property
+    def cpu(self) -> str:
+        """Return QEMU's CPU model: the configuration's, else the accelerator's."""
+        return self.config.cpu or self.accelerator.cpu
 
     # -- connections -----------------------------------------------------------------------------
 

@@ -119,6 +119,12 @@ OPTIONS = (
         "kernel and starts in a second (needs root)",
         "KIND",
     ),
+    Option(
+        "cpu",
+        "QEMU's CPU model of the servers, or a level such as x86-64-v2, which an emulated CPU then "
+        "has at least",
+        "MODEL",
+    ),
     Option("artifacts", "where tests leave what they saw", "DIR"),
     Option(
         "keep-runs",

@@ -351,6 +351,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def _settings(config: pytest.Config) -> Settings:
     given = {
         "machine": options.value(config, "machine"),
+        "cpu": options.value(config, "cpu"),
         "artifacts": options.value(config, "artifacts"),
         "keep_runs": options.value(config, "keep-runs"),
         # Without the switch, the environment and the file decide.

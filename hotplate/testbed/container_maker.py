@@ -17,6 +17,7 @@ from hotplate.container.root import Root, open_root
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
+from hotplate.machine.cpu_models import is_model
 from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Alone, Cables, Wiring
 from hotplate.network.dhcp import Subnet
@@ -88,6 +89,12 @@ class ContainerMaker:
                     f'a container has no {name}, and the {name} is set to "{value.value}"',
                     hint=f"leave out --{name}, or take --machine qemu",
                 )
+        # A level is the least that an emulated CPU has, as under KVM, where the host's own is used.
+        if is_model(settings.cpu):
+            raise UsageError(
+                f'a container has the host\'s own CPU, and the cpu is set to "{settings.cpu}"',
+                hint="leave out --cpu, or take --machine qemu",
+            )
         if settings.append:
             raise UsageError(
                 "a container has no kernel command line of its own, and append is set to "

@@ -11,10 +11,13 @@ from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.errors import UsageError
 from hotplate.events.log import EventLog
 from hotplate.guest import shell
+from hotplate.host_tools import find_tool
 from hotplate.image import config_drive, qcow2
 from hotplate.image.inspect import Image
 from hotplate.image.overlay import make_overlay
-from hotplate.machine import accelerator, wiring
+from hotplate.inspection.cpu_level import cpu_need
+from hotplate.machine import accelerator, cpu_models, wiring
+from hotplate.machine.accelerator import HOST_CPU, Accelerator
 from hotplate.machine.config import ARCHITECTURES, OPENSTACK_SMBIOS, Firmware, MachineConfig
 from hotplate.machine.machine import Machine
 from hotplate.machine.qemu import QemuMachine
@@ -65,6 +68,9 @@ class QemuMaker:
         chosen = self.accelerator
         self.facts = {"accelerator": f"{chosen.name} ({chosen.reason})"}
         self.told = f"accelerator: {chosen.name}, because {chosen.reason}"
+        cpu, reason = cpu_of(image, settings, chosen)
+        if cpu != chosen.cpu:
+            self.told += f"; CPU: {cpu}, because {reason}"
         self._saves = saves
         # The memory of each saved state is read once, and shared by all machines that continue it.
         self._lent: dict[Path, GuestMemory] = {}
@@ -161,6 +167,7 @@ class QemuMaker:
             drive = self._drive(start, directory, source)
         elif spec.config_drive:
             drive = self._drive(start, directory, Datasource.CONFIG_DRIVE)
+        cpu, cpu_reason = cpu_of(image, self.settings, self.accelerator)
         return MachineConfig(
             name=directory.name,
             uuid=spec.id,
@@ -176,6 +183,8 @@ class QemuMaker:
             arch=self.arch,
             memory_mib=self.settings.memory,
             cpus=self.settings.cpus or self.accelerator.cpus,
+            cpu=cpu,
+            cpu_reason=cpu_reason,
             config_drive=drive,
             smbios=SMBIOS.get(source, {}),
             display=self.settings.display,
@@ -221,3 +230,33 @@ def disk_gib(spec: ServerSpec, image: Image) -> int:
 def arch_of(image: Image, settings: Settings) -> str:
     """Return the processor that runs an image, by QEMU's name."""
     return image.arch if settings.arch is Arch.AUTO else settings.arch.value
+
+
+def cpu_of(image: Image, settings: Settings, chosen: Accelerator) -> tuple[str, str]:
+    """Return the CPU model of an image's guests, and the reason for it, worded after "because".
+
+    :param chosen: the accelerator.
+    :raises UsageError: when the settings name a CPU that guests cannot have.
+    """
+    arch = arch_of(image, settings)
+    row = ARCHITECTURES[arch]
+    cpu_models.check(
+        settings.cpu,
+        arch=arch,
+        machine=row.machines[Firmware.UEFI],
+        program=find_tool(row.program),
+        accelerator=chosen.options,
+    )
+    if cpu_models.is_model(settings.cpu):
+        return settings.cpu, "it was asked for"
+    # KVM's guests have the best CPU of this host already.
+    if chosen.cpu == HOST_CPU:
+        return chosen.cpu, chosen.reason
+    need = cpu_need(
+        image,
+        allow_backing=settings.allow_backing,
+        checksums=settings.cache / "checksums",
+    )
+    model = cpu_models.model_of([need.level, settings.cpu], arch=arch)
+    by_need = model == cpu_models.model_of([need.level], arch=arch)
+    return model, need.reason if by_need else f"it has {settings.cpu}"

@@ -43,7 +43,7 @@ from hotplate.machine.config import ARCHITECTURES
 from hotplate.machine.machine import Capability
 from hotplate.settings import MachineChoice, Settings
 from hotplate.testbed.first_boot import boot, wait_between_polls, wait_for_agent
-from hotplate.testbed.qemu_maker import arch_of
+from hotplate.testbed.qemu_maker import arch_of, cpu_of
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
@@ -254,7 +254,7 @@ def identity(image: Image, settings: Settings) -> dict[str, str]:
         "qemu": accelerator.qemu_version(program),
         "arch": arch,
         "accelerator": chosen.name,
-        "cpu": chosen.cpu,
+        "cpu": cpu_of(image, settings, chosen)[0],
         "host cpu": _host_cpu() if chosen.name == "kvm" else "",
         "cpus": f"{settings.cpus or chosen.cpus}",
         "firmware": settings.firmware.value,

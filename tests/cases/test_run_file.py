@@ -9,6 +9,7 @@ from played_cases import Played, cases_of
 
 from hotplate.cases import run_file
 from hotplate.errors import UsageError
+from hotplate.settings import Settings
 
 TEMPLATE = "heat_template_version: 2018-08-31\nresources: {}\n"
 WHOLE = """
@@ -55,6 +56,16 @@ def test_complete_run_file_makes_all_cases(folder):
     loaded = choice.load()
     assert loaded.expect_status == "CREATE_FAILED"
     assert loaded.expect({"port": "81"}) == ['output "port" is "81"; expected "80"']
+
+
+def test_cpu_is_any_word_and_several_are_cases_of_their_own(folder):
+    """QEMU alone knows its models; they have features after commas."""
+    text = 'images: web.raw\ntemplates: small.yaml\ncpu: [x86-64-v1, "Nehalem,-popcnt"]\n'
+    table = cases_in(folder, text)
+    assert [each.name for each in table] == ["web.raw x86-64-v1", "web.raw Nehalem,-popcnt"]
+    assert table[1].settings_from(Settings()).cpu == "Nehalem,-popcnt"
+    given = cases_in(folder, text, "--cpu", "max", "--cpu", "qemu64,+avx")
+    assert [each.settings["cpu"] for each in given] == ["max", "qemu64,+avx"]
 
 
 def test_command_line_overrides_the_run_file(folder):

@@ -104,6 +104,17 @@ def test_long_names_work_beside_a_repositorys_options(project, tmp_path, raw_ima
     assert sum(shards) == 4
 
 
+@pytest.mark.parametrize("option", ["--cpu=x86-64-v2", "--hotplate-cpu=x86-64-v2"])
+def test_cpu_option_is_a_setting_of_the_run(project, option):
+    project.makepyfile(
+        test_it="""
+        def test_cpu(hotplate_settings):
+            assert hotplate_settings.cpu == "x86-64-v2"
+        """
+    )
+    project.runpytest_inprocess(option).assert_outcomes(passed=1)
+
+
 def test_another_plugin_keeps_its_own_options(project, tmp_path):
     project.makepyfile(other_plugin=OWN_OPTIONS, test_it=OWN_TESTS)
     done = project.runpytest_subprocess(
