@@ -23,6 +23,7 @@ from hotplate.image.inspect import Image
 from hotplate.inspection.findings import ImageFault, Level
 from hotplate.inspection.inspection import inspected
 from hotplate.interrupts import Interrupts
+from hotplate.machine.cpu_models import missing_level
 from hotplate.report.artifacts import DATABASES, Artifacts, Folder, is_full
 from hotplate.report.history import History
 from hotplate.report.html import RunReport, report
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 LOST_ONCE = "the machine was lost, which says nothing about the image; trying once more"
 
+#: Outcomes that say something about the image, and so may be another on a better CPU.
+_OF_THE_IMAGE = (Outcome.PASSED, Outcome.FAILED, Outcome.GIVEN_UP)
 
 #: The label in a verdict's facts and reasons for the findings of ``hotplate inspect``.
 SEEN = "seen before the boot"
@@ -91,6 +94,7 @@ class CaseRun:
         self._begun = begun
         self._losses = [*losses]
         self._lost = lost
+        self._lacks: list[str] = []
         self.settings = case.settings_from(request.settings)
         self._artifacts: Artifacts | None = None
 
@@ -132,18 +136,37 @@ class CaseRun:
             print(f"hotplate test: {self._artifacts.problem}", file=sys.stderr)
 
     def _attempts(self, artifacts: Artifacts, subject: Subject) -> RunReport:
-        """Test an image, and repeat that when its machine was lost, as often as requested."""
+        """Test an image, and repeat that on a better CPU, or when its machine was lost.
+
+        The latter as often as requested.
+        """
         done = self._attempt(artifacts.folder, subject)
-        while done.verdict.outcome is Outcome.LOST and len(self._losses) < self.request.retry_lost:
+        while why := self._retry(done):
+            number = len(self._losses) + len(self._lacks)
+            artifacts.write_json(f"{nth(number)}-try.json", done.verdict.to_json())
+            self._follow({}, EventLog()).say(why)
+            # A folder for each further try, so that the files of the one before stay.
+            done = self._attempt(artifacts.folder / f"{nth(number + 1)}-try", subject)
+        return replace(
+            done, verdict=after_losses(after_cpus(done.verdict, self._lacks), self._losses)
+        )
+
+    def _retry(self, done: RunReport) -> str:
+        """Return the reason to try once more, as a sentence; "" when the try was the last."""
+        if done.verdict.outcome is Outcome.LOST and len(self._losses) < self.request.retry_lost:
             why = clean(done.verdict.reasons[-1])
             self._losses.append(why)
             self._lost(why)
-            number = len(self._losses)
-            artifacts.write_json(f"{nth(number)}-try.json", done.verdict.to_json())
-            self._follow({}, EventLog()).say(f"{LOST_ONCE} ({why})")
-            # A folder for each further try, so that the files of the lost machine stay.
-            done = self._attempt(artifacts.folder / f"{nth(number + 1)}-try", subject)
-        return replace(done, verdict=after_losses(done.verdict, self._losses))
+            return f"{LOST_ONCE} ({why})"
+        fault = done.verdict.diagnosis.fault if done.verdict.diagnosis else ""
+        if done.verdict.outcome not in _OF_THE_IMAGE and fault != "bad-cpu":
+            return ""
+        level, line = missing_level(done.events, self.settings.cpu)
+        if not level:
+            return ""
+        self._lacks.append(f'"{clean(line)}"; --cpu {level} begins with a CPU that has it')
+        self.settings = replace(self.settings, cpu=level)
+        return f'the image needs a better CPU: "{clean(line)}"; trying once more with {level}'
 
     def _attempt(self, folder: Path, subject: Subject) -> RunReport:
         """Test an image once; an exception becomes a verdict too."""
@@ -275,10 +298,12 @@ class CaseRun:
                 follower.say(self.case.template.note)
             _tell(faults, follower)
             verdict = with_faults(trial.judge(), faults)
-            if self.request.keep or (self.request.pause_on_fail and not verdict.passed):
+            last = not any(missing_level(events, self.settings.cpu))
+            paused = self.request.keep or (self.request.pause_on_fail and not verdict.passed)
+            if last and paused:
                 _pause(trial, verdict)
             # Inside the context: afterwards the machine is gone, and its screen with it.
-            if verdict.outcome is Outcome.FAILED:
+            if last and verdict.outcome is Outcome.FAILED:
                 trial.take_picture()
         if verdict.passed:
             history.record(key, verdict.stages)
@@ -362,11 +387,23 @@ def after_losses(verdict: Verdict, losses: Sequence[str]) -> Verdict:
     """
     numbered = [(nth(number), why) for number, why in enumerate(losses, start=1)]
     tries = {f"{which} try": f"the machine was lost: {why}" for which, why in numbered}
-    facts = {**verdict.subject.facts, **tries}
     reasons = [f"a {which} try lost its machine: {why}" for which, why in numbered]
+    return _with_tries(verdict, tries, reasons)
+
+
+def after_cpus(verdict: Verdict, lacks: Sequence[str]) -> Verdict:
+    """Return the verdict of a try on a better CPU, with the reasons of the tries before it.
+
+    :param lacks: the line that showed what each CPU lacked, and the option that begins with more.
+    """
+    tries = {"lesser CPUs": "; ".join(lacks)} if lacks else {}
+    return _with_tries(verdict, tries, [f"a try on a lesser CPU ended: {why}" for why in lacks])
+
+
+def _with_tries(verdict: Verdict, tries: Mapping[str, str], reasons: Sequence[str]) -> Verdict:
     return replace(
         verdict,
-        subject=replace(verdict.subject, facts=facts),
+        subject=replace(verdict.subject, facts={**verdict.subject.facts, **tries}),
         reasons=(*reasons, *verdict.reasons),
     )
 

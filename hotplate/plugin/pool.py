@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,13 +172,15 @@ def open_pool(
     with contextlib.ExitStack() as owned:
         for last_try in (False, True):
             directory = Path(tempfile.mkdtemp(prefix=f"{image.path.stem}-", dir=folder))
-            testbed = Testbed(
-                image, settings=settings, directory=directory, events=EventLog(), others=others
+            testbed_with = partial(
+                Testbed, image, directory=directory, events=EventLog(), others=others
             )
             if cold or not agent:
-                pool = ServerPool(owned.enter_context(testbed), None, agent=agent)
+                testbed = owned.enter_context(testbed_with(settings=settings))
+                pool = ServerPool(testbed, None, agent=agent)
                 break
             state = warm.find_or_make(image, settings, directory=directory / "first-boot", say=say)
+            testbed = testbed_with(settings=state.settings_from(settings))
             with contextlib.ExitStack() as trial:
                 try:
                     # The lock keeps other processes from removing the state.

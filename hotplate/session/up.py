@@ -12,7 +12,8 @@ from typing import Any, Self
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HotplateError, MachineLostError, UsageError
 from hotplate.events.background import Background
-from hotplate.events.classify import STACK_TYPE
+from hotplate.events.classify import STACK_TYPE, console_text
+from hotplate.events.console_patterns import BY_NAME
 from hotplate.events.event import Event
 from hotplate.events.kinds import (
     InternalFault,
@@ -24,6 +25,7 @@ from hotplate.events.kinds import (
 from hotplate.events.log import EventLog
 from hotplate.events.topology import Topology
 from hotplate.image.inspect import Image
+from hotplate.machine.cpu_models import missing_level
 from hotplate.session.access import Access
 from hotplate.session.channel import DOWN, Control
 from hotplate.session.directory import ABOUT, FIRST_BOOT, SessionDirectory
@@ -38,6 +40,7 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 STACK_NAME = "hotplate"
 SHUTDOWN_SECONDS = 60.0
+_BAD_CPU = BY_NAME["bad-cpu"]
 
 
 class Up:
@@ -79,6 +82,7 @@ class Up:
         self._restored = restored
         self._went_on = False
         self._topology = ""
+        self._lack: set[str] = set()
         self._started = False
         self._owned = ExitStack()
 
@@ -94,7 +98,9 @@ class Up:
             self.testbed = owned.enter_context(
                 Testbed(
                     self.image,
-                    settings=self._settings,
+                    settings=(
+                        self._settings if state is None else state.settings_from(self._settings)
+                    ),
                     directory=self.directory.path,
                     events=self.events,
                     options=self._options(self.directory.public_key()),
@@ -291,6 +297,16 @@ class Up:
             self._say(f"a server cannot be started, and its image is not to blame: {fault.message}")
         elif waiting := ServerWaiting.of(event):
             self._say(f'server "{waiting.name}": {waiting.text}')
+        elif event.server not in self._lack and _BAD_CPU.regex.search(console_text(event) or ""):
+            self._lack.add(event.server)
+            self._tell_cpu(event.server)
+
+    def _tell_cpu(self, server_id: str) -> None:
+        """Name the option for a server that needs a better CPU; a session repeats nothing."""
+        level, _ = missing_level(self.events, self._settings.cpu)
+        remedy = f"end the session, and begin it with --cpu {level}" if level else _BAD_CPU.advice
+        name = self._doors.name_of(server_id)
+        self._say(f'server "{name}" does not boot, as {_BAD_CPU.reason}; {remedy}')
 
     def _tell_topology(self) -> None:
         """Report the servers of each network, when that has changed since the last report."""

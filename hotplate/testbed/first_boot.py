@@ -16,6 +16,7 @@ from hotplate.events import classify, console_patterns
 from hotplate.events.event import Event
 from hotplate.events.kinds import DiskError, GuestPanic, MachineExit
 from hotplate.events.log import EventLog
+from hotplate.machine.cpu_models import missing_level
 from hotplate.settings import Datasource, MachineChoice
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
@@ -115,6 +116,17 @@ POLLING = Sign(POLLED, POLLS, "its agent never polled Heat")
 ASKED = Sign(SERVED, 1, "it never asked for its metadata")
 #: For a server whose metadata is on a drive, the reading of which is not seen.
 WROTE = Sign(TALKS, 1, "its console is silent")
+
+
+class CpuError(HostError):
+    """The image needs a better CPU than its machine has.
+
+    :param level: the level that it needs; "" when no emulated CPU has more.
+    """
+
+    def __init__(self, message: str, *, hint: str, level: str) -> None:
+        super().__init__(message, hint=hint)
+        self.level = level
 
 
 class Narrator:
@@ -283,8 +295,10 @@ def _end(
         )
     pattern = console_patterns.match(classify.console_text(event) or "")
     if pattern is console_patterns.BY_NAME["bad-cpu"]:
-        # The CPU is our choice: the best of this host.
-        return HostError(f"the image was booted, but {why}", hint=pattern.advice)
+        # The CPU is our choice, or the user's.
+        level, _ = missing_level(testbed.events, testbed.settings.cpu)
+        hint = f"--cpu {level}" if level else pattern.advice
+        return CpuError(f"the image was booted, but {why}", hint=hint, level=level)
     if why:
         return _never_came(testbed, sign, why)
     if ended := MachineExit.of(event):

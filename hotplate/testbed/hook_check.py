@@ -56,7 +56,12 @@ def _guest_of(image: Image, settings: Settings) -> Iterator[Shell]:
         state = warm_state.find_or_make(
             image, settings, directory=directory / "first-boot", say=_say
         )
-        testbed = Testbed(image, settings=settings, directory=directory, events=EventLog())
+        testbed = Testbed(
+            image,
+            settings=state.settings_from(settings),
+            directory=directory,
+            events=EventLog(),
+        )
         with state.in_use(), contextlib.ExitStack() as owned:
             try:
                 state.lend_database(directory / "cloud")

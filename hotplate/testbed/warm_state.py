@@ -24,7 +24,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,9 +40,10 @@ from hotplate.image.inspect import Image
 from hotplate.image.overlay import check_space
 from hotplate.machine import accelerator
 from hotplate.machine.config import ARCHITECTURES
+from hotplate.machine.cpu_models import is_model, models_above
 from hotplate.machine.machine import Capability
 from hotplate.settings import MachineChoice, Settings
-from hotplate.testbed.first_boot import boot, wait_between_polls, wait_for_agent
+from hotplate.testbed.first_boot import CpuError, boot, wait_between_polls, wait_for_agent
 from hotplate.testbed.qemu_maker import arch_of, cpu_of
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
@@ -76,6 +77,12 @@ class WarmState:
     def nonce(self) -> str:
         """Return the nonce in the guest's answers."""
         return str(self._private()["nonce"])
+
+    def settings_from(self, settings: Settings) -> Settings:
+        """Return the settings of a testbed that restores it: with the CPU of its machine."""
+        cpu = self.about.get("cpu")
+        # A container has none.
+        return settings if cpu is None else replace(settings, cpu=str(cpu))
 
     @property
     def discarded(self) -> bool:
@@ -324,6 +331,9 @@ def find_or_make(
 ) -> WarmState:
     """Return the state for an image and settings; the first caller on this host makes it.
 
+    An image that needs a better CPU than it was given is booted once more with the next. That is
+    not done again: of an image that runs on several, any state serves.
+
     :param directory: for the boot's console and logs.
     :raises ImageError: when the image does not get to "agent idle and polling".
     """
@@ -331,16 +341,30 @@ def find_or_make(
     name = key(about)
     kept_in = store(settings.cache)
     with _only_one(kept_in, name):
+        names = [name]
+        if not is_model(settings.cpu):
+            better = models_above(about.get("cpu", ""))
+            names += [key({**about, "cpu": model}) for model in better]
         # Under the lock: another process may just have made it.
         for state in states(settings.cache):
-            if _key_of(state.directory) == name and not state.discarded:
+            if _key_of(state.directory) in names and not state.discarded:
                 return state
         state = WarmState(kept_in / f"{name}-{secrets.token_hex(4)}")
         # Memory, disk and QEMU's device stream; most guests fill less.
         check_space(kept_in, needed=settings.memory << 20)
         say(f"booting {image} once, to restore it from then on; the first time takes minutes")
         began = time.monotonic()
-        _make(state, image, settings, about, directory=directory, say=say)
+        try:
+            _make(state, image, settings, about, directory=directory, say=say)
+        except CpuError as error:
+            if not error.level:
+                raise
+            say(f"{error.message}; once more with {error.level}, as --cpu {error.level} begins")
+            directory = directory.with_name(f"{directory.name}-{error.level}")
+            # Levels only rise, and so no two processes wait for each other's locks.
+            return find_or_make(
+                image, replace(settings, cpu=error.level), directory=directory, say=say
+            )
         say(f"saved its state after {time.monotonic() - began:.0f} s")
         forget(settings.cache, keep=KEPT)
         return state

@@ -18,6 +18,7 @@ from played_guest import Guest, PlayedMachine
 
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import UsageError
+from hotplate.events.kinds import ConsoleLine, PowerOn
 from hotplate.image.inspect import Image
 from hotplate.session.channel import in_memory
 from hotplate.session.directory import SessionDirectory
@@ -31,6 +32,9 @@ pytestmark = [
     pytest.mark.tool("qemu-system-x86_64"),
     pytest.mark.tool("dnsmasq"),
 ]
+
+
+PANIC = "[    2.2] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000004"
 
 
 def server(name: str, *networks: str, image: str = "any") -> dict[str, Any]:
@@ -97,6 +101,30 @@ def test_topology_is_reported_when_a_stack_is_complete(
     front, back = (each for each in lines if each.startswith("network "))
     assert re.fullmatch(rf"network front {ADDRESS}/\d+: {web}, {db}", front)
     assert re.fullmatch(rf"network back {ADDRESS}/\d+: {db}", back)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "remedy"),
+    [("qemu64", "begin it with --cpu x86-64-v3"), ("host", "name a CPU model that has them")],
+)
+def test_server_that_needs_a_better_cpu_is_reported_once(
+    play: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cpu: str, remedy: str
+) -> None:
+    monkeypatch.setattr(PlayedMachine, "_live", lambda _machine: None)
+    lines: list[str] = []
+    resources = {"web": server("web", "front")}
+    template = {"heat_template_version": "2018-08-31", "resources": resources}
+    with session(play, tmp_path, lines.append) as up:
+        up.create(Template(source="a test", template=template))
+        retry(lambda _: up.testbed.servers or None, Deadline(60, "the server"), every=0.1)
+        (web,) = up.testbed.servers
+        up.events.add(PowerOn(1, cpu=cpu), server=web.spec.id)
+        for line in ("Fatal glibc error: CPU does not support x86-64-v3", "[ 1.0] x", PANIC):
+            up.events.add(ConsoleLine(line), server=web.spec.id)
+    told = [line for line in lines if "does not boot" in line]
+    assert len(told) == 1
+    assert told[0].startswith('server "web" does not boot, as the image')
+    assert remedy in told[0]
 
 
 def test_renamed_server_is_reached_by_its_new_name(
