@@ -33,6 +33,8 @@ from hotplate.events.console_patterns import PATTERNS  # noqa: E402
 from hotplate.hookkit.contract import EXCEPTIONS, LINES  # noqa: E402
 from hotplate.hookkit.contract_configs import ROLES  # noqa: E402
 from hotplate.hookkit.contract_file import built_in  # noqa: E402
+from hotplate.inspection.cpu_level import RELEASES  # noqa: E402
+from hotplate.machine.cpu_models import LEVELS  # noqa: E402
 from hotplate.plugin.options import OPTIONS  # noqa: E402
 from hotplate.verdict.rules import RULES  # noqa: E402
 from hotplate.verdict.stages import STAGES  # noqa: E402
@@ -142,6 +144,26 @@ TABLES: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
                 or "none",
             )
             for name, (lines, what) in EXCEPTIONS.items()
+        ),
+    ),
+    "cpu-levels": lambda: (
+        ("Processor", "Level", "QEMU's CPU model"),
+        (
+            (literal(arch), literal(level), literal(model))
+            for arch, models in LEVELS.items()
+            for level, model in models.items()
+        ),
+    ),
+    "cpu-releases": lambda: (
+        ("Distribution", "Since", "Level", "Reason"),
+        (
+            (
+                ", ".join(map(literal, row.ids)),
+                str(row.since),
+                literal(row.level),
+                sentence(row.reason),
+            )
+            for row in RELEASES
         ),
     ),
     "roles": lambda: (

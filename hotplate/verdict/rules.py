@@ -104,8 +104,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "bad-cpu",
         detectors.console_finding("bad-cpu"),
-        "try it on a host with KVM, whose guests have the host's own CPU (hotplate doctor), or "
-        "build the image for x86-64-v1; this says nothing of the image on a newer CPU",
+        "name a CPU model that has them (--cpu), try it on a host with KVM, whose guests have the "
+        "host's own CPU (hotplate doctor), or build the image for x86-64-v1; this says nothing of "
+        "the image on a newer CPU",
         stage=Stage.BOOTED,
         missing=_EVERY,
         in_cloud="boot with a flavor whose hosts have a newer CPU, or build the image for "
