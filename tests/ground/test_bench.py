@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_disk
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
@@ -66,6 +67,24 @@ def test_container_part_measures_the_parts_of_virtual_machines(
         "container, command: container",
         "container, tests: container",
     ]
+
+
+def test_cpu_part_boots_each_level_once_a_run(monkeypatch, tmp_path, tool) -> None:
+    booted: list[tuple[str, str, str]] = []
+
+    def boot_once(bench: Any, name: str, image: Path, folder: Path, settings: Any) -> None:
+        booted.append((name, settings.cpu, settings.accelerator.value))
+        bench.figures.add(f"{name}: the whole run", 2.0)
+
+    monkeypatch.setattr(tool["Bench"], "_boot_once", boot_once)
+    disk, file = tiny_disk.make(tmp_path / "web.raw"), tmp_path / "figures.json"
+    options = ["--image", str(disk), "--only", "cpu", "-n", "2", "--json", str(file)]
+    monkeypatch.setattr(sys, "argv", ["bench", *options])
+    assert tool["main"]() == 0
+    levels = ["x86-64-v1", "x86-64-v2", "x86-64-v3"]
+    assert booted == 2 * [(f"cpu {level}", level, "tcg") for level in levels]
+    names = [each["name"] for each in json.loads(file.read_text())["figures"]]
+    assert names == [f"cpu {level}: the whole run" for level in levels]
 
 
 def test_parts_that_boot_need_an_image(monkeypatch, capsys, tool) -> None:
