@@ -293,17 +293,30 @@ def _end(
             f"the image was booted, but QEMU could not write its disk: {reason}",
             hint=f"df -h {testbed.directory}",
         )
-    pattern = console_patterns.match(classify.console_text(event) or "")
-    if pattern is console_patterns.BY_NAME["bad-cpu"]:
-        # The CPU is our choice, or the user's.
-        level, _ = missing_level(testbed.events, testbed.settings.cpu)
-        hint = f"--cpu {level}" if level else pattern.advice
-        return CpuError(f"the image was booted, but {why}", hint=hint, level=level)
+    if (lack := _cpu_error(testbed, event)) is not None:
+        return lack
     if why:
         return _never_came(testbed, sign, why)
     if ended := MachineExit.of(event):
         return _never_came(testbed, sign, f"the machine ended ({ended.reason})")
     return None
+
+
+def _cpu_error(testbed: Testbed, event: Event) -> CpuError | None:
+    """Return the error of a boot that lacks a CPU feature; the CPU is our choice, or the user's."""
+    bad_cpu = console_patterns.BY_NAME["bad-cpu"]
+    shown = console_patterns.match(classify.console_text(event) or "") is bad_cpu
+    # QEMU's own event of a panic may come before the event of the line that tells its reason.
+    if not shown and GuestPanic.of(event) is None:
+        return None
+    level, _ = missing_level(testbed.events, testbed.settings.cpu)
+    if not (shown or level):
+        return None
+    return CpuError(
+        f"the image was booted, but the console shows: {bad_cpu.reason}",
+        hint=f"--cpu {level}" if level else bad_cpu.advice,
+        level=level,
+    )
 
 
 def _panicked_for_the_host(event: Event, console: Iterable[str]) -> bool:

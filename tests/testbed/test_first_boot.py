@@ -23,7 +23,7 @@ from hotplate.events.event import Event
 from hotplate.events.log import EventLog
 from hotplate.settings import Datasource
 from hotplate.testbed import first_boot
-from hotplate.testbed.first_boot import Narrator
+from hotplate.testbed.first_boot import CpuError, Narrator
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = Event("console", "line", "web", {"text": "[    0.000000] Linux version 6.1\x1b[2J"})
@@ -148,7 +148,8 @@ def test_stopped_guest_ends_the_wait_with_a_reason(events, error, why):
     for event in (POWER, *(replace(each, server="other") for each in events), *events):
         heard.put(event)
     testbed = SimpleNamespace(
-        settings=SimpleNamespace(patience=600.0),
+        settings=SimpleNamespace(patience=600.0, cpu="auto"),
+        events=[POWER, *events],
         directory="first-boot",
         image=SimpleNamespace(path="a.qcow2"),
     )
@@ -158,11 +159,33 @@ def test_stopped_guest_ends_the_wait_with_a_reason(events, error, why):
     assert heard.empty()
 
 
+@pytest.mark.parametrize(
+    ("cpu", "error", "hint"),
+    [("qemu64", CpuError, "--cpu x86-64-v2"), ("host", ImageError, "hotplate test a.qcow2")],
+)
+def test_panic_for_the_cpu_names_the_next_level(cpu, error, hint):
+    """The event of QEMU comes by another channel, here before the line of the console is heard."""
+    panic = Event("machine", "panic", "web")
+    heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    for event in (POWER, panic):
+        heard.put(event)
+    on = Event("machine", "power-on", "web", {"cpu": cpu})
+    testbed = SimpleNamespace(
+        settings=SimpleNamespace(patience=600.0, cpu="auto"),
+        events=[on, line(f"{PANIC}Attempted to kill init! exitcode=0x00000004"), panic],
+        directory="first-boot",
+        image=SimpleNamespace(path="a.qcow2"),
+    )
+    with pytest.raises(error) as raised:
+        first_boot._wait_for(first_boot.POLLING, testbed, heard, Narrator(lambda _: None))
+    assert raised.value.hint == hint
+
+
 class PlainTestbed:
     """A testbed whose server adds the given events when its stack is created."""
 
     def __init__(self, datasource: Datasource, events: list[Event]) -> None:
-        self.settings = SimpleNamespace(patience=600.0, datasource=datasource)
+        self.settings = SimpleNamespace(patience=600.0, datasource=datasource, cpu="auto")
         self.image = SimpleNamespace(path="a.qcow2")
         self.directory = "first-boot"
         self.events = EventLog()
