@@ -31,7 +31,7 @@ _V3 = f"{_V2},+avx,+avx2,+bmi1,+bmi2,+f16c,+fma,+movbe,+abm,+xsave,+xsaveopt"
 #: is no model for x86-64-v4, as QEMU emulates no AVX-512.
 LEVELS: Mapping[str, Mapping[str, str]] = {
     "x86_64": {"x86-64-v1": "qemu64", "x86-64-v2": _V2, "x86-64-v3": _V3},
-    # Pointers are signed by an algorithm that is cheap to emulate, QEMU's default since 10.0.
+    # Pointers are signed by an algorithm that is cheap to emulate, instead of QARMA5.
     "aarch64": {"armv8-a": "cortex-a57", "armv9-a": "max,pauth-impdef=on"},
 }
 
