@@ -41,7 +41,7 @@ RELEASES = (
     Release(_EL, 10, "x86-64-v3", "Enterprise Linux 10 is compiled for x86-64-v3"),
     Release(_EL, 9, "x86-64-v2", "Enterprise Linux 9 is compiled for x86-64-v2"),
     Release(
-        ("sles", "sles_sap", "sl-micro", "opensuse-leap"),
+        ("sles", "sles_sap", "opensuse-leap"),
         16,
         "x86-64-v2",
         "SUSE Linux 16 is compiled for x86-64-v2",
