@@ -58,6 +58,7 @@ class FirmwareChoice(Enum):
     AUTO = "auto"
     BIOS = "bios"
     UEFI = "uefi"
+    SECURE_BOOT = "secure-boot"
 
 
 class Datasource(Enum):
@@ -140,7 +141,8 @@ class Settings:
     )
     firmware: FirmwareChoice = _row(
         FirmwareChoice.AUTO,
-        "the guests' firmware; auto: UEFI only for an image without a BIOS boot loader",
+        "the guests' firmware; auto: UEFI only for an image without a BIOS boot loader; "
+        "secure-boot: UEFI that starts only what Microsoft's keys have signed",
     )
     datasource: Datasource = _row(
         Datasource.OPENSTACK, "where guests find their metadata, by cloud-init's names"

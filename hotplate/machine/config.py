@@ -37,6 +37,7 @@ class Firmware(enum.Enum):
 
     BIOS = "bios"
     UEFI = "uefi"
+    SECURE_BOOT = "secure-boot"
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,15 @@ class Architecture:
 
     :param machines: QEMU's machine type by firmware.
     :param console: the kernel's name of the first serial port.
-    :param uefi: pairs of firmware code and variable store, in order of preference.
+    :param uefi: pairs of firmware code and variable store, in order of preference; those for
+        Secure Boot have Microsoft's keys in the store.
     :param package: the Debian package of the UEFI firmware.
     """
 
     program: str
     machines: Mapping[Firmware, str]
     console: str
-    uefi: tuple[tuple[str, str], ...]
+    uefi: Mapping[Firmware, tuple[tuple[str, str], ...]]
     package: str
 
 
@@ -61,24 +63,45 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "x86_64": Architecture(
         program="qemu-system-x86_64",
         # graphics=off makes SeaBIOS and GRUB write to the serial console as well.
-        machines={Firmware.BIOS: "pc,graphics=off", Firmware.UEFI: "q35,graphics=off"},
+        machines={
+            Firmware.BIOS: "pc,graphics=off",
+            Firmware.UEFI: "q35,graphics=off",
+            # Debian's code for Secure Boot does not start without system management mode.
+            Firmware.SECURE_BOOT: "q35,graphics=off,smm=on",
+        },
         console="ttyS0",
-        uefi=(
+        uefi={
             # Debian's with 4 MiB and with 2 MiB of flash, then Fedora's.
-            ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
-            ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
-            ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
-        ),
+            Firmware.UEFI: (
+                ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
+                ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
+                ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
+            ),
+            Firmware.SECURE_BOOT: (
+                ("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "/usr/share/OVMF/OVMF_VARS_4M.ms.fd"),
+                ("/usr/share/OVMF/OVMF_CODE.secboot.fd", "/usr/share/OVMF/OVMF_VARS.ms.fd"),
+                (
+                    "/usr/share/edk2/ovmf/OVMF_CODE.secboot.fd",
+                    "/usr/share/edk2/ovmf/OVMF_VARS.secboot.fd",
+                ),
+            ),
+        },
         package="ovmf",
     ),
     "aarch64": Architecture(
         program="qemu-system-aarch64",
-        machines={Firmware.BIOS: "virt", Firmware.UEFI: "virt"},
+        machines=dict.fromkeys(Firmware, "virt"),
         console="ttyAMA0",
-        uefi=(
-            ("/usr/share/AAVMF/AAVMF_CODE.fd", "/usr/share/AAVMF/AAVMF_VARS.fd"),
-            ("/usr/share/edk2/aarch64/QEMU_EFI-pflash.raw", "/usr/share/edk2/aarch64/vars.raw"),
-        ),
+        uefi={
+            Firmware.UEFI: (
+                ("/usr/share/AAVMF/AAVMF_CODE.fd", "/usr/share/AAVMF/AAVMF_VARS.fd"),
+                ("/usr/share/edk2/aarch64/QEMU_EFI-pflash.raw", "/usr/share/edk2/aarch64/vars.raw"),
+            ),
+            # Debian has had this store since bookworm.
+            Firmware.SECURE_BOOT: (
+                ("/usr/share/AAVMF/AAVMF_CODE.ms.fd", "/usr/share/AAVMF/AAVMF_VARS.ms.fd"),
+            ),
+        },
         package="qemu-efi-aarch64",
     ),
 }
@@ -168,17 +191,19 @@ def architecture(config: MachineConfig) -> Architecture:
         ) from None
 
 
-def uefi_files(config: MachineConfig) -> tuple[Path, Path]:
+def uefi_files(arch: str, firmware: Firmware) -> tuple[Path, Path]:
     """Return the UEFI code and the pristine variable store of this host.
 
+    :param arch: a key of :data:`ARCHITECTURES`.
     :raises HostError: when there is none.
     """
-    row = architecture(config)
-    for code, variables in row.uefi:
+    row = ARCHITECTURES[arch]
+    for code, variables in row.uefi[firmware]:
         if Path(code).exists() and Path(variables).exists():
             return Path(code), Path(variables)
+    keys = " with Microsoft's keys for Secure Boot" if firmware is Firmware.SECURE_BOOT else ""
     raise HostError(
-        f"no UEFI firmware for {config.arch} was found on this host",
+        f"no UEFI firmware{keys} for {arch} was found on this host",
         hint=f"apt-get install --no-install-recommends {row.package}",
     )
 
@@ -290,10 +315,10 @@ def command_line(
     arguments += ["-global", "virtio-net-device.guest_announce=off"]
     for number, card in enumerate(cards):
         arguments += card.arguments(number)
-    if config.firmware is Firmware.UEFI:
+    if config.firmware in row.uefi:
         if variables is None:
             raise ValueError("a machine with UEFI needs a place for its variables")
-        code = uefi_files(config)[0]
+        code = uefi_files(config.arch, config.firmware)[0]
         arguments += [
             "-drive",
             # Unit 0 is the code, which all machines share, unit 1 the store of this one's
@@ -302,6 +327,9 @@ def command_line(
             "-drive",
             f"if=pflash,unit=1,format=raw,file={names.block(variables, write=True)}",
         ]
+    if config.firmware is Firmware.SECURE_BOOT and not virt:
+        # Only the firmware, in system management mode, writes to them, so no guest changes keys.
+        arguments += ["-global", "driver=cfi.pflash01,property=secure,value=on"]
     if config.disk is not None:
         disk = names.block(config.disk, write=True)
         behind = [(names.block(path, write=False), kind) for path, kind in config.backing]

@@ -514,8 +514,9 @@ class QemuMachine(Machine):
     def _copy_uefi_variables(self) -> None:
         target = self.directory / "efi-vars.fd"
         # Boot entries written by the guest stay over a power cycle.
-        if self.config.firmware is Firmware.UEFI and not target.exists():
-            shutil.copyfile(uefi_files(self.config)[1], target)
+        config = self.config
+        if config.firmware is not Firmware.BIOS and not target.exists():
+            shutil.copyfile(uefi_files(config.arch, config.firmware)[1], target)
             target.chmod(0o600)
 
     def _on_console_line(self, line: str) -> None:

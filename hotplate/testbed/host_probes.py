@@ -254,16 +254,17 @@ def namespaces() -> Iterator[Finding]:
 
 def firmware() -> Iterator[Finding]:
     """Look for UEFI firmware for guests; BIOS comes with QEMU."""
-    from hotplate.machine.config import ARCHITECTURES
+    from hotplate.machine.config import ARCHITECTURES, Firmware, uefi_files
 
+    titles = {Firmware.UEFI: "UEFI", Firmware.SECURE_BOOT: "Secure-Boot"}
     for name, row in ARCHITECTURES.items():
-        there = [code for code, variables in row.uefi if Path(code).exists() and variables]
-        title = f"UEFI {name}"
-        if there:
-            yield Finding(title, Use.EXTRA, State.WORKS, f"is {there[0]}")
-        else:
-            sentence = "is not installed; UEFI images cannot be booted"
-            yield Finding(title, Use.EXTRA, State.OTHERWISE, sentence, row.package)
+        for kind, title in titles.items():
+            try:
+                sentence = f"is {uefi_files(name, kind)[0]}"
+                yield Finding(f"{title} {name}", Use.EXTRA, State.WORKS, sentence)
+            except HostError:
+                sentence = f"is not installed; --firmware {kind.value} is refused"
+                yield Finding(f"{title} {name}", Use.EXTRA, State.OTHERWISE, sentence, row.package)
 
 
 def memory(meminfo: Path = Path("/proc/meminfo")) -> Iterator[Finding]:

@@ -18,7 +18,13 @@ from hotplate.image.overlay import make_overlay
 from hotplate.inspection.cpu_level import cpu_need
 from hotplate.machine import accelerator, cpu_models, wiring
 from hotplate.machine.accelerator import HOST_CPU, Accelerator
-from hotplate.machine.config import ARCHITECTURES, OPENSTACK_SMBIOS, Firmware, MachineConfig
+from hotplate.machine.config import (
+    ARCHITECTURES,
+    OPENSTACK_SMBIOS,
+    Firmware,
+    MachineConfig,
+    uefi_files,
+)
 from hotplate.machine.machine import Machine
 from hotplate.machine.qemu import QemuMachine
 from hotplate.machine.snapshot import GuestMemory
@@ -71,6 +77,9 @@ class QemuMaker:
         cpu, reason = cpu_of(image, settings, chosen)
         if cpu != chosen.cpu:
             self.told += f"; CPU: {cpu}, because {reason}"
+        # Refused here, before anything is started.
+        if (firmware := self._firmware(image)) is not Firmware.BIOS:
+            uefi_files(self.arch, firmware)
         self._saves = saves
         # The memory of each saved state is read once, and shared by all machines that continue it.
         self._lent: dict[Path, GuestMemory] = {}
@@ -199,6 +208,13 @@ class QemuMaker:
             # On other processors only UEFI passes SMBIOS to the guest.
             bios = self.arch == "x86_64" and image.bios_bootable
             return Firmware.BIOS if bios else Firmware.UEFI
+        if wanted is FirmwareChoice.SECURE_BOOT and image.kernel is not None:
+            # Without shim, OVMF starts such a kernel although no key of its own has signed it.
+            raise UsageError(
+                f'the kernel of "{image.path}" is beside it, and is started without a check of its '
+                "signature",
+                hint="--firmware secure-boot is for whole disks",
+            )
         return Firmware(wanted.value)
 
     def _drive(self, start: Start, directory: Path, source: Datasource) -> Path:

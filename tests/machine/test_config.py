@@ -103,5 +103,41 @@ def test_unknown_architecture_and_missing_firmware_are_refused(
         architecture(MachineConfig(name="x", uuid="", arch="vax"))
     monkeypatch.setattr(Path, "exists", lambda _: False)
     with pytest.raises(HostError, match="no UEFI firmware for aarch64") as caught:
-        uefi_files(MachineConfig(name="x", uuid="", arch="aarch64"))
+        uefi_files("aarch64", Firmware.UEFI)
     assert "qemu-efi-aarch64" in caught.value.hint
+    with pytest.raises(HostError, match="Microsoft's keys for Secure Boot for x86_64") as caught:
+        uefi_files("x86_64", Firmware.SECURE_BOOT)
+    assert "ovmf" in caught.value.hint
+
+
+#: Files of the package ovmf that matter: bullseye, trixie and sid (ovmf-generic), Ubuntu 20.04.
+OVMF = {
+    "bullseye": ("CODE CODE.secboot CODE_4M CODE_4M.secboot VARS VARS.ms VARS_4M VARS_4M.ms"),
+    "trixie": ("CODE_4M CODE_4M.secboot VARS_4M VARS_4M.ms"),
+    "focal": ("CODE CODE.ms CODE.secboot VARS VARS.ms"),
+}
+
+
+@pytest.mark.parametrize("release", OVMF)
+def test_firmware_of_secure_boot_has_its_own_code_and_store(
+    release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {Path(f"/usr/share/OVMF/OVMF_{name}.fd") for name in OVMF[release].split()}
+    monkeypatch.setattr(Path, "exists", lambda path: path in there)
+    code, variables = uefi_files("x86_64", Firmware.SECURE_BOOT)
+    assert code.name.endswith(".secboot.fd")
+    assert variables.name.endswith(".ms.fd")
+    assert ("4M" in code.name) == ("4M" in variables.name)
+    assert not {code, variables} & {*uefi_files("x86_64", Firmware.UEFI)}
+
+
+def test_only_secure_boot_keeps_a_guest_from_its_variables() -> None:
+    secure = arguments(firmware=Firmware.SECURE_BOOT)
+    assert values(secure, "-machine") == ["q35,graphics=off,smm=on"]
+    assert "driver=cfi.pflash01,property=secure,value=on" in values(secure, "-global")
+    assert "secboot" in values(secure, "-drive")[0]
+    plain = arguments(firmware=Firmware.UEFI)
+    assert values(plain, "-machine") == ["q35,graphics=off"]
+    assert not [word for word in plain if "cfi.pflash01" in word or "secboot" in word]
+    arm = arguments(arch="aarch64", firmware=Firmware.SECURE_BOOT)
+    assert not [word for word in arm if "cfi.pflash01" in word or "smm" in word]

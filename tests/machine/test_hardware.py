@@ -31,6 +31,15 @@ def test_uefi_boots_and_keeps_its_variables(make: Make) -> None:
     assert (made.machine.directory / "efi-vars.fd").stat().st_mode & 0o777 == 0o600
 
 
+def test_guest_under_secure_boot_sees_that_it_is_on(make: Make) -> None:
+    if not Path("/usr/share/OVMF/OVMF_VARS_4M.ms.fd").exists():
+        pytest.skip("this host has no firmware with Secure Boot: apt-get install ovmf")
+    made = make(firmware=Firmware.SECURE_BOOT, memory_mib=320)
+    shell = attached(made.machine)
+    assert shell.run("dmesg | grep -c 'secureboot: Secure boot enabled'").text == "1"
+    assert (made.machine.directory / "efi-vars.fd").stat().st_mode & 0o777 == 0o600
+
+
 class LooseCable:
     """A cable that leads nowhere."""
 

@@ -25,6 +25,9 @@ MEMORY = "MEMORY"
 CORES = "CORES"
 KVM = "KVM"
 
+#: The firmwares that a worker may lack, and the names of their probes.
+UEFIS = {FirmwareChoice.UEFI: "UEFI", FirmwareChoice.SECURE_BOOT: "Secure-Boot"}
+
 #: The declared amount of resources that are not used up; more than a worker has threads.
 PLENTY = 1000.0
 
@@ -60,8 +63,9 @@ def of_host(
     for name, row in ARCHITECTURES.items():
         if row.program in works:
             resources[f"ARCH-{name}"] = PLENTY
-            if f"UEFI {name}" in works:
-                resources[f"UEFI-{name}"] = PLENTY
+            for firmware in UEFIS.values():
+                if f"{firmware} {name}" in works:
+                    resources[f"{firmware}-{name}"] = PLENTY
     if "containers" in works:
         resources[f"CONTAINER-{platform.machine()}"] = PLENTY
     lacking = [each for each in findings if each.state is State.FAILS and each.use.value == "test"]
@@ -98,20 +102,20 @@ def needs_of(image: Path, settings: Settings) -> dict[str, float]:
     if settings.accelerator is AcceleratorChoice.KVM:
         needs[KVM] = 1.0
     name = "" if settings.arch is Arch.AUTO else settings.arch.value
-    needs_uefi = settings.firmware is FirmwareChoice.UEFI
+    uefi = UEFIS.get(settings.firmware, "")
     # An image that cannot be opened here is reported where it runs.
     with contextlib.suppress(HotplateError, OSError):
         opened = Image.open(image, allow_backing=settings.allow_backing)
         name = name or opened.arch
-        if settings.firmware is FirmwareChoice.AUTO:
-            needs_uefi = not opened.bios_bootable
+        if settings.firmware is FirmwareChoice.AUTO and not opened.bios_bootable:
+            uefi = UEFIS[FirmwareChoice.UEFI]
     if container:
         # It runs on the worker's own processor, without firmware.
         needs[f"CONTAINER-{name or DEFAULT_ARCH}"] = 1.0
     elif name:
         needs[f"ARCH-{name}"] = 1.0
-        if needs_uefi:
-            needs[f"UEFI-{name}"] = 1.0
+        if uefi:
+            needs[f"{uefi}-{name}"] = 1.0
     return needs
 
 

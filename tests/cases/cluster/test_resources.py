@@ -13,7 +13,7 @@ from hotplate.cases.cluster import resources
 from hotplate.cases.cluster.resources import missing
 from hotplate.errors import HostError
 from hotplate.machine import admission
-from hotplate.settings import AcceleratorChoice, MachineChoice, Settings
+from hotplate.settings import AcceleratorChoice, Arch, FirmwareChoice, MachineChoice, Settings
 from hotplate.testbed import host_probes
 from hotplate.testbed.host_probes import Finding, State, Use
 
@@ -73,6 +73,17 @@ def test_case_in_a_container_needs_a_worker_that_runs_containers(tmp_path):
     assert "CONTAINER-x86_64" in resources.needs_of(image, in_container)
     assert "ARCH-x86_64" not in resources.needs_of(image, in_container)
     assert "CONTAINER-x86_64" not in resources.needs_of(image, TCG)
+
+
+@pytest.mark.parametrize("arch", [Arch.X86_64, Arch.AARCH64])
+def test_case_with_secure_boot_needs_a_worker_that_has_it(tmp_path, arch):
+    image = tiny_disk.make(tmp_path / "tiny.raw")
+    settings = replace(TCG, arch=arch, firmware=FirmwareChoice.SECURE_BOOT)
+    needs = resources.needs_of(image, settings)
+    assert f"Secure-Boot-{arch.value}" in needs
+    # The probe has the same name.
+    probes = {each.name.replace(" ", "-") for each in host_probes.firmware()}
+    assert probes & {*needs} == {f"Secure-Boot-{arch.value}"}
 
 
 def test_host_that_can_run_no_guest_is_no_worker(monkeypatch):

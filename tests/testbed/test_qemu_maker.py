@@ -1,0 +1,52 @@
+"""Refusals of the maker of QEMU's machines, before anything is started."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tiny_disk
+
+from hotplate.errors import HostError, HotplateError, UsageError
+from hotplate.events.log import EventLog
+from hotplate.image.inspect import Image
+from hotplate.settings import AcceleratorChoice, FirmwareChoice, Settings
+from hotplate.testbed.boot_images import BootImages
+from hotplate.testbed.qemu_maker import QemuMaker
+
+pytestmark = pytest.mark.tool("qemu-system-x86_64")
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    return Image.open(tiny_disk.make(tmp_path / "tiny.raw"))
+
+
+def refusal(image: Image, kind: type[HotplateError], **settings: object) -> HotplateError:
+    """Return the error of a maker with these settings."""
+    with pytest.raises(kind) as caught:
+        QemuMaker(
+            BootImages(image, None),
+            image,
+            settings=Settings(accelerator=AcceleratorChoice.TCG, **settings),  # type: ignore[arg-type]
+            events=EventLog(),
+            segments=None,
+            saves=False,
+        )
+    return caught.value
+
+
+def test_secure_boot_without_its_firmware_is_refused(image, monkeypatch):
+    monkeypatch.setattr(Path, "exists", lambda path: "VARS" not in path.name)
+    error = refusal(image, HostError, firmware=FirmwareChoice.SECURE_BOOT)
+    assert error.message.startswith("no UEFI firmware with Microsoft's keys for Secure Boot")
+    assert error.hint == "apt-get install --no-install-recommends ovmf"
+
+
+def test_secure_boot_of_a_kernel_beside_the_image_is_refused(image):
+    """OVMF would start it although none of the firmware's keys has signed it."""
+    beside = replace(image, kernel=Path("/tmp/web.vmlinuz"))
+    error = refusal(beside, UsageError, firmware=FirmwareChoice.SECURE_BOOT)
+    assert 'tiny.raw" is beside it' in error.message
+    assert error.hint == "--firmware secure-boot is for whole disks"
