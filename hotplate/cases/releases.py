@@ -83,16 +83,15 @@ def _starts(firmwares: set[str]) -> Starts | None:
 
     :raises UsageError: when no image can be booted by all of them.
     """
-    uefi, bios = FirmwareChoice.UEFI.value, FirmwareChoice.BIOS.value
-    if {uefi, bios} <= firmwares:
+    wanted = firmwares - {FirmwareChoice.AUTO.value}
+    if len(wanted) > 1 and Starts.BIOS.value in wanted:
         raise UsageError(
-            "an image of --release is built for one firmware, and --firmware names both",
+            "an image of --release is built for one firmware, BIOS or UEFI, and --firmware names "
+            "both",
             hint="--firmware bios, or --firmware uefi",
         )
-    for word, starts in ((uefi, Starts.UEFI), (bios, Starts.BIOS)):
-        if word in firmwares:
-            return starts
-    return None
+    # Plain UEFI starts an image for Secure Boot as well.
+    return next((each for each in reversed(Starts) if each.value in wanted), None)
 
 
 def images(*, quiet: bool) -> ReleaseImages:

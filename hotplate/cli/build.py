@@ -42,10 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GROUP[,GROUP...]",
         help="software-config groups the image can run (default: script)",
     )
-    parser.add_argument(
+    firmware = parser.add_mutually_exclusive_group()
+    firmware.add_argument(
         "--firmware",
         choices=[firmware.value for firmware in Starts],
         help="firmware that starts a whole disk (default: bios; on ARM, uefi)",
+    )
+    firmware.add_argument(
+        "--secure-boot",
+        dest="firmware",
+        action="store_const",
+        const=Starts.SECURE_BOOT.value,
+        help="the same as --firmware secure-boot: UEFI with a signed boot loader",
     )
     parser.add_argument(
         "--arch",

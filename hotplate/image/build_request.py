@@ -63,9 +63,13 @@ def build_request(
     if not output.name or output.is_dir():
         raise UsageError(f'"{output}" is a directory; name the image file to write')
     if firmware and options.layout is Layout.PARTITION:
-        raise UsageError("--firmware is for a whole disk; a partition is given its kernel")
+        raise UsageError(
+            "--firmware and --secure-boot are for a whole disk; a partition is given its kernel"
+        )
     if arch != "amd64" and firmware is Starts.BIOS:
         raise UsageError(f'"{arch}" machines have no BIOS; use --firmware uefi')
+    if arch != "amd64" and firmware is Starts.SECURE_BOOT:
+        raise UsageError(f'images for Secure Boot are built for "amd64" only, not for "{arch}"')
     if options.size is not None and options.size < 1:
         raise UsageError(f"--size {options.size} is too small; expected GiB, at least 1")
     return BuildRequest(

@@ -28,10 +28,14 @@ class Layout(Enum):
 
 
 class Starts(Enum):
-    """The firmware of a whole disk: BIOS with GRUB in an MBR, UEFI with systemd-boot in a GPT."""
+    """The firmware of a whole disk: BIOS with GRUB in an MBR, UEFI with systemd-boot in a GPT.
+
+    With Secure Boot it is shim and the distribution's signed GRUB in a GPT, for any UEFI.
+    """
 
     BIOS = "bios"
     UEFI = "uefi"
+    SECURE_BOOT = "secure-boot"
 
 
 class Kernel(Enum):
@@ -351,6 +355,8 @@ def make(
         environment["DIB_GRUB_TIMEOUT"] = "0"
     elif request.layout is Layout.DISK:
         elements.append("block-device-offset-efi")
+        if request.firmware is Starts.SECURE_BOOT:
+            environment["DIB_OFFSET_EFI_SECURE_BOOT"] = "1"
     else:
         elements.append("baremetal")
     if debian:

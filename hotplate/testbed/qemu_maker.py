@@ -213,7 +213,7 @@ class QemuMaker:
             raise UsageError(
                 f'the kernel of "{image.path}" is beside it, and is started without a check of its '
                 "signature",
-                hint="--firmware secure-boot is for whole disks",
+                hint="--firmware secure-boot is for whole disks: hotplate build --secure-boot",
             )
         return Firmware(wanted.value)
 

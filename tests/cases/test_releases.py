@@ -223,6 +223,9 @@ def test_firmware_option_sets_the_firmware_of_the_build(monkeypatch):
     assert asked("--firmware", "uefi").firmware is Starts.UEFI
     assert asked("--firmware", "auto,uefi").firmware is Starts.UEFI
     assert asked("--firmware", "auto,bios").firmware is Starts.BIOS
+    assert asked("--firmware", "uefi,secure-boot").firmware is Starts.SECURE_BOOT
+    with pytest.raises(UsageError, match="BIOS or UEFI"):
+        asked("--firmware", "bios,secure-boot")
     with pytest.raises(UsageError, match="for one firmware"):
         asked("--firmware", "bios,uefi")
     monkeypatch.setenv("HOTPLATE_FIRMWARE", "uefi")

@@ -58,6 +58,7 @@ def test_type_is_chosen_by_suffix_or_option(words: list[str], kind: str):
         (["-o", "/"], "is a directory"),
         (["--size", "0"], "too small"),
         (["--partition", "--firmware", "uefi"], "whole disk"),
+        (["--partition", "--secure-boot"], "whole disk"),
     ],
 )
 def test_contradicting_options_are_refused(words: list[str], sentence: str):
@@ -65,11 +66,21 @@ def test_contradicting_options_are_refused(words: list[str], sentence: str):
         asked(*words)
 
 
+def test_secure_boot_option_is_a_firmware(capsys):
+    assert asked("--secure-boot").firmware is Starts.SECURE_BOOT
+    assert asked("--firmware", "secure-boot").firmware is Starts.SECURE_BOOT
+    with pytest.raises(SystemExit):
+        asked("--firmware", "bios", "--secure-boot")
+    assert "--secure-boot: not allowed with argument --firmware" in capsys.readouterr().err
+
+
 def test_arm_has_no_bios():
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)
     with pytest.raises(UsageError, match="no BIOS"):
         verb.request_from(parser.parse_args(["--arch", "arm64", "--firmware", "bios"]))
+    with pytest.raises(UsageError, match='for "amd64" only, not for "arm64"'):
+        verb.request_from(parser.parse_args(["--arch", "arm64", "--secure-boot"]))
     request = verb.request_from(parser.parse_args(["--arch", "arm64"]))
     assert request.firmware is Starts.UEFI
 

@@ -435,3 +435,32 @@ def test_unknown_install_type_is_refused(tmp_path: Path) -> None:
     assert result.returncode == 1
     expected = "DIB_INSTALLTYPE_os_apply_config is 'venv'; use 'slim' or 'package'"
     assert expected in result.stderr
+
+
+EFI_CHECK = ELEMENTS / "block-device-offset-efi/extra-data.d/10-block-device-offset-efi-check"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "system", "arch", "sentence"),
+    [
+        ("0", "gentoo", "arm64", ""),
+        ("1", "debian", "amd64", ""),
+        ("1", "ubuntu", "amd64", ""),
+        ("1", "fedora", "amd64", "this image is fedora for amd64"),
+        ("1", "debian", "arm64", "this image is debian for arm64"),
+        ("yes", "debian", "amd64", "DIB_OFFSET_EFI_SECURE_BOOT is 'yes'; expected 0 or 1"),
+    ],
+)
+def test_secure_boot_is_refused_where_no_signed_loader_is_known(
+    tmp_path, wanted, system, arch, sentence
+):
+    done = run_step(
+        EFI_CHECK,
+        tmp_path,
+        {"block-device-offset-efi": EFI_CHECK.parents[1]},
+        DIB_OFFSET_EFI_SECURE_BOOT=wanted,
+        DISTRO_NAME=system,
+        ARCH=arch,
+    )
+    assert (done.returncode, sentence in done.stderr) == (1 if sentence else 0, True)
+    assert len(done.stderr.splitlines()) == bool(sentence)

@@ -61,7 +61,9 @@ def test_line_has_the_elements_of_its_request(tmp_path, fake_elements, changes, 
 @pytest.mark.parametrize(
     ("changes", "has"),
     [
-        ({}, {"DIB_HEAT_LEAN_KERNEL": None}),
+        ({}, {"DIB_HEAT_LEAN_KERNEL": None, "DIB_OFFSET_EFI_SECURE_BOOT": None}),
+        ({"firmware": Starts.UEFI}, {"DIB_OFFSET_EFI_SECURE_BOOT": None}),
+        ({"firmware": Starts.SECURE_BOOT}, {"DIB_OFFSET_EFI_SECURE_BOOT": "1"}),
         ({"kernel": Kernel.GENERIC}, {"DIB_HEAT_LEAN_KERNEL": "linux-image"}),
         ({"release": "sid"}, {"DIB_RELEASE": "unstable"}),
         # Where the host is no Debian, diskimage-builder's own defaults hold.

@@ -49,4 +49,4 @@ def test_secure_boot_of_a_kernel_beside_the_image_is_refused(image):
     beside = replace(image, kernel=Path("/tmp/web.vmlinuz"))
     error = refusal(beside, UsageError, firmware=FirmwareChoice.SECURE_BOOT)
     assert 'tiny.raw" is beside it' in error.message
-    assert error.hint == "--firmware secure-boot is for whole disks"
+    assert "for whole disks: hotplate build --secure-boot" in error.hint
