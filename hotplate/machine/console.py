@@ -21,8 +21,9 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 #: Characters; a longer line is continued as the next one.
 MAX_LINE = 4096
-#: SeaBIOS ends its last line by a reset of the terminal (RIS of ECMA-48), not by a line feed.
-_LINE_END = re.compile(r"\n|(?<=[^\n])\x1bc")
+#: SeaBIOS ends its last line by a reset of the terminal (RIS of ECMA-48), not by a line feed; UEFI
+#: programs, such as shim with an error, write a screen by moving to the start of each row (CUP).
+_LINE_END = re.compile(r"\n|(?<=[^\n])(?:\x1bc|(?:\x1b\[[0-?]*[A-Za-z])*\x1b\[\d+;0?1H)")
 
 FLOOD_LINES = 30_000
 #: Output of one power-on above which it is a flood: forty times the boot of a Debian. Later lines

@@ -80,6 +80,25 @@ def test_terminal_reset_ends_a_line(guest: Guest):
     assert kernel.startswith("[    1.396986] Kernel panic")
 
 
+def test_row_of_a_screen_is_a_line(guest: Guest):
+    """As shim 16.1 shows an error under OVMF 2022.11, here with fewer rows."""
+    guest.write(b'BdsDxe: starting Boot0001 "UEFI Misc Device"\r\n')
+    guest.write(
+        b"\x1b[0m\x1b[37m\x1b[44m\x1b[01;01H\xd9\x1b[01;01H\xda\xc4\xbf\x1b[02;01H\xb3 ERROR \xb3"
+    )
+    guest.write(b"\x1b[03;01H\xb3 Verification failed: (0x1A) Security Violation \xb3\x1b[04;")
+    guest.write(b"01H\xc0\xc4\xd9\x1b[24;39H")
+    guest.end()
+    words = [line.strip("\ufffd ") for line in guest.console.lines]
+    assert [each for each in words if each] == [
+        'BdsDxe: starting Boot0001 "UEFI Misc Device"',
+        # Two bytes of the box are UTF-8 by chance.
+        "\u013f",
+        "ERROR",
+        "Verification failed: (0x1A) Security Violation",
+    ]
+
+
 def test_flood_is_an_event_and_does_not_fill_memory(guest: Guest):
     guest.write(b"first\n" + b"\n" * (2 * FLOOD_LINES) + b"last\n")
     guest.end()
