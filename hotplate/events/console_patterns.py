@@ -70,6 +70,35 @@ class ConsoleFinding:
 PATTERNS: tuple[Pattern, ...] = (
     # Firmware and boot loader.
     Pattern(
+        "unsigned-loader",
+        # Secure Boot refuses the firmware's own shell as well, where nothing else boots.
+        r'BdsDxe: failed to (?:load|start) Boot[0-9A-F]{4} (?!"EFI Internal Shell").*'
+        r": (?:Access Denied|Security Violation)",
+        "Secure Boot refused the boot loader, which no key of the firmware has signed",
+        "install shim, which Microsoft has signed, as EFI/BOOT/BOOTX64.EFI (ARM: BOOTAA64.EFI) and "
+        "the signed GRUB of the distribution beside it: packages shim-signed and "
+        "grub-efi-amd64-signed of Debian, or hotplate build --secure-boot",
+        # It goes on with the next device.
+        fatal=False,
+    ),
+    Pattern(
+        "unsigned-grub",
+        # In a box of its own; it waits for a key.
+        r"\W*Verification failed: \(0x1A\) Security Violation",
+        "Secure Boot's shim refused the boot loader beside it",
+        "use shim and the signed GRUB of the same distribution, as EFI/BOOT/grubx64.efi: packages "
+        "shim-signed and grub-efi-amd64-signed of Debian, or hotplate build --secure-boot",
+    ),
+    Pattern(
+        "unsigned-kernel",
+        r"error: (?:\S+:\d+: ?)?(?:bad shim signature|prohibited by secure boot policy"
+        r"|shim_lock protocol not found)",
+        "GRUB refused the kernel, which no key of Secure Boot's shim has signed",
+        "use the signed kernel of the distribution whose shim is in the image",
+        # It may have another entry.
+        fatal=False,
+    ),
+    Pattern(
         "no-bootable-device",
         r"No bootable device|(?:BdsDxe: )?No bootable option or device was found"
         r"|(?:Operating System not found|Missing operating system)\W*$",
@@ -244,6 +273,15 @@ PATTERNS: tuple[Pattern, ...] = (
         "the initrd waits for the root file system",
         "compare root= on the kernel command line with the label or UUID of the image's root file "
         "system",
+        fatal=False,
+    ),
+    Pattern(
+        "unsigned-module",
+        # Linux, security/lockdown/lockdown.c and kernel/module/signing.c.
+        r"Lockdown: \S+: unsigned module loading is restricted"
+        r"|Loading of (?:unsigned module|module with unavailable key) is rejected",
+        "the kernel refused an unsigned module, as it does with Secure Boot",
+        "use modules of the kernel's own package, or sign those of DKMS with a key that shim knows",
         fatal=False,
     ),
     # The machine's resources.

@@ -142,6 +142,15 @@ RULES: tuple[Rule, ...] = (
         stage=Stage.BOOTED,
         in_cloud=console_patterns.BY_NAME["grub-out-of-memory"].in_cloud,
     ),
+    *(
+        Rule(
+            name,
+            detectors.console_finding(name),
+            console_patterns.BY_NAME[name].advice,
+            stage=Stage.BOOTED,
+        )
+        for name in ("unsigned-kernel", "unsigned-grub", "unsigned-loader")
+    ),
     # The silence of a lost machine proves nothing.
     Rule(
         "machine-lost",

@@ -7,6 +7,27 @@ import pytest
 from hotplate.events.console_patterns import BY_NAME, PATTERNS, match, scan
 
 SAMPLES = {
+    # From OVMF 2022.11 with Secure Boot, shim 16.1 and GRUB 2.06 of Debian 12.
+    "unsigned-loader": [
+        'BdsDxe: failed to load Boot0001 "UEFI Misc Device" from PciRoot(0x0)/Pci(0x1,0x0): Access '
+        "Denied",
+        'BdsDxe: failed to start Boot0001 "UEFI Misc Device" from PciRoot(0x0)/Pci(0x1,0x0): '
+        "Security Violation",
+    ],
+    "unsigned-grub": [
+        "\ufffd                Verification failed: (0x1A) Security Violation                \ufffd",
+    ],
+    "unsigned-kernel": [
+        "error: bad shim signature.",
+        "error: ../../grub-core/kern/efi/sb.c:182:bad shim signature.",
+        "error: shim_lock protocol not found.",
+        "error: prohibited by secure boot policy.",
+    ],
+    "unsigned-module": [
+        "[    9.8] Lockdown: modprobe: unsigned module loading is restricted; see man "
+        "kernel_lockdown.7",
+        "[    9.8] Loading of unsigned module is rejected",
+    ],
     "no-bootable-device": [
         "No bootable device.",
         "BdsDxe: No bootable option or device was found.",

@@ -504,6 +504,12 @@ MENU = (
 )
 
 
+#: The firmware's own shell is not signed either.
+SHELL_REFUSED = (
+    'BdsDxe: failed to start Boot0002 "EFI Internal Shell" from Fv(7CB8BDC9-F8EB-4F34-AAEA-'
+    "3EE4AF6516A1)/FvFile(7C04A583-9E3E-4F1C-AD65-E05268D0B4D1): Security Violation"
+)
+
 STOPPED = {
     "silence": ((), "no-bootable-kernel", "nothing at all", ""),
     "panic without root": (
@@ -526,6 +532,41 @@ STOPPED = {
     "menu": (
         (*MENU, "      before booting or `c' for a command-line.    *Debian GNU/Linux   ", "."),
         *("boot-menu", "waits for a key", "GRUB_TIMEOUT"),
+    ),
+    # From OVMF 2022.11 with Secure Boot: systemd-boot by itself, shim with it, then GRUB.
+    "unsigned loader": (
+        (
+            'BdsDxe: loading Boot0001 "UEFI Misc Device" from PciRoot(0x0)/Pci(0x1,0x0)',
+            'BdsDxe: failed to load Boot0001 "UEFI Misc Device" from PciRoot(0x0)/Pci(0x1,0x0): '
+            "Access Denied",
+            SHELL_REFUSED,
+            "BdsDxe: No bootable option or device was found.",
+        ),
+        *("unsigned-loader", "Secure Boot refused the boot loader", "shim-signed"),
+    ),
+    "unsigned GRUB": (
+        (
+            'BdsDxe: starting Boot0001 "UEFI Misc Device" from PciRoot(0x0)/Pci(0x1,0x0)',
+            "\ufffd           Verification failed: (0x1A) Security Violation          \ufffd",
+        ),
+        *("unsigned-grub", "Secure Boot's shim refused", "EFI/BOOT/grubx64.efi"),
+    ),
+    "unsigned kernel": (
+        (
+            "Welcome to GRUB!",
+            "error: bad shim signature.",
+            "error: you need to load the kernel first.",
+        ),
+        *("unsigned-kernel", "GRUB refused the kernel", "signed kernel"),
+    ),
+    "nothing to boot with Secure Boot": (
+        (
+            'BdsDxe: failed to load Boot0001 "UEFI Misc Device" from PciRoot(0x0)/Pci(0x1,0x0): '
+            "Not Found",
+            SHELL_REFUSED,
+            "BdsDxe: No bootable option or device was found.",
+        ),
+        *("no-bootable-kernel", "found nothing to boot", "boot loader for this firmware"),
     ),
     "no memory for GRUB": (
         (
