@@ -30,6 +30,7 @@ PACKAGES = {
     "socat": "socat",
     "ssh": "openssh-client",
     "sudo": "sudo",
+    "swtpm": "swtpm",
     "systemd-nspawn": "systemd-container",
     "unshare": "util-linux",
     "xorriso": "xorriso",

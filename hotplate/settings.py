@@ -144,6 +144,7 @@ class Settings:
         "the guests' firmware; auto: UEFI only for an image without a BIOS boot loader; "
         "secure-boot: UEFI that starts only what Microsoft's keys have signed",
     )
+    tpm: bool = _row(False, "give each guest a TPM 2.0, which swtpm emulates")
     datasource: Datasource = _row(
         Datasource.OPENSTACK, "where guests find their metadata, by cloud-init's names"
     )

@@ -150,7 +150,7 @@ def add_machine_arguments(parser: argparse.ArgumentParser, *, several: bool = Fa
             _add_list_argument(parser, name)
         else:
             add_settings(parser, name)
-    add_settings(parser, "display", "append", "allow_backing")
+    add_settings(parser, "tpm", "display", "append", "allow_backing")
 
 
 def _add_list_argument(parser: argparse.ArgumentParser, name: str) -> None:

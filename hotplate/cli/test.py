@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Means the standard output, when given for a file.
 STREAM = "-"
 
-SETTINGS_OF_THIS_HOST = (*MACHINE, "display", "append", "lift_limits")
+SETTINGS_OF_THIS_HOST = (*MACHINE, "tpm", "display", "append", "lift_limits")
 #: Options for this host's machines and cloud, by their names in the arguments.
 OF_THIS_HOST = {
     **{f"{SETTING}{name}": f"--{name.replace('_', '-')}" for name in SETTINGS_OF_THIS_HOST},

@@ -149,6 +149,7 @@ class MachineConfig:
     :param cpu_reason: the reason for the model, for people.
     :param config_drive: a file system image that is attached as a second disk.
     :param smbios: fields of SMBIOS type 1 beside the UUID and the serial number.
+    :param tpm: add a TPM 2.0, emulated by swtpm.
     :param display: add a graphics adapter, which
         :meth:`~hotplate.machine.qemu.QemuMachine.screenshot` needs.
     :param extra: arguments for QEMU that are appended as they are.
@@ -171,6 +172,7 @@ class MachineConfig:
     mac: str = "52:54:00:a9:fe:0f"
     config_drive: Path | None = None
     smbios: Mapping[str, str] = field(default_factory=lambda: OPENSTACK_SMBIOS)
+    tpm: bool = False
     display: bool = False
     extra: tuple[str, ...] = ()
 
@@ -243,7 +245,7 @@ def command_line(
     :param cpu: the CPU model, unless ``config.cpu`` names one.
     :param cards: its network interfaces, in the guest's order.
     :param channels: a character device backend, such as ``socket,fd=10``, for each of
-        ``console``, ``qmp`` and ``shell``.
+        ``console``, ``qmp`` and ``shell``; for a TPM ``tpm``, a connection to swtpm.
     :param variables: the machine's own copy of the UEFI variable store.
     :param memory: the file of the guest's memory, as options of QEMU's ``memory-backend-file``; ""
         for QEMU's own.
@@ -290,6 +292,11 @@ def command_line(
     if not virt:
         # The ISA device, which "virt" lacks, turns a kernel's panic into GUEST_PANICKED.
         arguments += ["-device", "pvpanic"]
+    if config.tpm:
+        arguments += ["-chardev", _chardev(channels["tpm"], "tpm")]
+        arguments += ["-tpmdev", "emulator,id=tpm0,chardev=tpm"]
+        # Nova's default model (hw_tpm_model).
+        arguments += ["-device", ("tpm-tis-device" if virt else "tpm-tis") + ",tpmdev=tpm0"]
     if config.display:
         arguments += ["-device", "virtio-gpu-pci" if virt else "VGA"]
     # The shell's channel has no device here: virtserialport below takes it.

@@ -40,6 +40,8 @@ from hotplate.machine.wiring import Cable, Wiring
 from hotplate.timing.deadline import Deadline
 
 CHANNELS = ("console", "qmp", "shell")
+#: The program that emulates a TPM, and its options but for the state's place and the connection.
+SWTPM = ("swtpm", "socket", "--tpm2", "--terminate")
 GREETING_SECONDS = 30.0
 #: QEMU's message for a device whose removal was requested before.
 UNPLUGGING = "already in the process of unplug"
@@ -89,6 +91,7 @@ class QemuMachine(Machine):
             on_line=self._on_console_line,
         )
         self._child: Child | None = None
+        self._swtpm: Child | None = None
         self._timers: TimerSlack | None = None
         self._qmp: Qmp | None = None
         self._channels: dict[str, socket.socket] = {}
@@ -99,6 +102,7 @@ class QemuMachine(Machine):
         # QEMU's number of each card, by its place in the guest's order.
         self._cards: list[int] = []
         self._program = find_tool(architecture(config).program)
+        self._channel_names = (*CHANNELS, "tpm") if config.tpm else CHANNELS
         self._migration = threading.Condition()
         self._migration_status = ""
         self._unplugging = threading.Condition()
@@ -396,6 +400,7 @@ class QemuMachine(Machine):
                 # mux=on: the guest's console and the monitor share the terminal. signal=off: Ctrl-C
                 # goes to the guest.
                 "console": "stdio,mux=on,signal=off",
+                "tpm": "socket,path=tpm.sock",
                 **{
                     name: f"socket,path={name}.sock,server=on,wait=off"
                     for name in CHANNELS
@@ -412,6 +417,10 @@ class QemuMachine(Machine):
         text = _folded(
             [self._program, *by_hand, "-mon", "chardev=console,mode=readline", "-snapshot"]
         )
+        swtpm = ""
+        if self.config.tpm:
+            place = ("--tpmstate", "dir=.", "--ctrl", "type=unixio,path=tpm.sock", "--daemon")
+            swtpm = f"{shlex.join([*SWTPM, *place])} || exit 1\n"
         path.write_text(
             "#!/bin/sh\n"
             "# The machine of this run, by hand: the console is this terminal (Ctrl-A X ends it,\n"
@@ -424,6 +433,7 @@ class QemuMachine(Machine):
             "( trap '' HUP INT TERM; tail --pid=$$ -f /dev/null; rm -rf \"$directory\" ) "
             ">/dev/null 2>&1 &\n"
             'echo "sockets are in $directory" >&2\n'
+            f"{swtpm}"
             f'exec {text} "$@"\n'
         )
         path.chmod(0o755)
@@ -435,12 +445,14 @@ class QemuMachine(Machine):
         """Start QEMU with its ends of the channels, cables and files."""
         with contextlib.ExitStack() as theirs:
             descriptors = []
-            for name in CHANNELS:
+            for name in self._channel_names:
                 self._channels[name], other = socket.socketpair()
                 descriptors.append(theirs.enter_context(other).fileno())
             try:
+                if self.config.tpm:
+                    self._swtpm = self._spawn_swtpm(self._channels.pop("tpm"))
                 # The order of the list sets QEMU's numbers: channels, cables, files.
-                first = FIRST_CHILD_FD + len(CHANNELS)
+                first = FIRST_CHILD_FD + len(descriptors)
                 cards, cables = self.wiring.plug(self.config.mac, first=first)
                 self._cards = [*range(len(cards))]
                 descriptors += [theirs.enter_context(cable).fileno() for cable in cables]
@@ -448,7 +460,10 @@ class QemuMachine(Machine):
                     HandedFiles(first=FIRST_CHILD_FD + len(descriptors), directory=self.directory)
                 )
                 arguments = self.arguments(
-                    {name: f"socket,fd={FIRST_CHILD_FD + i}" for i, name in enumerate(CHANNELS)},
+                    {
+                        name: f"socket,fd={FIRST_CHILD_FD + number}"
+                        for number, name in enumerate(self._channel_names)
+                    },
                     cards=cards,
                     names=files,
                     memory=self._handed_memory(files, restored=restored),
@@ -468,6 +483,23 @@ class QemuMachine(Machine):
             except BaseException:
                 self._close_channels()
                 raise
+
+    def _spawn_swtpm(self, channel: socket.socket) -> Child:
+        """Start the TPM, whose state stays over a power cycle, at its end of a connection."""
+        state = self.directory / "tpm"
+        state.mkdir(mode=0o700, exist_ok=True)
+        # It opens them by name, as a user of its own.
+        self.wiring.keeper.request("own", paths=[str(path) for path in (state, *state.iterdir())])
+        place = ("--tpmstate", "dir=.,mode=0600")
+        with channel:
+            return self.wiring.keeper.spawn(
+                [*SWTPM, *place, "--ctrl", f"type=unixio,clientfd={FIRST_CHILD_FD}"],
+                directory=state,
+                # QEMU's complaint about it then has its own words beside it.
+                stderr=self.directory / "qemu.log",
+                fds=[channel.fileno()],
+                confine=True,
+            )
 
     def _greet(self, child: Child) -> None:
         """Attach the console and the monitor, and wait until QEMU answers there."""
@@ -589,6 +621,9 @@ class QemuMachine(Machine):
                 channel.shutdown(socket.SHUT_RDWR)
             channel.close()
         self._channels = {}
+        if self._swtpm is not None:
+            self._swtpm.kill()
+            self._swtpm = None
 
 
 def _folded(words: Sequence[str]) -> str:

@@ -95,6 +95,11 @@ class ContainerMaker:
                 f'a container has the host\'s own CPU, and the cpu is set to "{settings.cpu}"',
                 hint="leave out --cpu, or take --machine qemu",
             )
+        if settings.tpm:
+            raise UsageError(
+                "a container has no TPM of its own, and tpm is set to true",
+                hint="leave out --tpm, or take --machine qemu",
+            )
         if settings.append:
             raise UsageError(
                 "a container has no kernel command line of its own, and append is set to "

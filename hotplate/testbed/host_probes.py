@@ -92,6 +92,7 @@ TOOLS: tuple[Tool, ...] = (
     Tool("mkfs.vfat", "-?", Use.EXTRA, "for the boot partition of UEFI images"),
     Tool("xorriso", "--version", Use.EXTRA, "for configuration drives (ISO 9660)"),
     Tool("mcopy", "--version", Use.EXTRA, "for configuration drives (VFAT)"),
+    Tool("swtpm", "--version", Use.EXTRA, "for guests with a TPM (--tpm)"),
     Tool("socat", "-V", Use.EXTRA, "for hosts without network namespaces"),
 )
 

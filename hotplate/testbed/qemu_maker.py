@@ -80,6 +80,8 @@ class QemuMaker:
         # Refused here, before anything is started.
         if (firmware := self._firmware(image)) is not Firmware.BIOS:
             uefi_files(self.arch, firmware)
+        if settings.tpm:
+            find_tool("swtpm")
         self._saves = saves
         # The memory of each saved state is read once, and shared by all machines that continue it.
         self._lent: dict[Path, GuestMemory] = {}
@@ -196,6 +198,7 @@ class QemuMaker:
             cpu_reason=cpu_reason,
             config_drive=drive,
             smbios=SMBIOS.get(source, {}),
+            tpm=self.settings.tpm,
             display=self.settings.display,
             # A new generation id at each start: a guest that was restored seeds its random
             # numbers anew.  QEMU has it for PCs only.

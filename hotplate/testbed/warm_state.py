@@ -267,6 +267,7 @@ def identity(image: Image, settings: Settings) -> dict[str, str]:
         "firmware": settings.firmware.value,
         "wiring": settings.wiring.value,
         "append": settings.append,
+        "tpm": str(settings.tpm),
         "display": str(settings.display),
     }
 

@@ -136,6 +136,10 @@ def judge(self): raise KeyError("boom")
 trial.Trial.judge = judge
 """
 
+WITHOUT_SWTPM = (
+    "mkdir bin && ln -sf /usr/sbin/* /usr/bin/* bin/ && rm -f bin/swtpm && export PATH=$PWD/bin"
+)
+
 CASES = {
     # name: (words, shell, plant, environment) -> status, outcome, JUnit's kind, a part of the line
     "an image that boots nothing": (
@@ -162,6 +166,10 @@ CASES = {
     "more processors than QEMU can": (
         (["tiny.raw", "--cpus", "100000"], "", "", {}),
         (3, "host error", "error", "QEMU could not start the machine"),
+    ),
+    "a TPM without swtpm": (
+        (["tiny.raw", "--tpm"], WITHOUT_SWTPM, "", {}),
+        (3, "host error", "error", 'the program "swtpm" was not found in PATH'),
     ),
     "too few open files": (
         (["tiny.raw"], "ulimit -n 64", "", {}),

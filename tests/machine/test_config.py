@@ -19,7 +19,7 @@ from hotplate.machine.config import (
     uefi_files,
 )
 
-CHANNELS = {name: f"socket,fd={n}" for n, name in enumerate(("console", "qmp", "shell"))}
+CHANNELS = {name: f"socket,fd={n}" for n, name in enumerate(("console", "qmp", "shell", "tpm"))}
 
 
 def arguments(**options: object) -> list[str]:
@@ -78,6 +78,15 @@ def test_each_network_card_has_its_backend() -> None:
 def test_cpu_of_the_machine_overrides_the_accelerators() -> None:
     assert values(arguments(cpu="Nehalem"), "-cpu") == ["Nehalem"]
     assert values(arguments(), "-cpu") == ["qemu64"]
+
+
+@pytest.mark.parametrize(("arch", "device"), [("x86_64", "tpm-tis"), ("aarch64", "tpm-tis-device")])
+def test_tpm_is_that_of_its_architecture(arch: str, device: str) -> None:
+    line = arguments(arch=arch, tpm=True)
+    assert values(line, "-tpmdev") == ["emulator,id=tpm0,chardev=tpm"]
+    assert "socket,id=tpm,fd=3" in values(line, "-chardev")
+    assert f"{device},tpmdev=tpm0" in values(line, "-device")
+    assert "tpm" not in " ".join(arguments(arch=arch))
 
 
 def test_only_the_disk_is_writable() -> None:

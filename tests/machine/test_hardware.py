@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -15,6 +18,7 @@ from tiny_machines import BOOT_SECONDS, Made, ask, attached
 
 from hotplate.errors import HostError, UsageError
 from hotplate.machine.config import Firmware
+from hotplate.machine.qemu import QemuMachine
 from hotplate.timing.deadline import Deadline, retry
 
 pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
@@ -38,6 +42,72 @@ def test_guest_under_secure_boot_sees_that_it_is_on(make: Make) -> None:
     shell = attached(made.machine)
     assert shell.run("dmesg | grep -c 'secureboot: Secure boot enabled'").text == "1"
     assert (made.machine.directory / "efi-vars.fd").stat().st_mode & 0o777 == 0o600
+
+
+#: Prints the reply of a TPM to TPM2_ReadClock (TPM 2.0 Library, part 3) as hexadecimal digits.
+READ_CLOCK = (
+    r"exec 3<>/dev/tpm0; printf '\200\1\0\0\0\12\0\0\1\201' >&3; "
+    "dd bs=64 count=1 <&3 2>/dev/null | hexdump -v -e '1/1 \"%02x\"'; exec 3>&-"
+)
+
+
+def resets(machine: QemuMachine) -> int:
+    """Return how often the guest's TPM has been reset, which the TPM itself keeps count of."""
+    reply = attached(machine).run(READ_CLOCK).text
+    # Behind a header of ten bytes, TPMS_TIME_INFO: the time and the clock, of eight bytes each.
+    assert reply[12:20] == "00000000", reply
+    return int(reply[52:60], 16)
+
+
+def swtpms(directory: Path) -> list[int]:
+    """Return the process ids of the swtpm whose state is below a directory."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            where = (entry / "cwd").readlink()
+            if where.is_relative_to(directory) and (entry / "exe").readlink().name == "swtpm":
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.tool("swtpm")
+def test_tpm_is_confined_and_keeps_its_state_over_a_power_cut(make: Make) -> None:
+    machine = make(tpm=True).machine
+    state = machine.directory / "tpm"
+    first = resets(machine)
+    (swtpm,) = swtpms(state)
+    about = Path(f"/proc/{swtpm}/status").read_text()
+    assert "NoNewPrivs:\t1" in about
+    if os.geteuid() == 0:
+        assert "Uid:\t0" not in about
+        assert state.stat().st_uid != 0
+    assert state.stat().st_mode & 0o777 == 0o700
+    assert {each.stat().st_mode & 0o007 for each in state.iterdir()} == {0}
+    machine.kill()
+    assert not swtpms(state)
+    machine.start()
+    assert resets(machine) == first + 1
+
+
+@pytest.mark.tool("swtpm")
+def test_tpm_ends_with_a_killed_keeper(make: Make) -> None:
+    made = make(tpm=True)
+    (swtpm,) = swtpms(made.machine.directory)
+    os.kill(made.wiring.keeper.pid, signal.SIGKILL)
+    ended = Deadline(20, "the TPM to end")
+    retry(lambda _: not Path(f"/proc/{swtpm}/cwd").exists() or None, ended)
+
+
+@pytest.mark.tool("swtpm")
+def test_state_of_a_guest_has_its_tpm(make: Make, tmp_path: Path) -> None:
+    """The restored TPM begins without a state of its own."""
+    saved = make(tpm=True, name="saved").machine
+    before = resets(saved)
+    saved.save_state(tmp_path / "state")
+    saved.kill()
+    restored = make(tpm=True, name="restored", uuid=saved.config.uuid, start=False).machine
+    restored.start(incoming=tmp_path / "state")
+    assert resets(restored) == before
 
 
 class LooseCable:
@@ -122,7 +192,7 @@ def test_script_starts_the_machine_by_hand(make: Make, tmp_path: Path) -> None:
     disk = tmp_path / "my images -x 'y'" / "disk.qcow2"
     disk.parent.mkdir()
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "1M"], check=True)
-    made = make(start=False, disk=disk)
+    made = make(start=False, disk=disk, tpm=shutil.which("swtpm") is not None)
     script = made.machine.write_script()
     subprocess.run(["sh", "-n", script], check=True)
     sockets = tmp_path / "sockets"

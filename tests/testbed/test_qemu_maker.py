@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +43,14 @@ def test_secure_boot_without_its_firmware_is_refused(image, monkeypatch):
     error = refusal(image, HostError, firmware=FirmwareChoice.SECURE_BOOT)
     assert error.message.startswith("no UEFI firmware with Microsoft's keys for Secure Boot")
     assert error.hint == "apt-get install --no-install-recommends ovmf"
+
+
+def test_tpm_without_swtpm_is_refused(image, monkeypatch, tmp_path):
+    (tmp_path / "qemu-system-x86_64").symlink_to(str(shutil.which("qemu-system-x86_64")))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    error = refusal(image, HostError, tpm=True)
+    assert error.message == 'the program "swtpm" was not found in PATH'
+    assert error.hint == "apt-get install --no-install-recommends swtpm"
 
 
 def test_secure_boot_of_a_kernel_beside_the_image_is_refused(image):

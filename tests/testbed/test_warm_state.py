@@ -96,7 +96,7 @@ def key(image: Image, **settings: object) -> str:
 
 
 @pytest.mark.tool("qemu-system-x86_64")
-def test_key_changes_with_kernel_initrd_backing_file_and_code(store, image, tmp_path, monkeypatch):
+def test_key_changes_with_kernel_initrd_backing_file_code_and_tpm(store, image, tmp_path, monkeypatch):
     before = key(image)
     assert key(image) == before
     keys = {before}
@@ -106,7 +106,8 @@ def test_key_changes_with_kernel_initrd_backing_file_and_code(store, image, tmp_
         keys.add(key(image))
     monkeypatch.setattr(warm, "_code", lambda: "another commit of one version")
     keys.add(key(image))
-    assert len(keys) == 5
+    keys.add(key(image, tpm=True))
+    assert len(keys) == 6
 
 
 def test_code_hash_covers_the_testbed_and_the_rooms_that_it_imports(tmp_path):

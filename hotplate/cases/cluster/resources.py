@@ -1,8 +1,8 @@
 """Dask's resources: the abilities of a worker, and the needs of a case.
 
 A task runs on a worker that has declared the resources it needs, and only as many at a time as fit.
-``MEMORY`` (MiB) and ``CORES`` are used up; other abilities of a host (``KVM``, ``ARCH-aarch64``,
-``UEFI-x86_64``, ``CONTAINER-x86_64``) are declared in plenty.
+``MEMORY`` (MiB) and ``CORES`` are used up; other abilities of a host (``KVM``, ``TPM``,
+``ARCH-aarch64``, ``UEFI-x86_64``, ``CONTAINER-x86_64``) are declared in plenty.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from hotplate.settings import AcceleratorChoice, Arch, FirmwareChoice, MachineCh
 MEMORY = "MEMORY"
 CORES = "CORES"
 KVM = "KVM"
+TPM = "TPM"
 
 #: The firmwares that a worker may lack, and the names of their probes.
 UEFIS = {FirmwareChoice.UEFI: "UEFI", FirmwareChoice.SECURE_BOOT: "Secure-Boot"}
@@ -66,6 +67,8 @@ def of_host(
             for firmware in UEFIS.values():
                 if f"{firmware} {name}" in works:
                     resources[f"{firmware}-{name}"] = PLENTY
+    if "swtpm" in works:
+        resources[TPM] = PLENTY
     if "containers" in works:
         resources[f"CONTAINER-{platform.machine()}"] = PLENTY
     lacking = [each for each in findings if each.state is State.FAILS and each.use.value == "test"]
@@ -101,6 +104,8 @@ def needs_of(image: Path, settings: Settings) -> dict[str, float]:
     container = settings.machine is MachineChoice.CONTAINER
     if settings.accelerator is AcceleratorChoice.KVM:
         needs[KVM] = 1.0
+    if settings.tpm:
+        needs[TPM] = 1.0
     name = "" if settings.arch is Arch.AUTO else settings.arch.value
     uefi = UEFIS.get(settings.firmware, "")
     # An image that cannot be opened here is reported where it runs.

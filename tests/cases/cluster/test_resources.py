@@ -86,6 +86,16 @@ def test_case_with_secure_boot_needs_a_worker_that_has_it(tmp_path, arch):
     assert probes & {*needs} == {f"Secure-Boot-{arch.value}"}
 
 
+def test_case_with_a_tpm_needs_a_worker_with_swtpm(tmp_path, monkeypatch):
+    image = tiny_disk.make(tmp_path / "tiny.raw")
+    assert "TPM" in resources.needs_of(image, replace(TCG, tpm=True))
+    assert "TPM" not in resources.needs_of(image, TCG)
+    probed(monkeypatch, swtpm=State.WORKS)
+    assert "TPM" in resources.of_host(TCG)
+    probed(monkeypatch, swtpm=State.OTHERWISE)
+    assert "TPM" not in resources.of_host(TCG)
+
+
 def test_host_that_can_run_no_guest_is_no_worker(monkeypatch):
     probed(monkeypatch, qemu_system_x86_64=State.FAILS)
     with pytest.raises(HostError) as caught:
