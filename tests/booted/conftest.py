@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -200,7 +201,7 @@ def test_image(tmp_path):
 
 @pytest.fixture
 def nothing_left(tmp_path):
-    """Check after the test that it left no QEMU, mount or loop device."""
+    """Check after the test that it left no QEMU, swtpm, mount or loop device."""
     yield
     assert _machines_of(tmp_path) == []
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
@@ -209,7 +210,7 @@ def nothing_left(tmp_path):
 
 
 def _machines_of(directory: Path) -> list[str]:
-    """Return the command lines of QEMU processes whose working directory is below *directory*."""
+    """Return the command lines of QEMU and swtpm whose working directory is below *directory*."""
     lines = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -218,7 +219,7 @@ def _machines_of(directory: Path) -> list[str]:
                 where = (entry / "cwd").readlink()
             except OSError:
                 continue
-            if "qemu-system" in line and where.is_relative_to(directory):
+            if re.search("qemu-system|swtpm", line) and where.is_relative_to(directory):
                 lines.append(line)
     return lines
 

@@ -96,7 +96,9 @@ def key(image: Image, **settings: object) -> str:
 
 
 @pytest.mark.tool("qemu-system-x86_64")
-def test_key_changes_with_kernel_initrd_backing_file_code_and_tpm(store, image, tmp_path, monkeypatch):
+def test_key_changes_with_kernel_initrd_backing_file_code_and_tpm(
+    store, image, tmp_path, monkeypatch
+):
     before = key(image)
     assert key(image) == before
     keys = {before}
