@@ -40,8 +40,8 @@ from hotplate.machine.wiring import Cable, Wiring
 from hotplate.timing.deadline import Deadline
 
 CHANNELS = ("console", "qmp", "shell")
-#: The program that emulates a TPM, and its options but for the state's place and the connection.
-SWTPM = ("swtpm", "socket", "--tpm2", "--terminate")
+#: Options of swtpm, which emulates a TPM, but for the state's place and the connection.
+SWTPM = ("socket", "--tpm2", "--terminate")
 GREETING_SECONDS = 30.0
 #: QEMU's message for a device whose removal was requested before.
 UNPLUGGING = "already in the process of unplug"
@@ -102,6 +102,7 @@ class QemuMachine(Machine):
         # QEMU's number of each card, by its place in the guest's order.
         self._cards: list[int] = []
         self._program = find_tool(architecture(config).program)
+        self._tpm_program = find_tool("swtpm") if config.tpm else ""
         self._channel_names = (*CHANNELS, "tpm") if config.tpm else CHANNELS
         self._migration = threading.Condition()
         self._migration_status = ""
@@ -420,7 +421,7 @@ class QemuMachine(Machine):
         swtpm = ""
         if self.config.tpm:
             place = ("--tpmstate", "dir=.", "--ctrl", "type=unixio,path=tpm.sock", "--daemon")
-            swtpm = f"{shlex.join([*SWTPM, *place])} || exit 1\n"
+            swtpm = f"{shlex.join([self._tpm_program, *SWTPM, *place])} || exit 1\n"
         path.write_text(
             "#!/bin/sh\n"
             "# The machine of this run, by hand: the console is this terminal (Ctrl-A X ends it,\n"
@@ -493,7 +494,10 @@ class QemuMachine(Machine):
         place = ("--tpmstate", "dir=.,mode=0600")
         with channel:
             return self.wiring.keeper.spawn(
-                [*SWTPM, *place, "--ctrl", f"type=unixio,clientfd={FIRST_CHILD_FD}"],
+                [
+                    *(self._tpm_program, *SWTPM, *place),
+                    *("--ctrl", f"type=unixio,clientfd={FIRST_CHILD_FD}"),
+                ],
                 directory=state,
                 # QEMU's complaint about it then has its own words beside it.
                 stderr=self.directory / "qemu.log",

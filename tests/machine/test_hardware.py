@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,20 @@ def test_tpm_is_confined_and_keeps_its_state_over_a_power_cut(make: Make) -> Non
     assert not swtpms(state)
     machine.start()
     assert resets(machine) == first + 1
+
+
+def test_tpm_that_does_not_run_is_an_error_message(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The TPM's user could not enter pytest's own directories.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        swtpm = Path(folder) / "swtpm"
+        swtpm.write_text("#!/bin/sh\necho 'swtpm: no TPM today' >&2\nexit 1\n")
+        swtpm.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        with pytest.raises(HostError, match=r'could not start the machine "tiny": .*no TPM today'):
+            make(tpm=True)
 
 
 @pytest.mark.tool("swtpm")
