@@ -28,7 +28,7 @@ EPILOG = """\
 exit status:
   0      compared, whatever is different
   1      one is damaged or no image; with --strict, there is a difference
-  2      wrong usage, or an image that does not exist or is no qcow2 or raw
+  2      wrong usage, or an image that does not exist or has another format
   3      the host lacks something, or a root file system cannot be read here
   128+N  interrupted by the signal N
 
@@ -41,7 +41,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate diff``."""
     parser.description, parser.epilog = ABOUT, EPILOG
-    parser.add_argument("first", metavar="A", help="a qcow2 or raw image")
+    parser.add_argument("first", metavar="A", help="a qcow2, raw, VMDK, VHDX or VDI image")
     parser.add_argument("second", metavar="B", help="the one that came later")
     parser.add_argument("--json", action="store_true", help="print it as JSON, with all files")
     parser.add_argument(

@@ -26,7 +26,7 @@ EPILOG = """\
 exit status:
   0      looked at, whatever was found
   1      the image is damaged or no image; with --strict, there is a finding
-  2      wrong usage, or an image that does not exist or is no qcow2 or raw
+  2      wrong usage, or an image that does not exist or has another format
   3      the host lacks something, or the root file system cannot be read here
   128+N  interrupted by the signal N
 
@@ -39,7 +39,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate inspect``."""
     parser.description, parser.epilog = ABOUT, EPILOG
-    parser.add_argument("image", metavar="IMAGE", help="a qcow2 or raw image")
+    parser.add_argument("image", metavar="IMAGE", help="a qcow2, raw, VMDK, VHDX or VDI image")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--json", action="store_true", help="print it as JSON, with all packages")
     kind.add_argument(

@@ -53,8 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "images",
         nargs="*",
         metavar="IMAGE",
-        help="a qcow2 or raw image, or a URL of one; of several, and of several templates, "
-        "kinds of machine, CPU models, firmwares and data sources, each is tested with each",
+        help="a qcow2, raw, VMDK, VHDX or VDI image, or a URL of one; of several, and of several "
+        "templates, kinds of machine, CPU models, firmwares and data sources, each is tested with "
+        "each",
     )
     add_image_argument(parser)
     parser.add_argument(

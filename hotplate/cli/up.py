@@ -22,7 +22,7 @@ from hotplate.text import clean
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate up``."""
     parser.add_argument(
-        "image", type=Path, metavar="IMAGE", help="what every server boots: a qcow2 or raw image"
+        "image", type=Path, metavar="IMAGE", help="what every server boots, an image as for test"
     )
     arguments.add_image_argument(parser)
     arguments.add_template_arguments(

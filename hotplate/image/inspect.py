@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import struct
+import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +15,7 @@ from hotplate.errors import ImageError, UsageError
 from hotplate.image import manifest, overlay, qcow2
 from hotplate.image.checksum import sha256_of
 from hotplate.image.plan import Layout
-
-#: The formats that machines use; others are to be converted first.
-FORMATS = ("qcow2", "raw")
+from hotplate.image.qcow2 import FORMATS
 
 KERNEL = ("vmlinuz", "kernel")
 #: The suffixes of a partition image's kernel and initrd: diskimage-builder's, then others'.
@@ -62,7 +62,7 @@ class ImageFile:
     """The file of an image, with any contents.
 
     :param path: absolute.
-    :param format: ``qcow2`` or ``raw``.
+    :param format: one of :data:`~hotplate.image.qcow2.FORMATS`.
     :param size: bytes of the disk as seen by a guest.
     :param chain: the file and its backing files, the file first.
     """
@@ -76,7 +76,7 @@ class ImageFile:
     def open(cls, path: Path | str, *, allow_backing: bool = False) -> ImageFile:
         """Open an image file, and check its format and its references.
 
-        :param path: a qcow2 or raw file, or its name without the suffix.
+        :param path: the file, or its name without the suffix.
         :param allow_backing: follow the names of backing files out of the image's directory.
         :raises UsageError: there is no such file, or it is of another format.
         :raises ImageError: it is empty, truncated, or refers to a file that is refused.
@@ -94,6 +94,8 @@ class ImageFile:
         links = qcow2.chain(file, allow_backing=allow_backing)
         if kind == "raw":
             return cls(file, kind, file.stat().st_size, links)
+        if kind != "qcow2":
+            return cls(file, kind, _virtual_size(file, kind), links)
         _check_length(file)
         return cls(file, kind, qcow2.read_header(file).virtual_size, links)
 
@@ -103,7 +105,7 @@ class Image:
     """An image that can be booted.
 
     :param path: the file, absolute.
-    :param format: ``qcow2`` or ``raw``.
+    :param format: one of :data:`~hotplate.image.qcow2.FORMATS`.
     :param virtual_size: bytes of the disk as seen by the guest.
     :param layout: a whole disk, or one file system with kernel and initrd beside it.
     :param table: the partition table of a whole disk.
@@ -138,7 +140,7 @@ class Image:
     ) -> Image:
         """Open an image file, and check that it can be booted.
 
-        :param path: a qcow2 or raw file, or its name without the suffix.
+        :param path: the file, or its name without the suffix.
         :param allow_backing: follow the names of backing files, and links to a kernel and an
             initrd, out of the image's directory.
         :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
@@ -258,6 +260,21 @@ def _check_length(file: Path) -> None:
         )
 
 
+def _virtual_size(file: Path, kind: str) -> int:
+    """Return the bytes of the disk of an image, as QEMU reads them in a format that is named."""
+    done = overlay.qemu_img("info", "-U", "--output", "json", "-f", kind, str(file))
+    if done.returncode != 0:
+        raise _unreadable(file, done)
+    size: int = json.loads(done.stdout)["virtual-size"]
+    return size
+
+
+def _unreadable(file: Path, done: subprocess.CompletedProcess[bytes]) -> ImageError:
+    return ImageError(
+        f'"{file}" cannot be read: {overlay.last_words(done)}', hint=f"qemu-img check {file}"
+    )
+
+
 def _head(file: Path, kind: str) -> bytes:
     """Return the first sectors of the disk, as seen by the guest."""
     if kind == "raw":
@@ -270,10 +287,7 @@ def _head(file: Path, kind: str) -> bytes:
             *(f"if={file}", f"of={head.name}"),
         )
         if done.returncode != 0:
-            raise ImageError(
-                f'"{file}" cannot be read: {overlay.last_words(done)}',
-                hint=f"qemu-img check {file}",
-            )
+            raise _unreadable(file, done)
         return Path(head.name).read_bytes()
 
 

@@ -14,9 +14,10 @@ from typing import Any
 from hotplate.errors import ImageError
 from hotplate.image.checksum import read_regular, sha256_of
 from hotplate.image.plan import groups_of
+from hotplate.image.qcow2 import FORMATS
 
 SUFFIX = ".manifest.json"
-SUFFIXES = (".qcow2", ".raw")
+SUFFIXES = tuple(f".{kind}" for kind in FORMATS)
 #: Format written by a build, raised when a key is removed or changes its meaning. A manifest
 #: without one is from a hotplate before 0.1.0, and has the other keys of format 1.
 FORMAT = 1

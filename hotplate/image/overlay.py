@@ -52,7 +52,7 @@ def make_overlay(image: Path, image_format: str, overlay: Path, *, gib: int = 0)
     """Make a qcow2 overlay; it exists whole or not at all.
 
     :param image: the backing file, which the overlay names by its absolute path.
-    :param image_format: ``qcow2`` or ``raw``; recorded, so that no reader guesses it later.
+    :param image_format: as QEMU names it; recorded, so that no reader guesses it later.
     :param gib: its size in GiB; 0 for that of the image.
     :raises HostError: no space, no right, or no ``qemu-img``.
     """

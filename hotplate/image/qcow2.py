@@ -19,6 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hotplate.errors import ImageError
+from hotplate.image import vmdk
+
+#: The formats that machines use; others are to be converted first. None of them but qcow2 and VMDK
+#: names other files: QEMU opens no VHDX or VDI with a parent.
+FORMATS = ("qcow2", "raw", "vmdk", "vhdx", "vdi")
 
 MAGIC = b"QFI\xfb"
 SECTOR = 512
@@ -84,7 +89,7 @@ class Link:
     """One file of a chain.
 
     :param path: the file, absolute.
-    :param format: ``qcow2`` or ``raw``.
+    :param format: one of :data:`FORMATS`.
     """
 
     path: Path
@@ -172,7 +177,7 @@ def _extensions(head: bytes, at: int, end: int) -> dict[int, bytes]:
 def chain(file: Path, *, allow_backing: bool = False) -> tuple[Link, ...]:
     """Return the image and then its backing files, each checked before anything opens it.
 
-    :param file: a qcow2 or raw file, absolute.
+    :param file: in one of :data:`FORMATS`, absolute.
     :param allow_backing: also follow names of files outside of the image's directory.
     :raises ImageError: for a name that is refused; the text has the name and the fix.
     """
@@ -182,6 +187,11 @@ def chain(file: Path, *, allow_backing: bool = False) -> tuple[Link, ...]:
         if len(links) > MAX_CHAIN:
             raise ImageError(f'more than {MAX_CHAIN} files lie behind the image "{file}"')
         links.append(Link(here, kind or format_of(here)))
+        if links[-1].format == "vmdk" and (fault := vmdk.fault(here)):
+            raise ImageError(
+                f'the image "{here}" {fault}; expected one file: {" or ".join(vmdk.CREATE_TYPES)}',
+                hint=_convert(here),
+            )
         if links[-1].format != "qcow2":
             return tuple(links)
         header = read_header(here)
@@ -227,10 +237,10 @@ def _behind(file: Path, name: str, directory: Path, *, allow_backing: bool) -> P
 
 def _backing_format(file: Path, behind: Path, named: str) -> str:
     kind = named or format_of(behind)
-    if kind not in ("qcow2", "raw"):
+    if kind not in FORMATS:
         raise ImageError(
             f'the image "{file}" needs the backing file "{behind}" in the format "{kind}"; '
-            "expected qcow2 or raw",
+            f"expected {' or '.join(FORMATS)}",
             hint=_convert(file),
         )
     return kind

@@ -100,7 +100,7 @@ class Disk:
 def open_disk(file: ImageFile, *, seconds: float = ALL_SECONDS) -> Iterator[Disk]:
     """Open a disk for reading, for as long as the context lasts.
 
-    :param file: a qcow2 or raw image; a machine may write it meanwhile.
+    :param file: the image; a machine may write it meanwhile.
     :param seconds: the limit of all reading.
     :raises HostError: ``qemu-nbd`` is missing, or cannot be started.
     """

@@ -98,7 +98,7 @@ def inspected(
 ) -> Iterator[Inspection]:
     """Inspect an image.
 
-    :param path: a qcow2 or raw file, or its name without the suffix.
+    :param path: the file, or its name without the suffix.
     :param allow_backing: follow the names of backing files out of the image's directory.
     :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
     :return: the inspection; its contents are readable for as long as the context lasts.

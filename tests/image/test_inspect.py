@@ -108,9 +108,9 @@ def without_backing_file(make_image, tmp_path: Path) -> Path:
     return path
 
 
-def vmdk(make_image, folder: Path) -> Path:
-    path = folder / "disk.vmdk"
-    subprocess.run(["qemu-img", "create", "-q", "-f", "vmdk", path, "8M"], check=True)
+def qed(make_image, folder: Path) -> Path:
+    path = folder / "disk.qed"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qed", path, "8M"], check=True)
     return path
 
 
@@ -155,7 +155,7 @@ def test_unbootable_image_is_refused_with_one_sentence(
     [
         (lambda _, tmp_path: tmp_path / "none.qcow2", "there is no image"),
         (lambda _, tmp_path: tmp_path, "is a directory"),
-        (vmdk, 'in the format "vmdk"; expected qcow2 or raw'),
+        (qed, 'in the format "qed"; expected qcow2 or raw or vmdk or vhdx or vdi'),
     ],
 )
 def test_path_that_is_no_file_is_a_usage_error(make_image, tmp_path: Path, make_bad, sentence):
@@ -171,9 +171,9 @@ def test_path_that_is_no_file_is_a_usage_error(make_image, tmp_path: Path, make_
 def test_hint_for_another_format_can_be_pasted(make_image, tmp_path: Path):
     """diskimage-builder leaves a partition image's kernel and initrd beside each format of it."""
     (tmp_path / "a b").mkdir()
-    path = vmdk(make_image, tmp_path / "a b")
+    path = qed(make_image, tmp_path / "a b")
     raw = make_image("disk.raw", EXT4)
-    subprocess.run(["qemu-img", "convert", "-O", "vmdk", raw, path], check=True)
+    subprocess.run(["qemu-img", "convert", "-O", "qed", raw, path], check=True)
     with pytest.raises(UsageError) as raised:
         Image.open(path)
     assert "copy disk.vmlinuz and disk.initrd" in raised.value.hint
@@ -208,6 +208,46 @@ def test_overlay_takes_the_writes_and_the_image_stays(make_image, tmp_path: Path
     assert Image.open(path).table is not None
     with pytest.raises(ImageError):
         Image.open(overlay)
+
+
+def converted(make_image, folder: Path, kind: str, *options: str) -> Path:
+    path = folder / f"disk.{kind}"
+    raw = make_image("disk.raw", mbr() | {1 << 20: b"contents"})
+    command = ["qemu-img", "convert", "-q", "-O", kind, *options, raw, path]
+    subprocess.run(command, check=True)
+    raw.unlink()
+    return path
+
+
+STREAM = ("-o", "subformat=streamOptimized")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("vmdk", ()), ("vmdk", STREAM), ("vhdx", ()), ("vdi", ())],
+    ids=["vmdk", "vmdk-stream", "vhdx", "vdi"],
+)
+def test_image_of_another_hypervisor_is_never_changed(make_image, tmp_path: Path, kind, options):
+    path = converted(make_image, tmp_path, kind, *options)
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    image = Image.open(path.with_suffix(""))
+    assert (image.path, image.format, image.virtual_size) == (path, kind, 8 << 20)
+    assert image.table == Table("mbr", bios=True, uefi=False)
+    overlay = image.overlay(tmp_path / "run")
+    write = ["qemu-io", "-c", "read -v 1M 8", "-c", "write -P 7 0 64k", overlay]
+    done = subprocess.run(write, check=True, capture_output=True, text=True)
+    assert "contents" in done.stdout
+    assert image.sha256() == before
+    assert [each.format for each in Image.open(path).chain] == [kind]
+
+
+@pytest.mark.parametrize("kind", ["vmdk", "vhdx", "vdi"])
+def test_truncated_image_of_another_hypervisor_is_refused(make_image, tmp_path: Path, kind: str):
+    path = converted(make_image, tmp_path, kind)
+    os.truncate(path, 1000)
+    with pytest.raises(ImageError, match=r'disk\..*" (cannot be read|is )') as raised:
+        Image.open(path)
+    assert "\n" not in raised.value.message
 
 
 def test_hash_is_cached_until_the_file_changes(make_image, tmp_path: Path):

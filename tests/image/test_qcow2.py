@@ -139,9 +139,57 @@ def test_special_file_is_refused(folder: Path, allow: bool):
 def test_file_of_another_format_is_not_probed(folder: Path):
     # A VMDK descriptor refers to further files.
     (folder / "base").write_text('# Disk DescriptorFile\nRW 1 FLAT "/etc/passwd" 0\n')
-    for kind in ("vmdk", "luks"):
-        with pytest.raises(ImageError, match=f'in the format "{kind}"'):
+    for kind, sentence in (("vmdk", "whose data are in other files"), ("luks", 'format "luks"')):
+        with pytest.raises(ImageError, match=sentence):
             Image.open(named(folder / "evil.qcow2", "base", kind))
+
+
+def changed(path: Path, old: bytes, new: bytes) -> None:
+    data = path.read_bytes()
+    assert old in data
+    path.write_bytes(data.replace(old, new.ljust(len(old), b"\n"), 1))
+
+
+EXTENT = b'RW 16384 SPARSE "evil.vmdk"'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (EXTENT, b'RW 1 FLAT "passwd" 0', "names other files as its extents"),
+        (EXTENT, b"RW 1 SPARSE \nRW 1 SPARSE ", "names other files as its extents"),
+        (b"parentCID=ffffffff", b"parentFileNameHint", "names another file as its parent"),
+        (b"monolithicSparse", b"monolithicFlat", 'kind "monolithicFlat'),
+        (b"createType", b"x", 'kind "unknown"'),
+        ((16384).to_bytes(8, "little"), bytes(8), "has no size"),
+        (b"KDMV", b"COWD", "of an old version"),
+    ],
+)
+def test_vmdk_that_names_other_files_is_refused(folder: Path, old, new, sentence):
+    image = folder / "evil.vmdk"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "vmdk", image, "8M"], check=True)
+    changed(image, old, new)
+    with pytest.raises(ImageError, match=sentence) as raised:
+        Image.open(image, allow_backing=True)
+    assert str(raised.value.hint).startswith("qemu-img convert")
+
+
+@pytest.mark.parametrize("kind", ["monolithicFlat", "twoGbMaxExtentSparse"])
+def test_vmdk_in_several_files_is_refused(folder: Path, kind: str):
+    image = folder / "evil.vmdk"
+    create = ["qemu-img", "create", "-q", "-f", "vmdk", "-o", f"subformat={kind}", image, "8M"]
+    subprocess.run(create, check=True)
+    with pytest.raises(ImageError, match="whose data are in other files"):
+        Image.open(image)
+
+
+def test_vmdk_with_a_parent_is_refused(folder: Path):
+    parent, image = folder / "parent.vmdk", folder / "evil.vmdk"
+    create = ["qemu-img", "create", "-q", "-f", "vmdk"]
+    subprocess.run([*create, parent, "8M"], check=True)
+    subprocess.run([*create, "-F", "vmdk", "-b", parent, image], check=True)
+    with pytest.raises(ImageError, match="names another file as its parent"):
+        Image.open(image)
 
 
 def test_loop_of_backing_files_is_refused(folder: Path):

@@ -122,6 +122,16 @@ def test_boot_loader_in_the_efi_system_partition_is_found(
         assert snapshot(inspection).facts[f"EFI /{name}"] == f"1 bytes, SHA-256 {digest}"
 
 
+@pytest.mark.parametrize("kind", ["vmdk", "vhdx", "vdi"])
+def test_image_of_another_hypervisor_is_read(good, make_disk, kind: str):
+    raw = make_disk(good)
+    path = raw.with_suffix(f".{kind}")
+    subprocess.run(["qemu-img", "convert", "-q", "-O", kind, raw, path], check=True)
+    with inspected(path) as inspection, inspected(raw) as wanted:
+        assert inspection.file.format == kind
+        assert snapshot(inspection).files == snapshot(wanted).files
+
+
 def test_unread_file_system_has_a_hint(tmp_path):
     path = tmp_path / "xfs.raw"
     path.write_bytes(b"XFSB" + bytes(1 << 20))
