@@ -20,9 +20,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from hotplate.children import reaper
+from hotplate.children import mounts, reaper
 from hotplate.children.reaper import CLONE_NEWNET, checked, libc
-from hotplate.container import mounts
 from hotplate.container.cgroups import ControlGroups
 from hotplate.network import links
 

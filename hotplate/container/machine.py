@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from hotplate.children.keeper import Child, Keeper
+from hotplate.children.mounts import IDS
 from hotplate.container import guest_files
-from hotplate.container.mounts import IDS
 from hotplate.container.root import Root
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.events import kinds

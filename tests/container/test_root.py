@@ -17,7 +17,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hotplate.container import mounts, root
+from hotplate.children import mounts
+from hotplate.container import root
 from hotplate.container.root import Root, find_root, forget, open_root, predictable_names, raw_disk
 from hotplate.errors import HostError, ImageError, UsageError
 from hotplate.image import overlay
