@@ -13,8 +13,8 @@ from pathlib import Path
 
 from hotplate import locks
 from hotplate.cli.arguments import load_settings
-from hotplate.container.root import IMAGE_NAME
 from hotplate.errors import HostError, Outcome
+from hotplate.inspection.raw_disk import IMAGE_NAME
 from hotplate.machine import admission
 
 #: Days of disuse after which ``clean`` removes a file.

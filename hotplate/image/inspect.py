@@ -63,13 +63,13 @@ class ImageFile:
 
     :param path: absolute.
     :param format: one of :data:`~hotplate.image.qcow2.FORMATS`.
-    :param size: bytes of the disk as seen by a guest.
+    :param virtual_size: bytes of the disk as seen by a guest.
     :param chain: the file and its backing files, the file first.
     """
 
     path: Path
     format: str
-    size: int
+    virtual_size: int
     chain: tuple[qcow2.Link, ...]
 
     @classmethod
@@ -154,7 +154,8 @@ class Image:
             disk = image.overlay(directory)
         """
         opened = ImageFile.open(path, allow_backing=allow_backing)
-        file, kind, size, links = opened.path, opened.format, opened.size, opened.chain
+        file, kind, size = opened.path, opened.format, opened.virtual_size
+        links = opened.chain
         head = _head(file, kind)
         table = read_table(head)
         if table is not None:

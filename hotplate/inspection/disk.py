@@ -112,7 +112,7 @@ def open_disk(file: ImageFile, *, seconds: float = ALL_SECONDS) -> Iterator[Disk
             (only,) = descriptors
             yield Disk(
                 lambda at, length: os.pread(only, length, at),
-                file.size,
+                file.virtual_size,
                 str(file.path),
                 seconds=seconds,
             )

@@ -34,7 +34,7 @@ def as_document(inspection: Inspection) -> dict[str, Any]:
         "image": str(file.path),
         "image_format": file.format,
         "bytes": file.path.stat().st_size,
-        "virtual_size": file.size,
+        "virtual_size": file.virtual_size,
         "manifest": inspection.manifest.value,
         "table": inspection.table.kind if inspection.table else None,
         "firmware": inspection.firmware,
@@ -92,7 +92,7 @@ def _outside(inspection: Inspection) -> Iterator[tuple[str, str]]:
     file = inspection.file
     size = file.path.stat().st_size
     yield "image", f"{file.path}"
-    yield "file", f"{file.format}, {megabytes(size)}; a disk of {megabytes(file.size)}"
+    yield "file", f"{file.format}, {megabytes(size)}; a disk of {megabytes(file.virtual_size)}"
     yield "manifest", _manifest(inspection)
     table = inspection.table.kind.upper() if inspection.table else "no partition table"
     firmware = " and ".join(inspection.firmware)

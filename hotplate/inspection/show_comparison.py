@@ -42,7 +42,7 @@ def _image(side: Snapshot) -> dict[str, Any]:
     return {
         "image": str(file.path),
         "bytes": file.path.stat().st_size,
-        "virtual_size": file.size,
+        "virtual_size": file.virtual_size,
         "files": len(side.files),
         "files_bytes": sum(side.sizes().values()),
         "sizes": side.sizes(),

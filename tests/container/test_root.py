@@ -19,14 +19,16 @@ import pytest
 
 from hotplate.children import mounts
 from hotplate.container import root
-from hotplate.container.root import Root, find_root, forget, open_root, predictable_names, raw_disk
+from hotplate.container.root import Root, find_root, open_root, predictable_names
 from hotplate.errors import HostError, ImageError, UsageError
 from hotplate.image import overlay
 from hotplate.image.inspect import Image
 from hotplate.image.plan import Layout
 from hotplate.image.qcow2 import Link
+from hotplate.inspection import raw_disk as disks
 from hotplate.inspection.disk import Disk
 from hotplate.inspection.ext4 import Ext4
+from hotplate.inspection.raw_disk import forget, raw_disk
 from hotplate.inspection.tree import Tree
 
 SYSTEM = {**os.environ, "PATH": f"/usr/sbin:/sbin:{os.environ['PATH']}"}
@@ -375,7 +377,7 @@ def test_qcow2_image_is_unpacked_once(system, tmp_path):
 
 def test_leftover_of_a_killed_process_is_not_used(system, tmp_path):
     image = image_of(packed(system))
-    folder = root.store(tmp_path) / root._key(image)
+    folder = disks.store(tmp_path) / disks._key(image)
     folder.mkdir(parents=True, mode=0o700)
     (folder / "disk.raw.new").write_bytes(b"x" * MIB)
     with raw_disk(image, tmp_path) as path:
@@ -401,13 +403,13 @@ def test_changed_image_is_unpacked_again(system, tmp_path):
 
 def test_image_that_changes_meanwhile_is_not_kept(system, tmp_path, monkeypatch):
     image = image_of(packed(system))
-    convert = root._convert
+    convert = disks._convert
 
     def slow(image: Image, part: Path) -> None:
         convert(image, part)
         os.utime(image.path, ns=(1, 1))
 
-    monkeypatch.setattr(root, "_convert", slow)
+    monkeypatch.setattr(disks, "_convert", slow)
     with (
         pytest.raises(ImageError, match="was changed while it was unpacked"),
         raw_disk(image, tmp_path / "cache"),
@@ -428,13 +430,13 @@ def test_backing_files_are_those_that_were_checked(system, boot, tmp_path):
 def test_users_at_the_same_time_unpack_it_once(system, tmp_path, monkeypatch):
     image = image_of(packed(system))
     made: list[Path] = []
-    convert = root._convert
+    convert = disks._convert
 
     def counted(image: Image, part: Path) -> None:
         made.append(part)
         convert(image, part)
 
-    monkeypatch.setattr(root, "_convert", counted)
+    monkeypatch.setattr(disks, "_convert", counted)
 
     def use(_: int) -> int:
         with raw_disk(image, tmp_path / "cache") as path:
@@ -484,7 +486,7 @@ def test_full_disk_leaves_nothing(tmp_path, monkeypatch):
     run("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", cache)
     try:
         # Another process fills it meanwhile.
-        monkeypatch.setattr(root, "check_space", lambda *_, **__: None)
+        monkeypatch.setattr(disks, "check_space", lambda *_, **__: None)
         with (
             pytest.raises(HostError, match="there is no space left to unpack") as caught,
             raw_disk(image_of(path), cache),
@@ -501,9 +503,9 @@ def test_full_disk_leaves_nothing(tmp_path, monkeypatch):
 
 def keep(cache: Path, name: str, used: int, *, mib: int = 1) -> Path:
     """Put a disk into the cache."""
-    folder = root.store(cache) / name
+    folder = disks.store(cache) / name
     folder.mkdir(parents=True, mode=0o700)
-    (folder / root.DISK).write_bytes(b"x" * mib * MIB)
+    (folder / disks.DISK).write_bytes(b"x" * mib * MIB)
     os.utime(folder, (used, used))
     return folder
 
@@ -516,7 +518,7 @@ def test_least_recently_used_disks_are_removed(tmp_path):
 
 def test_disks_that_are_too_large_together_are_removed(tmp_path, monkeypatch):
     old, newest = keep(tmp_path, "a", 1, mib=2), keep(tmp_path, "b", 2, mib=2)
-    monkeypatch.setattr(root, "MAX_BYTES", 3 * MIB)
+    monkeypatch.setattr(disks, "MAX_BYTES", 3 * MIB)
     assert forget(tmp_path, keep=8) == []
     assert [each.exists() for each in (old, newest)] == [False, True]
 

@@ -16,11 +16,13 @@ import pytest
 from tiny_container import SYSTEM, attached, containers, make_ext4
 
 from hotplate.container import root as roots
-from hotplate.container.root import Root, find_root, open_root, raw_disk
+from hotplate.container.root import Root, find_root, open_root
 from hotplate.errors import HostError, ImageError, UsageError
 from hotplate.image import qcow2
 from hotplate.image.inspect import Image
 from hotplate.image.plan import Layout
+from hotplate.inspection import raw_disk as disks
+from hotplate.inspection.raw_disk import raw_disk
 
 MIB = 1 << 20
 #: GPT's types of partitions: Linux, the EFI system partition, GRUB's second stage, LVM.
@@ -299,7 +301,7 @@ UNPACK = """
 import pathlib, sys, time
 sys.path.insert(0, sys.argv[1])
 import test_root
-from hotplate.container.root import raw_disk
+from hotplate.inspection.raw_disk import raw_disk
 image = test_root.image_of(pathlib.Path(sys.argv[2]))
 with raw_disk(image, pathlib.Path(sys.argv[3])) as path:
     print(path, path.stat().st_ino, path.read_bytes().count(b"contents"), flush=True)
@@ -327,18 +329,18 @@ def test_processes_at_once_share_one_disk(packed: Path, tmp_path: Path) -> None:
         (line,) = lines
         assert line.split()[2] == "1000"
         folder = Path(line.split()[0]).parent
-        assert roots.forget(tmp_path / "cache") == [folder]
+        assert disks.forget(tmp_path / "cache") == [folder]
     finally:
         for each in processes:
             each.communicate("\n")
-    assert roots.forget(tmp_path / "cache") == []
+    assert disks.forget(tmp_path / "cache") == []
     assert not folder.exists()
 
 
 def test_least_recently_used_disks_are_removed_but_those_in_use(
     packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roots, "KEPT", 2)
+    monkeypatch.setattr(disks, "KEPT", 2)
     cache = tmp_path / "cache"
     images = []
     for number in range(4):
@@ -350,12 +352,12 @@ def test_least_recently_used_disks_are_removed_but_those_in_use(
             time.sleep(0.02)
             with raw_disk(image, cache) as path:
                 last = path
-        kept = {each.name for each in roots.store(cache).iterdir()}
-        assert kept == {first.parent.name, last.parent.name, roots._key(images[2])}
+        kept = {each.name for each in disks.store(cache).iterdir()}
+        assert kept == {first.parent.name, last.parent.name, disks._key(images[2])}
         assert first.exists()
     with raw_disk(images[1], cache):
-        kept = {each.name for each in roots.store(cache).iterdir()}
-    assert kept == {last.parent.name, roots._key(images[1])}
+        kept = {each.name for each in disks.store(cache).iterdir()}
+    assert kept == {last.parent.name, disks._key(images[1])}
 
 
 @pytest.fixture
