@@ -29,7 +29,7 @@ from hotplate.inspection.units import kernel_words
 MOUNT_OPTIONS = {"ext4": "noload", "xfs": "norecovery,nouuid", "btrfs": "rescue=nologreplay"}
 #: Why no container can run a root in other places, by the name of the file system.
 REFUSED = {
-    "lvm": "is in LVM, whose volumes are not set up for a container",
+    "lvm": "is in LVM, and has no volume that is read here",
     "luks": "is encrypted (LUKS), and there is no key for it",
     "": "has a file system that is not known",
 }
@@ -165,18 +165,26 @@ def _chosen(disk: Disk, image: Image) -> tuple[Partition, Tree | None]:
     """Return the partition with the root, and its files where they are read here."""
     others = []
     unread = ""
-    for partition in partitions(disk):
+    listed = partitions(disk)
+    volumes = any(each.volume for each in listed)
+    for partition in listed:
+        # Its volumes are in the list, too.
+        if volumes and partition.file_system == "lvm":
+            continue
         if partition.purpose != "data" or partition.file_system in ("swap", "vfat"):
             continue
         if partition.file_system == "ext4":
             try:
-                tree = Tree(Ext4(disk, partition.start))
-                if tree.exists("/etc") and tree.exists("/usr"):
+                tree = Tree(Ext4(partition.on(disk), 0))
+                system = tree.exists("/etc") and tree.exists("/usr")
+            except ImageError as error:
+                unread = error.message
+            else:
+                if system:
+                    _check_pieces(image, partition)
                     return partition, tree
                 # One of /boot, say.
                 continue
-            except ImageError as error:
-                unread = error.message
         others.append(partition)
     if not others:
         raise ImageError(
@@ -187,6 +195,7 @@ def _chosen(disk: Disk, image: Image) -> tuple[Partition, Tree | None]:
     # Their trees are not read here. In images for clouds the largest is the root; one that is not
     # known may be anything.
     root = max(others, key=lambda each: (each.number == marked, bool(each.file_system), each.size))
+    _check_pieces(image, root)
     if root.file_system == "ext4":
         raise ImageError(f'no container can run "{image.path}": {unread}', hint=HINT)
     if root.file_system not in MOUNT_OPTIONS:
@@ -199,6 +208,15 @@ def _chosen(disk: Disk, image: Image) -> tuple[Partition, Tree | None]:
             hint=HINT,
         )
     return root, None
+
+
+def _check_pieces(image: Image, root: Partition) -> None:
+    """Refuse a volume that no loop device shows: one that is not read, or in several places."""
+    why = root.refused and f"is {root.refused}"
+    if len(root.pieces) > 1:
+        why = f"is in {len(root.pieces)} pieces, and a container mounts only one"
+    if why:
+        raise ImageError(f'no container can run "{image.path}": {root} {why}', hint=HINT)
 
 
 def _kernel_mounts(file_system: str) -> bool:

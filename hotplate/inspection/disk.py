@@ -79,6 +79,13 @@ class Disk:
             offset += len(part)
         return b"".join(parts)
 
+    def part(self, extents: Sequence[tuple[int, int]]) -> Disk:
+        """Return a part of the disk as a disk of its own.
+
+        :param extents: offset and bytes of each piece, in the order of the part.
+        """
+        return _Part(self, extents)
+
     def _block(self, number: int) -> bytes:
         if number in self._blocks:
             self._blocks.move_to_end(number)
@@ -94,6 +101,28 @@ class Disk:
         if len(self._blocks) > BLOCKS_KEPT:
             self._blocks.popitem(last=False)
         return data
+
+
+class _Part(Disk):
+    """Pieces of a disk, in a row; the disk has the cache and the time limit."""
+
+    def __init__(self, disk: Disk, extents: Sequence[tuple[int, int]]) -> None:
+        self.size = sum(length for _, length in extents)
+        self.name = disk.name
+        self._disk, self._extents = disk, extents
+
+    def read(self, offset: int, length: int) -> bytes:
+        parts = []
+        for start, size in self._extents:
+            if length > 0 and offset < size:
+                wanted = min(length, size - offset)
+                parts.append(self._disk.read(start + offset, wanted))
+                # The disk ends before its table says.
+                if len(parts[-1]) < wanted:
+                    break
+                length -= wanted
+            offset = max(0, offset - size)
+        return b"".join(parts)
 
 
 @contextlib.contextmanager

@@ -148,7 +148,7 @@ def _root(
         if partition.file_system != "ext4":
             continue
         try:
-            tree = Tree(Ext4(disk, partition.start))
+            tree = Tree(Ext4(partition.on(disk), 0))
             if tree.exists("/etc") and tree.exists("/usr"):
                 return partition, Contents(tree), ""
         except ImageError as error:
@@ -159,6 +159,11 @@ def _root(
 def _why_not(disk: Disk, listed: tuple[Partition, ...]) -> str:
     """Return the sentence on how to read a file system that we cannot read."""
     kinds = {each.file_system for each in listed if each.purpose == "data" and each.file_system}
+    for each in listed:
+        if each.refused:
+            return f'{each} of "{disk.name}" is {each.refused}'
+    if any(each.volume for each in listed):
+        kinds -= {"lvm"}
     others = sorted(kinds - {"ext4", "swap"})
     if not kinds:
         raise ImageError(

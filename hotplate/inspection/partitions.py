@@ -7,10 +7,12 @@ superblocks; Microsoft's specification of FAT.
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hotplate.image.inspect import ESP, HEAD, SECTOR, read_table
+from hotplate.inspection import lvm
 from hotplate.inspection.disk import Disk
 
 #: Limit of the partitions; a GPT has room for as many.
@@ -43,13 +45,19 @@ _MAGIC = (
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition, or a whole disk without a table.
+    """A partition, a whole disk without a table, or a volume of LVM.
 
-    :param number: as in the table, from 1 on; 0 for a whole disk.
-    :param start: bytes from the start of the disk.
+    :param number: as in the table, from 1 on; 0 for a whole disk or a volume.
+    :param start: bytes from the start of the disk; of a volume, of its first piece.
     :param size: bytes.
     :param purpose: ``efi system``, ``bios boot`` or ``data``.
     :param file_system: its name, "" when unknown.
+    :param kind: the type in a GPT, as a UUID; "" for others.
+    :param uuid: its own UUID in a GPT (``PARTUUID``).
+    :param label: its name in a GPT (``PARTLABEL``).
+    :param volume: the names of the volume and its group, as ``vg/root``; "" for a partition.
+    :param pieces: offset and bytes of each piece of a volume.
+    :param refused: why a volume is not read, as it reads after "is".
     """
 
     number: int
@@ -57,23 +65,53 @@ class Partition:
     size: int
     purpose: str
     file_system: str
+    kind: str = ""
+    uuid: str = ""
+    label: str = ""
+    volume: str = ""
+    pieces: tuple[tuple[int, int], ...] = ()
+    refused: str = ""
 
     def __str__(self) -> str:
+        if self.volume:
+            return f'the volume "{self.volume}"'
         return f"partition {self.number}" if self.number else "the disk"
+
+    def on(self, disk: Disk) -> Disk:
+        """Return its bytes as a disk of its own."""
+        return disk.part(self.pieces or [(self.start, self.size)])
 
 
 def partitions(disk: Disk) -> list[Partition]:
-    """Return the partitions of a disk in the order of its table; the disk itself without one."""
+    """Return the partitions of a disk in the order of its table; the disk itself without one.
+
+    The volumes of LVM come after them.
+    """
     head = disk.read(0, HEAD)
     table = read_table(head)
     if table is None:
-        return [Partition(0, 0, disk.size, "data", file_system_of(disk, 0))]
-    entries = _gpt(head) if table.kind == "gpt" else _mbr(head)
-    return [
-        Partition(number, start, size, purpose, file_system_of(disk, start))
-        for number, start, size, purpose in entries
-        if 0 < start < disk.size
-    ]
+        listed = [Partition(0, 0, disk.size, "data", file_system_of(disk, 0))]
+    else:
+        entries = _gpt(disk, head) if table.kind == "gpt" else _mbr(disk, head)
+        listed = [each for each in entries if 0 < each.start < disk.size]
+    return [*listed, *_volumes(disk, listed)]
+
+
+def _volumes(disk: Disk, listed: list[Partition]) -> Iterator[Partition]:
+    starts = [each.start for each in listed if each.file_system == "lvm"]
+    for volume in lvm.volumes(disk, starts):
+        first = volume.parts[0][0] if volume.parts else 0
+        name = "" if volume.refused else file_system_of(disk.part(volume.parts), 0)
+        yield Partition(
+            0,
+            first,
+            sum(length for _, length in volume.parts),
+            "data",
+            name,
+            volume=volume.name,
+            pieces=volume.parts,
+            refused=volume.refused,
+        )
 
 
 def marked_root(disk: Disk, processor: str) -> int:
@@ -96,23 +134,34 @@ def _entries(head: bytes) -> Iterator[tuple[int, int]]:
     return zip(range(1, MAX_PARTITIONS + 1), places, strict=False)
 
 
-def _gpt(head: bytes) -> Iterator[tuple[int, int, int, str]]:
+def _gpt(disk: Disk, head: bytes) -> Iterator[Partition]:
     for number, at in _entries(head):
         kind = head[at : at + 16]
         first, last = struct.unpack_from("<QQ", head, at + 32)
         if any(kind) and last >= first:
-            purpose = {ESP: "efi system", BIOS_BOOT: "bios boot"}.get(kind, "data")
-            yield number, first * SECTOR, (last - first + 1) * SECTOR, purpose
+            yield Partition(
+                number,
+                first * SECTOR,
+                (last - first + 1) * SECTOR,
+                {ESP: "efi system", BIOS_BOOT: "bios boot"}.get(kind, "data"),
+                file_system_of(disk, first * SECTOR),
+                str(uuid.UUID(bytes_le=kind)),
+                str(uuid.UUID(bytes_le=head[at + 16 : at + 32])),
+                head[at + 56 : at + 128].decode("utf-16-le", "replace").partition("\0")[0],
+            )
 
 
-def _mbr(head: bytes) -> Iterator[tuple[int, int, int, str]]:
+def _mbr(disk: Disk, head: bytes) -> Iterator[Partition]:
     """Yield the primary partitions; images for clouds have no others."""
     for number, at in enumerate(range(446, 510, 16), 1):
         kind = head[at + 4]
         first, count = struct.unpack_from("<II", head, at + 8)
         if kind and count:
             purpose = "efi system" if kind == 0xEF else "data"
-            yield number, first * SECTOR, count * SECTOR, purpose
+            start, size = first * SECTOR, count * SECTOR
+            # The disk's signature, and the number in hexadecimal (libblkid's partitions/dos.c).
+            own = f"{struct.unpack_from('<I', head, 440)[0]:08x}-{number:02x}"
+            yield Partition(number, start, size, purpose, file_system_of(disk, start), uuid=own)
 
 
 def file_system_of(disk: Disk, start: int) -> str:

@@ -100,7 +100,7 @@ def _outside(inspection: Inspection) -> Iterator[tuple[str, str]]:
         firmware = "kernel beside it" if inspection.kernel_beside else "nothing starts it"
     yield "boots by", f"{firmware}; {table}"
     for each in inspection.partitions:
-        number = f"partition {each.number}" if each.number else "disk"
+        number = str(each).removeprefix("the ").replace('"', "")
         root = ", root" if each == inspection.root else ""
         purpose = "" if each.purpose == "data" else f", {each.purpose}"
         yield number, f"{each.file_system or 'unknown'}, {megabytes(each.size)}{purpose}{root}"

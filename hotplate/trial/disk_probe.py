@@ -43,7 +43,9 @@ def look_at_disk(disk: Path) -> str:
         open_disk(ImageFile.open(disk, allow_backing=True), seconds=SECONDS) as opened,
     ):
         for partition in partitions(opened):
-            if partition.file_system == "ext4" and (tree := _system(Ext4(opened, partition.start))):
+            if partition.file_system != "ext4":
+                continue
+            if tree := _system(Ext4(partition.on(opened), 0)):
                 lines = [*_report(tree), ""]
                 break
     return "\n".join(lines)

@@ -213,7 +213,7 @@ def test_type_of_a_partition_marks_the_root(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
-        ("lvm", "partition 2 is in LVM, whose volumes are not set up for a container"),
+        ("lvm", "partition 2 is in LVM, and has no volume that is read here"),
         ("lvm in the first sector", "partition 2 is in LVM"),
         ("luks", "partition 2 is encrypted (LUKS), and there is no key for it"),
         ("squashfs", "partition 2 is squashfs, which is no root of a server"),
@@ -227,6 +227,34 @@ def test_other_roots_are_refused(kind, sentence, boot, tmp_path):
         found(disk)
     assert caught.value.message.startswith(f'no container can run "{disk}": {sentence}')
     assert caught.value.hint == "--machine qemu"
+
+
+@pytest.mark.root
+@pytest.mark.tool("lvm")
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_root_in_a_volume_of_lvm_is_found_when_it_is_in_one_piece(system, tmp_path, pieces: int):
+    disk, name = blank(tmp_path / "disk.raw", 64), tmp_path / "device"
+    options = ["--driverloaded", "n", "--config", "backup { backup=0 archive=0 }"]
+    create = ["lvm", "lvcreate", *options, "-an", "-Zn", "-Wn", "vg", "-l"]
+    run("sh", "-euc", 'losetup -f --show "$1" >"$2"', "sh", disk, name)
+    device = name.read_text().strip()
+    try:
+        run("lvm", "vgcreate", *options, "vg", device)
+        run(*create, "2", "-n", "root")
+        if pieces == 2:
+            run(*create, "1", "-n", "var")
+            run("lvm", "lvextend", *options, "-l", "+1", "vg/root")
+    finally:
+        run("losetup", "-d", device)
+    with disk.open("r+b") as stream:
+        stream.seek(MIB)
+        stream.write(system.read_bytes())
+    if pieces == 2:
+        with pytest.raises(ImageError, match=r'the volume "vg/root" is in 2 pieces'):
+            found(disk, Layout.PARTITION)
+        return
+    root = found(disk, Layout.PARTITION)
+    assert (root.offset, root.size, root.file_system) == (MIB, 8 * MIB, "ext4")
 
 
 def test_small_xfs_of_boot_is_not_taken_for_the_root_beside_lvm(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import subprocess
@@ -88,8 +89,11 @@ LINKS = {
 
 
 @pytest.fixture(autouse=True)
-def _can_it_run() -> None:
-    for tool in ("mke2fs", "qemu-img"):
+def _can_it_run(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("root") and os.geteuid() != 0:
+        pytest.skip("needs root for mounts and loop devices")
+    named = (marker.args[0] for marker in request.node.iter_markers("tool"))
+    for tool in ("mke2fs", "qemu-img", *named):
         if shutil.which(tool, path=SBIN["PATH"]) is None:
             pytest.skip(f"needs {tool} on this host")
 
