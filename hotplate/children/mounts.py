@@ -1,4 +1,4 @@
-"""Mounts of a container's root: the image's file system, read-only, and a layer on top of it.
+"""Mounts of an image's file system, read-only, and for a container with a layer on top of it.
 
 The user ids of the image's files are moved into the container's range by an idmapped mount, so that
 no file has to be changed.  Uses the standard library only.
@@ -38,6 +38,12 @@ _LOOP_CTL_GET_FREE, _LOOP_CONFIGURE = 0x4C82, 0x4C0A
 _LO_FLAGS_READ_ONLY, _LO_FLAGS_AUTOCLEAR = 1, 4
 _LOOP_CONFIG_BYTES = 304
 _LOOP_MAJOR = 7
+#: The subvolumes of btrfs that hold the root: Fedora's, openSUSE's and Ubuntu's, Debian's; first,
+#: the default subvolume, which is mounted.
+SUBVOLUMES = ("", "root", "@", "@rootfs")
+#: Options for mounting a file system that is never written to, also one that was not unmounted.
+#: btrfs has had this one since Linux 5.9; without it, an unclean one is not mounted at all.
+MOUNT_OPTIONS = {"ext4": "noload", "xfs": "norecovery,nouuid", "btrfs": "rescue=nologreplay"}
 ATTEMPTS = 64
 SECONDS = 60.0
 
@@ -93,7 +99,14 @@ def run(program: str, *arguments: str | Path) -> None:
 
 
 def loop(
-    file: int, target: Path, *, kind: str, options: str = "", offset: int = 0, size: int = 0
+    file: int,
+    target: Path,
+    *,
+    kind: str,
+    options: str = "",
+    offset: int = 0,
+    size: int = 0,
+    also: tuple[Path, str] | None = None,
 ) -> None:
     """Mount a file system in a file; its loop device goes with the mount.
 
@@ -102,13 +115,16 @@ def loop(
     :param options: of the file system, as mount(2) has them.
     :param offset: bytes before the file system.
     :param size: its bytes; 0 for all to the end of the file.
+    :param also: a second folder, and the options for mounting the file system there, too.
     """
     # Not by mount(8), which refuses a second loop device for the same part of a file.
     read_only = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
     device, node = _loop_device(file, target.parent, read_only=read_only, offset=offset, size=size)
     try:
         flags = MS_NODEV | (MS_RDONLY if read_only else 0)
-        mount(str(node), str(target), kind, flags, options)
+        # By one device: btrfs refuses another one with the same file system.
+        for folder, words in ((target, options), *([also] if also else [])):
+            mount(str(node), str(folder), kind, flags, words)
     finally:
         # From here on the mount alone keeps the device.
         os.close(device)
@@ -217,3 +233,16 @@ def _user_namespace(first: int) -> int:
         os.close(ready)
         os.close(is_done)
         os.waitpid(child, 0)
+
+
+def system_in(folder: Path) -> str:
+    """Return the place of the system in a file system: its top, or a subvolume's name.
+
+    :raises OSError: when there is none.
+    """
+    for name in SUBVOLUMES:
+        top = folder / name
+        # A link of the image could lead anywhere on the host.
+        if not top.is_symlink() and all(os.path.lexists(top / each) for each in ("etc", "usr")):
+            return name
+    raise OSError(2, 'there is no system with "/etc" and "/usr" in the root file system')

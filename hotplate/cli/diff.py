@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,14 @@ def run(args: argparse.Namespace) -> int:
 
     :raises HostError: when a root file system cannot be read.
     """
-    checksums = load_settings().cache / "checksums"
-    backing = args.allow_backing
-    with (
-        inspected(args.first, allow_backing=backing, checksums=checksums) as first,
-        inspected(args.second, allow_backing=backing, checksums=checksums) as second,
-    ):
+    cache = load_settings().cache
+    read = partial(
+        inspected,
+        allow_backing=args.allow_backing,
+        checksums=cache / "checksums",
+        cache=cache,
+    )
+    with read(args.first) as first, read(args.second) as second:
         for each in (first, second):
             if each.contents is None:
                 raise HostError(each.unread)

@@ -60,8 +60,13 @@ def run(args: argparse.Namespace) -> int:
 
     :raises HostError: when the root file system cannot be read; the rest is printed.
     """
-    checksums = load_settings().cache / "checksums"
-    with inspected(args.image, allow_backing=args.allow_backing, checksums=checksums) as inspection:
+    cache = load_settings().cache
+    with inspected(
+        args.image,
+        allow_backing=args.allow_backing,
+        checksums=cache / "checksums",
+        cache=cache,
+    ) as inspection:
         if args.sbom:
             if inspection.contents is not None:
                 print(as_cyclonedx(inspection, inspection.contents))

@@ -28,9 +28,6 @@ from hotplate.network import links
 CLONE_NEWNS = 0x00020000
 #: nspawn keeps locks and sockets here, by the name of the machine.
 NSPAWN_STATE = "/run/systemd/nspawn"
-#: The subvolumes of btrfs that hold the root: Fedora's, openSUSE's and Ubuntu's, Debian's; first,
-#: the default subvolume, which is mounted.
-SUBVOLUMES = ("", "root", "@", "@rootfs")
 #: Name prefix of our end of an interface.
 OUTER = "hp"
 
@@ -119,7 +116,7 @@ class ContainerHelper(reaper.Reaper):
         upper, work = (self.place / "layer" / name for name in ("changes", "work"))
         for folder in (upper, work):
             folder.mkdir(exist_ok=True)
-        top = (self.place / "image" / system_in(self.place / "image")).stat()
+        top = (self.place / "image" / mounts.system_in(self.place / "image")).stat()
         os.chown(upper, first_id, first_id)
         upper.chmod(stat.S_IMODE(top.st_mode))
         # A layer that was mounted as volatile is refused otherwise (overlayfs.rst).
@@ -127,7 +124,7 @@ class ContainerHelper(reaper.Reaper):
         if marker.exists():
             mounts.run("rm", "-rf", str(marker))
         folders = {
-            "lowerdir": self.place / "lower" / system_in(self.place / "image"),
+            "lowerdir": self.place / "lower" / mounts.system_in(self.place / "image"),
             "upperdir": upper,
             "workdir": work,
         }
@@ -271,19 +268,6 @@ def write_in(root: Path, name: str, data: bytes, *, owner: int) -> None:
     with open(os.open(path / last, flags, 0o600), "wb") as stream:  # noqa: PTH123
         os.fchown(stream.fileno(), owner, owner)
         stream.write(data)
-
-
-def system_in(folder: Path) -> str:
-    """Return the place of the system in a file system: its top, or a subvolume's name.
-
-    :raises OSError: when there is none.
-    """
-    for name in SUBVOLUMES:
-        top = folder / name
-        # A link of the image could lead anywhere on the host.
-        if not top.is_symlink() and all(os.path.lexists(top / each) for each in ("etc", "usr")):
-            return name
-    raise OSError(2, 'there is no system with "/etc" and "/usr" in the root file system')
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hotplate.children.mounts import MOUNT_OPTIONS
 from hotplate.errors import ImageError, UsageError
 from hotplate.image.inspect import DEFAULT_ARCH, Image
 from hotplate.image.plan import Layout
@@ -24,9 +25,6 @@ from hotplate.inspection.raw_disk import raw_disk, stat_of
 from hotplate.inspection.tree import Tree
 from hotplate.inspection.units import kernel_words
 
-#: Options for mounting a file system that is never written to, also one that was not unmounted.
-#: btrfs has had this one since Linux 5.9; without it, an unclean one is not mounted at all.
-MOUNT_OPTIONS = {"ext4": "noload", "xfs": "norecovery,nouuid", "btrfs": "rescue=nologreplay"}
 #: Why no container can run a root in other places, by the name of the file system.
 REFUSED = {
     "lvm": "is in LVM, and has no volume that is read here",

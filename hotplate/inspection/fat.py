@@ -5,12 +5,14 @@ Source: Microsoft's "FAT: General Overview of On-Disk Format", 1.03.
 
 from __future__ import annotations
 
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hotplate.errors import ImageError
 from hotplate.inspection.disk import Disk
+from hotplate.inspection.ext4 import ROOT_INODE, Inode
 
 ENTRY = 32
 DELETED, END = 0xE5, 0x00
@@ -44,6 +46,7 @@ class Fat:
     """A FAT file system on a disk.
 
     :param start: its offset in bytes.
+    :ivar top: the first cluster of its root; 0 for one in a place of its own.
     :raises ImageError: it is no FAT file system, or damaged.
     """
 
@@ -68,7 +71,7 @@ class Fat:
         self._clusters = max(count, 0)
         # The number of clusters alone decides.
         self._bits = 12 if count < 4085 else 16 if count < 65525 else 32
-        self._root_cluster = struct.unpack_from("<I", head, 44)[0] if self._bits == 32 else 0
+        self.top = struct.unpack_from("<I", head, 44)[0] if self._bits == 32 else 0
 
     def _damaged(self, how: str) -> ImageError:
         return ImageError(f'the FAT file system of "{self._disk.name}" {how}')
@@ -78,11 +81,11 @@ class Fat:
 
         :raises ImageError: it is damaged.
         """
-        waiting = [("", self._root_cluster, 0)]
+        waiting = [("", self.top, 0)]
         left = MAX_FILES
         while waiting:
             folder, cluster, depth = waiting.pop()
-            for name, attributes, first, size in self._entries(cluster):
+            for name, attributes, first, size in self.listed(cluster):
                 left -= 1
                 if left < 0 or depth > MAX_DEPTH:
                     raise self._damaged("has too many files")
@@ -119,8 +122,11 @@ class Fat:
             return (number >> 4 if cluster & 1 else number) & 0xFFF
         return number & (0xFFFF if self._bits == 16 else 0x0FFFFFFF)
 
-    def _entries(self, cluster: int) -> Iterator[tuple[str, int, int, int]]:
-        """Yield name, attributes, first cluster and size of the entries of a directory."""
+    def listed(self, cluster: int) -> Iterator[tuple[str, int, int, int]]:
+        """Yield name, attributes, first cluster and size of the entries of a directory.
+
+        :param cluster: the directory's first.
+        """
         if cluster:
             data = self._chain(cluster, MAX_DIRECTORY)
         else:
@@ -143,6 +149,61 @@ class Fat:
                     high, low = struct.unpack_from("<H", entry, 20)[0], entry[26:28]
                     first = high << 16 | struct.unpack("<H", low)[0]
                     yield name, attributes, first, struct.unpack_from("<I", entry, 28)[0]
+
+
+class FatTree:
+    """A FAT file system by inodes, which it has none of; the same interface as ``Ext4``.
+
+    :raises ImageError: it is no FAT file system, or damaged.
+    """
+
+    unclean = False
+
+    def __init__(self, disk: Disk, *, uuid: str = "", label: str = "") -> None:
+        self.uuid, self.label = uuid, label
+        self._fat = Fat(disk, 0)
+        top = self._fat.top
+        self._inodes = {
+            ROOT_INODE: Inode(ROOT_INODE, stat.S_IFDIR | 0o755, 0, 0, 0, 1, 0, top, b"")
+        }
+        self._names: dict[int, dict[str, int]] = {}
+
+    def inode(self, number: int) -> Inode:
+        """Return the file or directory of a number; its flags are its first cluster."""
+        return self._inodes[number]
+
+    def entries(self, directory: Inode) -> dict[str, int]:
+        """Return the numbers by name in a directory.
+
+        :raises ImageError: it is damaged.
+        """
+        if not directory.is_directory:
+            return {}
+        if directory.number not in self._names:
+            names = self._names[directory.number] = {}
+            for name, attributes, first, size in self._fat.listed(directory.flags):
+                number = ROOT_INODE + len(self._inodes)
+                kind = stat.S_IFDIR if attributes & DIRECTORY else stat.S_IFREG
+                self._inodes[number] = Inode(number, kind | 0o755, 0, 0, size, 1, 0, first, b"")
+                if "/" not in name:
+                    names[name] = number
+        return self._names[directory.number]
+
+    def read(self, inode: Inode, limit: int) -> bytes:
+        """Return a file's first bytes.
+
+        :raises ImageError: it is damaged.
+        """
+        return self._fat.read(FatFile("", inode.size, inode.flags), limit)
+
+    def link(self, inode: Inode) -> str:
+        """Return "": it has no links."""
+        del inode
+        return ""
+
+    def space(self) -> tuple[int, int, int, int, int]:
+        """Return zeros: nobody asks for the space of an EFI system partition."""
+        return 0, 0, 0, 0, 0
 
 
 def _short(entry: bytes) -> str:

@@ -17,11 +17,12 @@ from hotplate.image.checksum import sha256_of
 from hotplate.image.inspect import HEAD, INITRD, KERNEL, ImageFile, Table, read_table
 from hotplate.inspection.contents import Contents
 from hotplate.inspection.disk import Disk, open_disk
-from hotplate.inspection.ext4 import Ext4
 from hotplate.inspection.fat import Fat, FatFile
 from hotplate.inspection.findings import ImageFault, fails, findings
+from hotplate.inspection.mounted import KINDS, Mounts
 from hotplate.inspection.partitions import Partition, partitions
-from hotplate.inspection.tree import MAX_TEXT, Tree
+from hotplate.inspection.system import System, put_together
+from hotplate.inspection.tree import MAX_TEXT
 
 #: The manifest that the element heat-config leaves in an image.
 IN_IMAGE = "/usr/share/heat-config/manifest.json"
@@ -43,6 +44,7 @@ class Inspection:
     :param contents: of its root file system, readable while the image is open; None when it cannot
         be read at all.
     :param unread: the reason for that, "" when it was read.
+    :param missing: a sentence for each further file system that a guest mounts, and is not read.
     :param elements: the diskimage-builder elements of the image, as far as recorded.
     :param efi: the EFI system partition, when there is a readable one.
     """
@@ -58,6 +60,7 @@ class Inspection:
     elements: tuple[str, ...] = ()
     findings: tuple[ImageFault, ...] = ()
     efi: Fat | None = None
+    missing: tuple[str, ...] = ()
 
     @property
     def efi_files(self) -> list[FatFile]:
@@ -94,13 +97,19 @@ class Inspection:
 
 @contextlib.contextmanager
 def inspected(
-    path: Path | str, *, allow_backing: bool = False, checksums: Path | None = None
+    path: Path | str,
+    *,
+    allow_backing: bool = False,
+    checksums: Path | None = None,
+    cache: Path | None = None,
 ) -> Iterator[Inspection]:
     """Inspect an image.
 
     :param path: the file, or its name without the suffix.
     :param allow_backing: follow the names of backing files out of the image's directory.
     :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
+    :param cache: the directory for raw disks; with one, and as root, the host's kernel mounts what
+        only it reads. None to mount nothing.
     :return: the inspection; its contents are readable for as long as the context lasts.
     :raises UsageError: there is no such file.
     :raises ImageError: it is no image, or damaged.
@@ -112,26 +121,36 @@ def inspected(
             print(inspection.contents.distribution)
     """
     file = ImageFile.open(path, allow_backing=allow_backing)
-    with open_disk(file) as disk:
-        yield _inspection(file, disk, checksums)
+    with contextlib.ExitStack() as stack:
+        disk = stack.enter_context(open_disk(file))
+        listed = tuple(partitions(disk))
+        system = put_together(disk, listed, Mounts(file, disk, cache, stack))
+        yield _inspection(file, disk, listed, system, checksums)
 
 
-def _inspection(file: ImageFile, disk: Disk, checksums: Path | None) -> Inspection:
+def _inspection(
+    file: ImageFile,
+    disk: Disk,
+    listed: tuple[Partition, ...],
+    system: System,
+    checksums: Path | None,
+) -> Inspection:
     table = read_table(disk.read(0, HEAD))
-    listed = tuple(partitions(disk))
-    root, contents, unread = _root(disk, listed)
+    contents = Contents(system.tree) if system.tree else None
+    unread = "" if contents else system.unread or _why_not(disk, listed)
     state, built = _manifest(file.path, checksums)
     looked_at = Inspection(
         file,
         table,
         listed,
-        root,
+        system.root,
         contents,
         unread,
         state,
         built,
         _elements(built, contents),
         efi=_efi(disk, listed),
+        missing=tuple(system.missing),
     )
     if contents is None:
         return looked_at
@@ -139,44 +158,24 @@ def _inspection(file: ImageFile, disk: Disk, checksums: Path | None) -> Inspecti
     return Inspection(**{**vars(looked_at), "findings": wrong})
 
 
-def _root(
-    disk: Disk, listed: tuple[Partition, ...]
-) -> tuple[Partition | None, Contents | None, str]:
-    """Return the root partition with its contents, or the reason why it cannot be read."""
-    unread = ""
-    for partition in listed:
-        if partition.file_system != "ext4":
-            continue
-        try:
-            tree = Tree(Ext4(partition.on(disk), 0))
-            if tree.exists("/etc") and tree.exists("/usr"):
-                return partition, Contents(tree), ""
-        except ImageError as error:
-            unread = error.message
-    return None, None, unread or _why_not(disk, listed)
-
-
 def _why_not(disk: Disk, listed: tuple[Partition, ...]) -> str:
     """Return the sentence on how to read a file system that we cannot read."""
     kinds = {each.file_system for each in listed if each.purpose == "data" and each.file_system}
-    for each in listed:
-        if each.refused:
-            return f'{each} of "{disk.name}" is {each.refused}'
-    if any(each.volume for each in listed):
-        kinds -= {"lvm"}
-    others = sorted(kinds - {"ext4", "swap"})
+    volumes = any(each.volume for each in listed)
+    others = sorted(kinds - {"ext4", "swap", *KINDS, *(["lvm"] if volumes else [])})
     if not kinds:
         raise ImageError(
             f'"{disk.name}" is not an image: it has neither a partition table nor a file system '
             "that is known",
             hint=f"look at it with: file {disk.name}",
         )
+    if refused := next((each for each in listed if each.refused), None):
+        return f'{refused} of "{disk.name}" is {refused.refused}'
     if not others:
         return f'no file system in "{disk.name}" has "/etc" and "/usr": there is no system in it'
     return (
-        f'the file system of "{disk.name}" is {" and ".join(others)}, of which hotplate reads the '
-        "partition table only; without root it is read by libguestfs: apt-get install "
-        f"guestfish && guestfish --ro -a {disk.name} -i"
+        f'the file system of "{disk.name}" is {" and ".join(others)}, which is not read here: '
+        f"look at it with libguestfs: apt-get install guestfish && guestfish --ro -a {disk.name} -i"
     )
 
 

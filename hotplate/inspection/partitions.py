@@ -164,6 +164,32 @@ def _mbr(disk: Disk, head: bytes) -> Iterator[Partition]:
             yield Partition(number, start, size, purpose, file_system_of(disk, start), uuid=own)
 
 
+#: Offsets of the UUID and the label, and the bytes of the label, by the file system.
+_IDENTITY = {
+    "ext4": (1024 + 0x68, 1024 + 0x78, 16),
+    "xfs": (32, 108, 12),
+    "btrfs": (0x10020, 0x1012B, 256),
+}
+
+
+def identity(disk: Disk, file_system: str) -> tuple[str, str]:
+    """Return the UUID and the label of a file system as blkid(8) shows them, "" when unknown.
+
+    :param disk: its bytes.
+    """
+    if file_system == "vfat":
+        wide = disk.read(82, 5) == b"FAT32"
+        raw = disk.read(67 if wide else 39, 15).ljust(15, b"\0")
+        serial = struct.unpack_from("<I", raw)[0]
+        label = raw[4:].decode("ascii", "replace").strip()
+        return f"{serial >> 16:04X}-{serial & 0xFFFF:04X}", "" if label == "NO NAME" else label
+    if file_system not in _IDENTITY:
+        return "", ""
+    uuid_at, label_at, length = _IDENTITY[file_system]
+    name = disk.read(label_at, length).partition(b"\0")[0].decode("utf-8", "replace")
+    return str(uuid.UUID(bytes=disk.read(uuid_at, 16).ljust(16, b"\0"))), name
+
+
 def file_system_of(disk: Disk, start: int) -> str:
     """Return the name of the file system at an offset, "" when unknown."""
     for at, magic, name in _MAGIC:

@@ -41,6 +41,7 @@ def as_document(inspection: Inspection) -> dict[str, Any]:
         "boot_loaders": inspection.boot_loaders,
         "partitions": [asdict(each) for each in inspection.partitions],
         "unread": inspection.unread,
+        "missing": list(inspection.missing),
         "elements": list(inspection.elements),
         "built": {name: inspection.built.get(name) for name in ("built", "hotplate", "groups")},
         "findings": [asdict(each) for each in inspection.findings],
@@ -83,6 +84,7 @@ def as_text(inspection: Inspection) -> str:
     lines = [f"{name:{width}}  {clean_line(text)}" for name, text in rows]
     if inspection.unread:
         lines.append(clean_line(inspection.unread))
+    lines += map(clean_line, inspection.missing)
     if inspection.contents is not None:
         lines += _findings(inspection.findings)
     return "\n".join(line.rstrip() for line in lines) + "\n"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol
 
-from hotplate.inspection.ext4 import ROOT_INODE, Ext4, Inode
+from hotplate.inspection.ext4 import ROOT_INODE, Inode
 
 #: Limit of the symbolic links in one path (path_resolution(7)).
 MAX_LINKS = 40
@@ -22,14 +24,101 @@ MAX_DEPTH = 64
 MAX_FILES = 1_000_000
 
 
+class FileSystem(Protocol):
+    """A file system, by the numbers of its inodes; its top has the number ``ROOT_INODE``."""
+
+    uuid: str
+    label: str
+    unclean: bool
+
+    def inode(self, number: int) -> Inode:
+        """Return an inode by its number."""
+        ...
+
+    def entries(self, directory: Inode) -> dict[str, int]:
+        """Return the inode numbers by name in a directory."""
+        ...
+
+    def read(self, inode: Inode, limit: int) -> bytes:
+        """Return the first bytes of a file."""
+        ...
+
+    def link(self, inode: Inode) -> str:
+        """Return the target of a symbolic link."""
+        ...
+
+    def space(self) -> tuple[int, int, int, int, int]:
+        """Return inodes, free inodes, free blocks, blocks free for users, blocks."""
+        ...
+
+
+#: More inodes than a file system has.
+_SPAN = 1 << 64
+
+
+class Joined:
+    """File systems of one image, as a guest mounts them; a file system itself.
+
+    The number of an inode is its own, and the number of its file system times ``_SPAN``.
+
+    :param root: the root file system.
+    """
+
+    def __init__(self, root: FileSystem) -> None:
+        self.uuid, self.label, self.unclean = root.uuid, root.label, root.unclean
+        self._parts = [root]
+        self._over: dict[tuple[int, str], int] = {}
+        self.space = root.space
+
+    def mount(self, path: str, part: FileSystem) -> None:
+        """Put a file system over a directory, unless nothing leads to its place."""
+        above, _, name = path.rstrip("/").rpartition("/")
+        directory = Tree(self).find(above or "/")
+        if directory is not None and directory.is_directory and name:
+            self._over[directory.number, name] = len(self._parts) * _SPAN + ROOT_INODE
+            self._parts.append(part)
+
+    def _of(self, inode: Inode) -> tuple[FileSystem, Inode]:
+        part, number = divmod(inode.number, _SPAN)
+        return self._parts[part], replace(inode, number=number)
+
+    def inode(self, number: int) -> Inode:
+        """Return an inode by its number."""
+        part, own = divmod(number, _SPAN)
+        return replace(self._parts[part].inode(own), number=number)
+
+    def entries(self, directory: Inode) -> dict[str, int]:
+        """Return the inode numbers by name in a directory."""
+        part, own = self._of(directory)
+        base = directory.number - own.number
+        names = {name: base + number for name, number in part.entries(own).items()}
+        for (above, name), number in self._over.items():
+            if above == directory.number:
+                names[name] = number
+        return names
+
+    def read(self, inode: Inode, limit: int) -> bytes:
+        """Return the first bytes of a file."""
+        part, own = self._of(inode)
+        return part.read(own, limit)
+
+    def link(self, inode: Inode) -> str:
+        """Return the target of a symbolic link."""
+        part, own = self._of(inode)
+        return part.link(own)
+
+
 class Tree:
     """The tree of files of an image, its root file system.
 
     Paths are absolute or relative to the root; the result for a missing path is None or empty.
+
+    :ivar efi: the files of the EFI system partition, whether it is mounted or not.
     """
 
-    def __init__(self, file_system: Ext4) -> None:
+    def __init__(self, file_system: FileSystem) -> None:
         self.file_system = file_system
+        self.efi: Tree | None = None
         self._root = file_system.inode(ROOT_INODE)
         self._directories: dict[int, dict[str, int]] = {}
 

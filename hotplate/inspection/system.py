@@ -1,0 +1,177 @@
+"""The file systems of an image, put together as a guest mounts them.
+
+Sources: fstab(5); the Discoverable Partitions Specification, and systemd-gpt-auto-generator(8), for
+what is mounted without a line there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hotplate.errors import ImageError
+from hotplate.inspection.disk import Disk
+from hotplate.inspection.ext4 import Ext4
+from hotplate.inspection.fat import FatTree
+from hotplate.inspection.mounted import KINDS, Mounted, Mounts
+from hotplate.inspection.partitions import Partition, identity
+from hotplate.inspection.tree import FileSystem, Joined, Tree
+
+#: The partition types that are mounted by themselves, and their places.
+EXTENDED_BOOT = "bc13c2ff-59e6-4262-a352-b275fd6f7172"
+DISCOVERED = {
+    EXTENDED_BOOT: "/boot",
+    "4d21b016-b534-45c2-a9fb-5c16e091fd2d": "/var",
+    "3b8f8425-20e0-4f3b-907f-1a25a76f98e8": "/srv",
+    "933ac7e1-2eb4-4f13-b844-0e14e2aef915": "/home",
+    "8484680c-9521-48c6-9c11-b0720656f69e": "/usr",
+    "b0e01050-ee5f-4390-949a-9101b17104e9": "/usr",
+}
+#: A partition by its number, on the first disk.
+_NUMBERED = re.compile(r"^/dev/(?:(?:s|v|xv|h)da|nvme0n1p|mmcblk0p)(\d+)$")
+_BY = re.compile(r"^/dev/disk/by-(uuid|label|partuuid|partlabel)/(.+)$")
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass
+class System:
+    """The root file system of an image, with the others at their places.
+
+    :param root: its partition; None when there is none that is read.
+    :param tree: all files, None without a root.
+    :param unread: why there is no tree.
+    :param missing: a sentence for each file system that a guest mounts, and is not read.
+    """
+
+    root: Partition | None = None
+    tree: Tree | None = None
+    unread: str = ""
+    missing: list[str] = field(default_factory=list)
+
+
+class _Opener:
+    """Opens each file system of an image once."""
+
+    def __init__(self, disk: Disk, mounts: Mounts) -> None:
+        self._disk, self._mounts = disk, mounts
+        self._opened: dict[Partition, tuple[FileSystem, Mounted | None]] = {}
+
+    def open(self, partition: Partition, subvolume: str = "") -> FileSystem:
+        """Open a file system.
+
+        :param subvolume: of btrfs; "" for the one with the system, or the default one.
+        :raises ImageError: it cannot be read; the text has the reason.
+        """
+        if partition not in self._opened:
+            self._opened[partition] = self._open(partition)
+        system, volumes = self._opened[partition]
+        return volumes.below(subvolume) if volumes and subvolume else system
+
+    def _open(self, partition: Partition) -> tuple[FileSystem, Mounted | None]:
+        if partition.refused:
+            raise ImageError(f'{partition} of "{self._disk.name}" is {partition.refused}')
+        content, kind = partition.on(self._disk), partition.file_system
+        if kind == "ext4":
+            return Ext4(content, 0), None
+        uuid, label = identity(content, kind)
+        if kind == "vfat":
+            return FatTree(content, uuid=uuid, label=label), None
+        if obstacle := self._mounts.obstacle(kind):
+            raise ImageError(f'{partition} of "{self._disk.name}" is {obstacle}')
+        return self._mounts.open(partition, uuid=uuid.replace("-", ""), label=label)
+
+
+def put_together(disk: Disk, listed: tuple[Partition, ...], mounts: Mounts) -> System:
+    """Find the root file system of an image, and mount the others in it."""
+    opener = _Opener(disk, mounts)
+    system = System()
+    for partition in sorted(
+        (each for each in listed if each.file_system in ("ext4", *KINDS)),
+        # First those that need no mount.
+        key=lambda each: each.file_system in KINDS,
+    ):
+        try:
+            opened = opener.open(partition)
+            tree = Tree(opened)
+            if tree.exists("/etc") and tree.exists("/usr"):
+                system.root = partition
+                break
+        except ImageError as error:
+            system.unread = error.message
+    else:
+        return system
+    joined = Joined(opened)
+    for partition, path, subvolume in sorted(_places(tree, disk, listed), key=lambda row: row[1]):
+        try:
+            joined.mount(path, opener.open(partition, subvolume))
+        except ImageError as error:
+            system.missing.append(f'"{path}" is not read: {error.message}')
+    system.tree, system.unread = Tree(joined), ""
+    for partition in listed:
+        if partition.purpose == "efi system" and partition.file_system == "vfat":
+            try:
+                system.tree.efi = Tree(opener.open(partition))
+                break
+            except ImageError:
+                continue
+    return system
+
+
+def _places(
+    tree: Tree, disk: Disk, listed: tuple[Partition, ...]
+) -> Iterator[tuple[Partition, str, str]]:
+    """Yield partition, place and subvolume of what a guest mounts, other than its root."""
+    names = {name: each for each in reversed(listed) for name in _names(disk, each)}
+    taken = {"/"}
+    for line in tree.text("/etc/fstab").splitlines():
+        words = [_ESCAPED.sub(lambda it: chr(int(it[1], 8)), word) for word in line.split()]
+        if len(words) < 3 or words[0].startswith("#") or not words[1].startswith("/"):
+            continue
+        path = words[1].rstrip("/") or "/"
+        partition = names.get(_source(words[0]))
+        if partition is None or path in taken or not partition.file_system:
+            continue
+        taken.add(path)
+        # The EFI system partition is read beside the tree, and has files of the system in /boot.
+        if partition.purpose != "efi system" or path == "/boot":
+            options = words[3].split(",") if len(words) > 3 else []
+            chosen = [each.partition("=")[2] for each in options if each.startswith("subvol=")]
+            yield partition, path, (chosen or [""])[-1].strip("/")
+    for partition in listed:
+        place = DISCOVERED.get(partition.kind, "")
+        if partition.purpose == "efi system" and not tree.exists("/efi"):
+            place = "/boot" if not tree.names("/boot") else ""
+        if place and place not in taken and partition.file_system:
+            taken.add(place)
+            yield partition, place, ""
+
+
+def _names(disk: Disk, partition: Partition) -> Iterator[str]:
+    """Yield the names of a partition in fstab, as :func:`_source` spells them."""
+    uuid, label = identity(partition.on(disk), partition.file_system)
+    for kind, value in (
+        ("UUID", uuid.lower()),
+        ("LABEL", label),
+        ("PARTUUID", partition.uuid.lower()),
+        ("PARTLABEL", partition.label),
+    ):
+        if value:
+            yield f"{kind}={value}"
+    if partition.number:
+        yield f"number {partition.number}"
+    if partition.volume:
+        yield f"/dev/{partition.volume}"
+        # The device mapper doubles a dash in a name.
+        group, _, volume = partition.volume.replace("-", "--").partition("/")
+        yield f"/dev/mapper/{group}-{volume}"
+
+
+def _source(word: str) -> str:
+    if match := _BY.match(word):
+        word = f"{match[1].upper()}={match[2]}"
+    if match := _NUMBERED.match(word):
+        return f"number {match[1]}"
+    kind, sign, value = word.partition("=")
+    value = value.strip('"')
+    return f"{kind}{sign}{value.lower() if kind in ('UUID', 'PARTUUID') else value}"
