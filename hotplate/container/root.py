@@ -17,13 +17,13 @@ from hotplate.children.mounts import MOUNT_OPTIONS
 from hotplate.errors import ImageError, UsageError
 from hotplate.image.inspect import DEFAULT_ARCH, Image
 from hotplate.image.plan import Layout
+from hotplate.inspection.boot_entries import kernel_words
 from hotplate.inspection.contents import Contents
 from hotplate.inspection.disk import Disk
 from hotplate.inspection.ext4 import Ext4
 from hotplate.inspection.partitions import Partition, marked_root, partitions
 from hotplate.inspection.raw_disk import raw_disk, stat_of
 from hotplate.inspection.tree import Tree
-from hotplate.inspection.units import kernel_words
 
 #: Why no container can run a root in other places, by the name of the file system.
 REFUSED = {

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from hotplate.inspection.boot_entries import BootEntry, boot_entries, kernel_words
 from hotplate.inspection.packages import Packages
 from hotplate.inspection.tree import Tree
 from hotplate.inspection.units import Units
@@ -150,7 +151,20 @@ class Contents:
     def kernels(self) -> list[str]:
         """Return the versions of the kernels that a boot loader can start."""
         names = self.tree.names("/boot")
-        return [name.removeprefix("vmlinuz-") for name in names if name.startswith("vmlinuz-")]
+        files = [name.removeprefix("vmlinuz-") for name in names if name.startswith("vmlinuz-")]
+        return list(
+            dict.fromkeys([*files, *filter(None, (each.version for each in self.boot_entries))])
+        )
+
+    @cached_property
+    def boot_entries(self) -> list[BootEntry]:
+        """Return the entries of the Boot Loader Specification, the default one first."""
+        return boot_entries(self.tree)
+
+    @cached_property
+    def command_line(self) -> str:
+        """Return the command line with which the kernel is started by default, "" when unknown."""
+        return " ".join(kernel_words(self.tree))
 
     @cached_property
     def boot_loaders(self) -> list[str]:

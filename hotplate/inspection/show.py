@@ -63,6 +63,8 @@ def _of_contents(contents: Contents) -> dict[str, Any]:
         "arch": contents.arch,
         "init": contents.init,
         "kernels": contents.kernels,
+        "command_line": contents.command_line,
+        "boot_entries": [asdict(each) for each in contents.boot_entries],
         "agent": asdict(contents.agent) if contents.agent else None,
         "hooks": [asdict(each) for each in contents.hooks],
         "cloud_init": asdict(contents.cloud_init) if contents.cloud_init else None,
@@ -120,6 +122,9 @@ def _inside(inspection: Inspection, contents: Contents) -> Iterator[tuple[str, s
     yield "init", contents.init or "none"
     yield "kernel", ", ".join(contents.kernels) or "none"
     yield "boot loader", ", ".join(inspection.boot_loaders) or "none"
+    for entry in contents.boot_entries:
+        yield "boot entry", " ".join(f"{entry.kind} {entry.name}: {entry.version}".split())
+    yield "command line", contents.command_line or "unknown"
     agent = contents.agent
     words = f"{agent.install_type} {agent.version}".rstrip() if agent else "none"
     yield "agent", words

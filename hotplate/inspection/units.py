@@ -6,25 +6,18 @@ machine-id(5), "First Boot Semantics"; ``manager_preset_all`` in systemd's ``src
 
 from __future__ import annotations
 
-import re
 from fnmatch import fnmatchcase
 
+from hotplate.inspection.boot_entries import kernel_words
 from hotplate.inspection.tree import Tree
 
 OURS = "/etc/systemd/system"
 FOLDERS = (OURS, "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
-BOOT_MENUS = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg", "/boot/extlinux/extlinux.conf")
-BOOT_ENTRIES = ("/boot/loader/entries", "/efi/loader/entries")
-#: Files with the kernel's command line: of GRUB and extlinux, of the Boot Loader Specification,
-#: and of kernel-install(8), which puts it into a unified kernel image.
-COMMAND_LINES = ("/etc/kernel/cmdline", "/usr/lib/kernel/cmdline")
 
 TOO_LATE = (
     "not enabled, and its preset comes too late: systemd applies presets before it makes the root "
     'file system writable, and the kernel\'s command line has no "rw"'
 )
-
-_ENTRY = re.compile(r"^[ \t]*(?:linux(?:16|efi)?[ \t]+\S+|options|append)[ \t]+(.*)$", re.I | re.M)
 
 PRESETS = ("/etc/systemd/system-preset", "/usr/lib/systemd/system-preset")
 
@@ -107,16 +100,6 @@ class Units:
                 if verb in ("enable", "disable") and fnmatchcase(unit, pattern):
                     return verb == "enable"
         return True
-
-
-def kernel_words(tree: Tree) -> list[str]:
-    """Return the words of the kernel's command line in the first entry of a boot menu."""
-    menus = [*BOOT_MENUS, *(each for top in BOOT_ENTRIES for each in tree.paths(top))]
-    for path in menus:
-        if entry := _ENTRY.search(tree.text(path)):
-            return entry[1].split()
-    texts = map(tree.text, COMMAND_LINES)
-    return next((text.split() for text in texts if text), [])
 
 
 def merged(tree: Tree) -> bool:
