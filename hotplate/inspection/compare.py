@@ -83,7 +83,7 @@ def snapshot(inspection: Inspection) -> Snapshot:
 
 
 def _packages(contents: Contents) -> dict[str, str]:
-    packages = {name: each.version for name, each in contents.packages.debian.items()}
+    packages = {name: each.full_version for name, each in contents.packages.installed.items()}
     for each in contents.packages.python:
         packages[f"{each.name} ({each.place})"] = each.version
     return packages

@@ -58,6 +58,9 @@ RENDERERS = (
 #: cloud-init's clients for a first address (``cloudinit/net/dhcp.py``).
 DHCP_CLIENTS = ("dhcpcd", "dhclient", "udhcpc")
 
+#: rpm's name of an architecture -> Debian's.
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
 #: The relevant ones of cloud-init's default data sources.
 DEFAULT_SOURCES = ("NoCloud", "ConfigDrive", "OpenStack", "Ec2", "None")
 
@@ -131,9 +134,9 @@ class Contents:
 
     @property
     def arch(self) -> str:
-        """Return the processor, in Debian's spelling; "" when dpkg does not tell."""
-        package = self.packages.debian.get("dpkg")
-        return package.arch if package else ""
+        """Return the processor, in Debian's spelling; "" when no package manager tells."""
+        package = self.packages.installed.get("rpm" if self.packages.rpm else "dpkg")
+        return ARCHITECTURES.get(package.arch, package.arch) if package else ""
 
     @cached_property
     def init(self) -> str:

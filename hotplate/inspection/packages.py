@@ -1,4 +1,4 @@
-"""The packages of an image: dpkg's, and Python distributions outside of them.
+"""The packages of an image: those of dpkg or rpm, and Python distributions outside of them.
 
 Sources: deb-control(5) for ``/var/lib/dpkg/status`` and ``info/*.list``; "Recording installed
 projects" of the Python packaging specifications for ``*.dist-info``.
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from hotplate.errors import HostError
+from hotplate.inspection import rpm_database
 from hotplate.inspection.tree import MAX_FILES, MAX_TEXT, Tree
 
 STATUS = "/var/lib/dpkg/status"
@@ -20,7 +22,6 @@ MAX_LIST = 8 << 20
 
 #: Package managers -> the paths of their databases, which are not read here.
 NOT_READ = {
-    "rpm": ("/var/lib/rpm", "/usr/lib/sysimage/rpm"),
     "apk": ("/lib/apk/db/installed", "/usr/lib/apk/db/installed"),
     "pacman": ("/var/lib/pacman/local",),
 }
@@ -37,7 +38,8 @@ _DIST_INFO = re.compile(r"^(?P<name>[A-Za-z0-9._]+)-(?P<version>[^-]+)\.dist-inf
 class Package:
     """An installed package.
 
-    :param arch: Debian's name; "" for a Python distribution.
+    :param version: of rpm without the epoch, and with the release.
+    :param arch: the package manager's name; "" for a Python distribution.
     :param size: KiB, as declared by the package; 0 when it is not.
     :param place: the directory of a Python distribution; "" for a package of dpkg.
     """
@@ -48,6 +50,12 @@ class Package:
     size: int = 0
     source: str = ""
     place: str = ""
+    epoch: str = ""
+
+    @property
+    def full_version(self) -> str:
+        """Return the version with the epoch, as rpm orders packages by it; of dpkg it has one."""
+        return f"{self.epoch}:{self.version}" if self.epoch else self.version
 
 
 class Packages:
@@ -68,8 +76,44 @@ class Packages:
         return packages
 
     @cached_property
+    def _rpm(self) -> tuple[list[rpm_database.RpmPackage], str]:
+        """Return the packages of rpm, and why they are not read."""
+        if self.debian or not rpm_database.has_database(self._tree):
+            return [], ""
+        try:
+            packages = rpm_database.read_packages(self._tree)
+        except HostError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            return [], f"the packages are rpm's, and were not read: {error.message}{hint}"
+        return packages, "" if packages else "the packages are rpm's, whose database is empty"
+
+    @cached_property
+    def rpm(self) -> dict[str, Package]:
+        """Return the packages of rpm by name; further ones of a name also by version and arch."""
+        packages: dict[str, Package] = {}
+        for each in self._rpm[0]:
+            arch = "" if each.arch == "(none)" else each.arch
+            name = each.name
+            if name in packages:
+                name = f"{name}-{each.version}.{arch}"
+            size = -(-each.size // 1024)
+            source = each.source.removesuffix(".src.rpm").rsplit("-", 2)[0]
+            packages[name] = Package(each.name, each.version, arch, size, source, epoch=each.epoch)
+        return packages
+
+    @property
+    def manager(self) -> str:
+        """Return the package manager whose packages are read, ``dpkg`` or ``rpm``."""
+        return "rpm" if self.rpm else "dpkg"
+
+    @property
+    def installed(self) -> dict[str, Package]:
+        """Return the packages of dpkg or rpm by name."""
+        return self.debian or self.rpm
+
+    @cached_property
     def python(self) -> list[Package]:
-        """Return the Python distributions that belong to no package of dpkg."""
+        """Return the Python distributions that belong to no package of dpkg or rpm."""
         return sorted(
             (
                 Package(match["name"].replace("_", "-"), match["version"], place=site)
@@ -98,6 +142,8 @@ class Packages:
     @cached_property
     def _owners(self) -> dict[str, str]:
         owners: dict[str, str] = {}
+        for each in self._rpm[0]:
+            owners.update((self.merged(file), each.name) for file in each.files)
         for path in self._tree.paths(INFO, ".list"):
             name = path.rpartition("/")[2].removesuffix(".list").partition(":")[0]
             for line in self._tree.text(path, MAX_LIST).splitlines():
@@ -125,8 +171,8 @@ class Packages:
         """
         real = self._tree.real_path(path)
         for each in (path, real):
-            if package := self.debian.get(self.owner(each)):
-                return f"{package.name} {package.version}"
+            if package := self.installed.get(self.owner(each)):
+                return f"{package.name} {package.full_version}"
         return self._in_environment(real)
 
     def _in_environment(self, real: str) -> str:
@@ -143,8 +189,10 @@ class Packages:
     @property
     def not_read(self) -> str:
         """Return the reason why packages are missing from the lists, "" when none are."""
+        if self._rpm[1]:
+            return self._rpm[1]
         for manager, databases in NOT_READ.items():
-            if not self.debian and any(map(self._tree.exists, databases)):
+            if not self.installed and any(map(self._tree.exists, databases)):
                 return f"the packages are {manager}'s, whose database is not read here"
         return ""
 

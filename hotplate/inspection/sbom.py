@@ -1,6 +1,6 @@
 """A bill of materials of an image, in CycloneDX.
 
-Sources: the CycloneDX specification 1.6; the package URL types ``deb`` and ``pypi``
+Sources: the CycloneDX specification 1.6; the package URL types ``deb``, ``rpm`` and ``pypi``
 (package-url/purl-spec).
 """
 
@@ -56,7 +56,7 @@ def as_cyclonedx(inspection: Inspection, contents: Contents) -> str:
     """Return the packages, Python distributions, elements and hooks of an image, as JSON.
 
     The hash of the image's file is included when its own manifest has it, and the property
-    ``hotplate:packages-not-read`` when the packages are not dpkg's.
+    ``hotplate:packages-not-read`` when its packages are not read.
     """
     from cyclonedx.model import HashAlgorithm, HashType, Property
     from cyclonedx.model.bom import Bom
@@ -88,12 +88,15 @@ def _packages(contents: Contents) -> Iterator[Component]:
     from cyclonedx.model.component import Component, ComponentType
     from packageurl import PackageURL
 
+    kind = "rpm" if contents.packages.rpm else "deb"
     vendor = clean_line(contents.release.get("ID", "")) or "debian"
     distro = f"{vendor}-{clean_line(contents.release.get('VERSION_ID', ''))}".rstrip("-")
-    for package in contents.packages.debian.values():
+    for package in contents.packages.installed.values():
         name, version = clean_line(package.name), clean_line(package.version)
         qualifiers = {"arch": clean_line(package.arch), "distro": distro}
-        url = PackageURL("deb", vendor, name, version, qualifiers)
+        if package.epoch:
+            qualifiers["epoch"] = clean_line(package.epoch)
+        url = PackageURL(kind, vendor, name, version, qualifiers)
         yield Component(
             type=ComponentType.LIBRARY, bom_ref=str(url), name=name, version=version, purl=url
         )

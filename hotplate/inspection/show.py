@@ -71,7 +71,8 @@ def _of_contents(contents: Contents) -> dict[str, Any]:
         "bootstrap": contents.has_bootstrap,
         "renderers": contents.renderers,
         "dhcp_client": contents.dhcp_client,
-        "packages": [asdict(each) for each in contents.packages.debian.values()],
+        "package_manager": contents.packages.manager,
+        "packages": [asdict(each) for each in contents.packages.installed.values()],
         "python": [asdict(each) for each in contents.packages.python],
         "packages_not_read": contents.packages.not_read,
     }
@@ -135,7 +136,7 @@ def _inside(inspection: Inspection, contents: Contents) -> Iterator[tuple[str, s
     network = ", ".join(contents.renderers) or "none"
     yield "network", f"{network}; DHCP client: {client or 'none'}"
     packages = contents.packages
-    count = packages.not_read or f"{len(packages.debian)} of dpkg"
+    count = packages.not_read or f"{len(packages.installed)} of {packages.manager}"
     yield "packages", f"{count}; {len(packages.python)} Python distributions beside"
     if inspection.elements:
         yield "elements", " ".join(sorted(inspection.elements))
