@@ -93,6 +93,7 @@ TOOLS: tuple[Tool, ...] = (
     Tool("xorriso", "--version", Use.EXTRA, "for configuration drives (ISO 9660)"),
     Tool("mcopy", "--version", Use.EXTRA, "for configuration drives (VFAT)"),
     Tool("swtpm", "--version", Use.EXTRA, "for guests with a TPM (--tpm)"),
+    Tool("rpm", "--version", Use.EXTRA, "for inspecting images with packages of rpm"),
     Tool("socat", "-V", Use.EXTRA, "for hosts without network namespaces"),
 )
 
