@@ -25,6 +25,7 @@ PACKAGES = {
     "qemu-nbd": "qemu-utils",
     "qemu-system-aarch64": "qemu-system-arm",
     "qemu-system-x86_64": "qemu-system-x86",
+    "rpm": "rpm",
     "sfdisk": "fdisk",
     "sgdisk": "gdisk",
     "socat": "socat",
