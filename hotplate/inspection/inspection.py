@@ -108,8 +108,8 @@ def inspected(
     :param path: the file, or its name without the suffix.
     :param allow_backing: follow the names of backing files out of the image's directory.
     :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
-    :param cache: the directory for raw disks; with one, and as root, the host's kernel mounts what
-        only it reads. None to mount nothing.
+    :param cache: the directory for raw disks; with one, and as root, the host's kernel mounts xfs
+        and btrfs. None to mount nothing.
     :return: the inspection; its contents are readable for as long as the context lasts.
     :raises UsageError: there is no such file.
     :raises ImageError: it is no image, or damaged.

@@ -64,7 +64,7 @@ class Mounted:
 
     :param folder: a descriptor of its top, which stays the caller's.
     :param disk: has the time limit, and the name for messages.
-    :ivar unclean: False: the kernel leaves out what is in the journal only.
+    :ivar unclean: False: the kernel leaves out changes that are in the journal only.
     """
 
     unclean = False

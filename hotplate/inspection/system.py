@@ -1,7 +1,7 @@
 """The file systems of an image, put together as a guest mounts them.
 
 Sources: fstab(5); the Discoverable Partitions Specification, and systemd-gpt-auto-generator(8), for
-what is mounted without a line there.
+file systems that are mounted without a line there.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def put_together(disk: Disk, listed: tuple[Partition, ...], mounts: Mounts) -> S
 def _places(
     tree: Tree, disk: Disk, listed: tuple[Partition, ...]
 ) -> Iterator[tuple[Partition, str, str]]:
-    """Yield partition, place and subvolume of what a guest mounts, other than its root."""
+    """Yield partition, place and subvolume of each mount of a guest, without its root."""
     names = {name: each for each in reversed(listed) for name in _names(disk, each)}
     taken = {"/"}
     for line in tree.text("/etc/fstab").splitlines():
