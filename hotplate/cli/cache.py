@@ -37,7 +37,7 @@ class Kind:
 
 KINDS = (
     Kind("warm", "saved states of booted images", always=True),
-    Kind("roots", "disks that were unpacked for containers", always=True),
+    Kind("roots", "disks that were unpacked for containers or inspection", always=True),
     Kind("images", "images that came from elsewhere"),
     Kind("releases", "images that were built for hotplate test --release"),
     Kind("dib", "base systems and packages for builds"),

@@ -17,8 +17,9 @@ agent and how it is installed, the hooks with their tools and versions,
 cloud-init and its data sources, what brings up the network; and what will not
 work, or was left in by an earlier server or the build, with a mend for each.
 
-The image is neither booted nor mounted nor changed, no root is needed and no
-copy is made. ext2, ext3 and ext4 are read; of others it is said how they are.
+The image is neither booted nor changed. ext4, FAT and linear volumes of LVM are
+read without root; xfs and btrfs as root, by the host's kernel, which mounts
+them read-only: do that only with an image whose builder you trust.
 NAME.manifest.json is used where it is there and is the image's own.
 """
 
