@@ -10,24 +10,33 @@ import ctypes
 import itertools
 import os
 import shlex
+import shutil
 import stat
 import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from hotplate.children.keeper import Keeper
+from hotplate.children.keeper import FIRST_CHILD_FD, Keeper
 from hotplate.children.mounts import MOUNT_OPTIONS
 from hotplate.children.reaper import checked, libc
 from hotplate.errors import ImageError
 from hotplate.image.inspect import ImageFile
-from hotplate.image.overlay import check_space
-from hotplate.inspection.disk import Disk
+from hotplate.image.overlay import bounded, check_space
+from hotplate.inspection.disk import Disk, image_options
 from hotplate.inspection.ext4 import ROOT_INODE, Inode
+from hotplate.inspection.mount_helper import DISK
 from hotplate.inspection.partitions import Partition
 from hotplate.inspection.raw_disk import raw_disk
 from hotplate.inspection.tree import MAX_FILES
+from hotplate.timing.deadline import Deadline
 
 KINDS = ("xfs", "btrfs")
+#: The program that shows an image of another format as a raw file, without unpacking it, and the
+#: device that it needs.
+SERVER, FUSE = "qemu-storage-daemon", Path("/dev/fuse")
+#: Limit of the start of that program, and how often it is asked for.
+SECONDS, INTERVAL = 10.0, 0.01
 #: Bytes that are copied at once of a volume in several pieces.
 CHUNK = 1 << 20
 
@@ -197,6 +206,7 @@ class Mounts:
         self._file, self._disk, self._cache, self._stack = file, disk, cache, stack
         self._keeper: Keeper | None = None
         self._place = ""
+        self._served = False
 
     def obstacle(self, file_system: str) -> str:
         """Return why a file system is not mounted, as it reads after "is"; "" when it is."""
@@ -225,13 +235,17 @@ class Mounts:
         if self._keeper is None:
             self._place = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hotplate-"))
             self._keeper = self._stack.enter_context(Keeper("hotplate.inspection.mount_helper"))
-        path, offset = self._raw(partition, self._cache)
-        with path.open("rb") as stream:
+            self._keeper.request("prepare", place=self._place)
+            self._served = self._file.format != "raw" and self._serve(self._keeper)
+        with ExitStack() as opened:
+            fds, offset = [], partition.start
+            if len(partition.pieces) > 1 or not self._served:
+                path, offset = self._raw(partition, self._cache)
+                fds = [opened.enter_context(path.open("rb")).fileno()]
             try:
                 _, folders = self._keeper.request(
                     "mount",
-                    [stream.fileno()],
-                    place=self._place,
+                    fds,
                     file_system=partition.file_system,
                     options=MOUNT_OPTIONS[partition.file_system],
                     offset=offset,
@@ -246,6 +260,39 @@ class Mounts:
             self._stack.callback(os.close, each)
         system, *volumes = (Mounted(each, self._disk, uuid=uuid, label=label) for each in folders)
         return system, volumes[0] if volumes else None
+
+    def _serve(self, keeper: Keeper) -> bool:
+        """Let a program serve the disk of an image of another format as a raw file (FUSE).
+
+        :return: False where the host cannot; then the image has to be unpacked.
+        """
+        program = shutil.which(SERVER)
+        if program is None or not FUSE.exists():
+            return False
+        fds = [os.open(link.path, os.O_RDONLY | os.O_CLOEXEC) for link in self._file.chain]
+        options = image_options([link.format for link in self._file.chain], FIRST_CHILD_FD)
+        mountpoint = f"{self._place}/{DISK}"
+        try:
+            child = keeper.spawn(
+                [
+                    *(*bounded(program), "--blockdev", f"node-name=disk,read-only=on,{options}"),
+                    "--export",
+                    f"type=fuse,id=disk,node-name=disk,mountpoint={mountpoint},writable=off",
+                ],
+                directory=Path("/"),
+                stderr=Path(os.devnull),
+                fds=fds,
+            )
+        finally:
+            for each in fds:
+                os.close(each)
+        deadline = Deadline(SECONDS, "the disk to be served")
+        while child.status is None and not deadline.passed:
+            if keeper.request("served")[0]:
+                return True
+            time.sleep(INTERVAL)
+        child.kill()
+        return False
 
     def _raw(self, partition: Partition, cache: Path) -> tuple[Path, int]:
         """Return a raw file with a partition in one piece, and the offset of the partition."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from hotplate.inspection import mounted
 from hotplate.inspection.compare import snapshot
 from hotplate.inspection.inspection import Inspection, inspected
 
@@ -86,13 +88,19 @@ def digest(path: Path) -> str:
 
 @pytest.mark.root
 @pytest.mark.tool("mkfs.xfs")
-@pytest.mark.parametrize("kind", ["raw", "qcow2"])
-def test_xfs_is_read_as_ext4_and_not_changed(good, make_disk_of_ext4, tmp_path, kind: str):
+@pytest.mark.parametrize("kind", ["raw", "qcow2", "qcow2 without FUSE"])
+def test_xfs_is_read_as_ext4_and_not_changed(
+    good, make_disk_of_ext4, tmp_path, monkeypatch, kind: str
+):
     system = filled(good, tmp_path / "system.xfs", "xfs", "-L", "root", mib=304)
     path = make_disk(tmp_path / "disk.raw", (LINUX, system))
-    if kind == "qcow2":
+    if kind != "raw":
         run("qemu-img", "convert", "-O", "qcow2", path, path.with_suffix(".qcow2"))
         path = path.with_suffix(".qcow2")
+    if "without" in kind:
+        monkeypatch.setattr(mounted, "FUSE", tmp_path / "none")
+    elif kind == "qcow2" and not (mounted.FUSE.exists() and shutil.which(mounted.SERVER)):
+        pytest.skip("needs /dev/fuse and qemu-storage-daemon on this host")
     before = digest(path)
     with (
         inspected(path, cache=tmp_path / "cache") as inspection,
@@ -113,6 +121,8 @@ def test_xfs_is_read_as_ext4_and_not_changed(good, make_disk_of_ext4, tmp_path, 
         # The root file system of fstab is this one, by its label.
         assert [each.kind for each in inspection.findings if each.kind == "fstab"] == []
     assert digest(path) == before
+    # Unpacked only where it cannot be served.
+    assert (tmp_path / "cache").exists() == ("without" in kind)
     assert "hotplate-" not in Path("/proc/self/mountinfo").read_text()
 
 
