@@ -78,7 +78,7 @@ class PlainImage:
             contents.default_user,
             contents.has_ssh_server,
             root.size,
-            inspection.file.size,
+            inspection.file.virtual_size,
         )
 
     def fitted(self, template: Template, public_key: str) -> Template:
