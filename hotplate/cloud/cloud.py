@@ -503,17 +503,13 @@ class Cloud:
         return sorted(set(present))
 
     def _not_carried(self, resource: Any) -> StoodIn | None:
-        """Return the part of a router or subnet that carries no packets, or None."""
+        """Return the part of a router that carries no packets, or None."""
         kind, record_id = resource.resource_type, resource.physical_resource_id or ""
         records = self.networking.records
         if kind == "OS::Neutron::Router":
             router = records.get("routers", record_id)
             if router and router["external_gateway_info"]:
                 return StoodIn(f"way out by {kind}", resource.resource_name)
-        if kind == "OS::Neutron::Subnet":
-            subnet = records.get("subnets", record_id)
-            if subnet and subnet["ip_version"] == 6:
-                return StoodIn(f"IPv6 of {kind}", resource.resource_name)
         return None
 
     def copy_databases(self, directory: Path) -> None:

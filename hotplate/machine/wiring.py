@@ -176,9 +176,11 @@ class Cable(Protocol):
     """The other end of an interface; see :class:`hotplate.network.segment.Port`.
 
     :ivar listeners: by port, a socket on which connections through this cable arrive.
+    :ivar ipv6_listeners: those that arrive over IPv6; empty when it carries none.
     """
 
     listeners: dict[int, socket.socket]
+    ipv6_listeners: dict[int, socket.socket]
 
     @property
     def mac(self) -> str:
@@ -231,7 +233,8 @@ class Cables(Wiring):
     @property
     def interface_listeners(self) -> list[dict[int, socket.socket]]:
         """See :attr:`Wiring.interface_listeners`."""
-        return [cable.listeners for cable in self.cables]
+        both = ((cable.listeners, cable.ipv6_listeners) for cable in self.cables)
+        return [each for cable in both for each in cable if each]
 
     def _open(self) -> None:
         self.listeners = self.cables[0].listeners

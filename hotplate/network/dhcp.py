@@ -9,12 +9,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import TypeAlias
+
+from hotplate.network.frames import ETHERNET_MTU
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
 
 METADATA_ADDRESS = IPv4Address("169.254.169.254")
+#: Where Neutron serves the metadata over IPv6, at port 80 alone.
+METADATA_IPV6_ADDRESS = IPv6Address("fe80::a9fe:a9fe")
 LEASE_SECONDS = 86400
 SERVER_PORT, CLIENT_PORT = 67, 68
-ETHERNET_MTU = 1500
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,7 @@ class Lease:
     """
 
     mac: str
-    addresses: tuple[IPv4Address, ...]
+    addresses: tuple[Address, ...]
     names: tuple[str, ...] = ()
 
 
@@ -41,17 +48,20 @@ class Subnet:
     :param name_servers: name servers to hand out instead of the segment's own.
     :param domain: the search domain, and that of the ports' names.
     :param dhcp: whether addresses are handed out.
-    :param mtu: bytes of a packet; handed out when it is less than Ethernet's.
+    :param mtu: bytes of a packet; handed out when it is not Ethernet's.
+    :param ipv6_mode: how a router announces the subnet, as Neutron's ``ipv6_ra_mode``; "" when none
+        does, and for IPv4.
     """
 
-    network: IPv4Network
-    server: IPv4Address
-    gateway: IPv4Address | None = None
-    routes: tuple[tuple[IPv4Network, IPv4Address], ...] = ()
-    name_servers: tuple[IPv4Address, ...] = field(default=())
+    network: Network
+    server: Address
+    gateway: Address | None = None
+    routes: tuple[tuple[Network, Address], ...] = ()
+    name_servers: tuple[Address, ...] = field(default=())
     domain: str = "novalocal"
     dhcp: bool = True
     mtu: int = ETHERNET_MTU
+    ipv6_mode: str = ""
 
 
 def command(
@@ -59,7 +69,8 @@ def command(
 ) -> list[str]:
     """Return dnsmasq's command line.
 
-    :param subnets: one or more, which do not overlap; the domain is that of the first.
+    :param subnets: one or more, which do not overlap; the domain is that of the first. Those with
+        ``slaac`` are left to their router.
     :param interfaces: interfaces to serve, with ``*`` as a wildcard at the end of a name.
     :param hosts: the file written by :func:`hosts`, read again at a SIGHUP.
     :param names: the file written by :func:`names`, read again at a SIGHUP.
@@ -68,30 +79,18 @@ def command(
     handed_out = [
         option
         for number, subnet in enumerate(subnets)
-        if subnet.dhcp
+        if subnet.dhcp and subnet.ipv6_mode != "slaac"
         for option in _handing_out(subnet, f"subnet{number}")
     ]
     return [
         program,
-        # A fork would hide its end from the helper, its parent.
-        "--keep-in-foreground",
-        # Not the host's /etc/dnsmasq.conf.
-        "--conf-file=/dev/null",
-        # It would become a user that does not exist in the namespace.
-        "--user=root",
-        # None: the default file is one for the whole host.
-        "--pid-file=",
-        # Messages go to standard error, not to the host's syslog.
-        "--log-facility=-",
-        "--quiet-dhcp",
+        *_OPTIONS,
         # Neither the names nor the name servers of the host.
         "--no-hosts",
         "--no-resolv",
         # It would wait for an answer of somebody else before it hands out an address.
         "--no-ping",
         f"--interface={interfaces}",
-        # --interface adds the loopback interface by itself.
-        "--except-interface=lo",
         f"--addn-hosts={names}",
         f"--domain={domain}",
         f"--local=/{domain}/",
@@ -101,6 +100,23 @@ def command(
     ]
 
 
+_OPTIONS = (
+    # A fork would hide its end from the helper, its parent.
+    "--keep-in-foreground",
+    # Not the host's /etc/dnsmasq.conf.
+    "--conf-file=/dev/null",
+    # It would become a user that does not exist in the namespace.
+    "--user=root",
+    # None: the default file is one for the whole host.
+    "--pid-file=",
+    # Messages go to standard error, not to the host's syslog.
+    "--log-facility=-",
+    "--quiet-dhcp",
+    "--quiet-dhcp6",
+    "--quiet-ra",
+    # --interface adds the loopback interface by itself.
+    "--except-interface=lo",
+)
 # A client that asks for a lease that dnsmasq does not know is answered at once, not ignored; and no
 # lease outlives the segment.
 _WITH_DHCP = ("--dhcp-authoritative", "--leasefile-ro")
@@ -111,6 +127,8 @@ def _handing_out(subnet: Subnet, tag: str) -> list[str]:
 
     :param tag: marks the clients with an address of this subnet; the options are for them alone.
     """
+    if isinstance(subnet.network, IPv6Network):
+        return _handing_out_ipv6(subnet, subnet.network, tag)
     routes = [(IPv4Network((METADATA_ADDRESS, 32)), subnet.server), *subnet.routes]
     if subnet.gateway is not None:
         # A client that takes this option ignores the router option (RFC 3442).
@@ -123,7 +141,7 @@ def _handing_out(subnet: Subnet, tag: str) -> list[str]:
         f"classless-static-route,{static}",
         f"dns-server,{servers}",
         f"domain-search,{subnet.domain}",
-        *([f"mtu,{subnet.mtu}"] if subnet.mtu < ETHERNET_MTU else []),
+        *([f"mtu,{subnet.mtu}"] if subnet.mtu != ETHERNET_MTU else []),
     ]
     return [
         # "static" hands out addresses of the hosts file only.
@@ -132,14 +150,61 @@ def _handing_out(subnet: Subnet, tag: str) -> list[str]:
     ]
 
 
+def _handing_out_ipv6(subnet: Subnet, network: IPv6Network, tag: str) -> list[str]:
+    servers = ",".join(f"[{each}]" for each in subnet.name_servers or (subnet.server,))
+    first, length = network.network_address, network.prefixlen
+    return [
+        f"--dhcp-range=set:{tag},{first},static,{length},{LEASE_SECONDS}s",
+        f"--dhcp-option=tag:{tag},option6:dns-server,{servers}",
+        f"--dhcp-option=tag:{tag},option6:domain-search,{subnet.domain}",
+    ]
+
+
+#: dnsmasq's mode of a range for each ``ipv6_ra_mode``: without DHCP, with its options, and with
+#: addresses from the segment's server.
+_RA_MODES = {"slaac": "ra-only", "dhcpv6-stateless": "ra-stateless", "dhcpv6-stateful": "static"}
+
+
+def announcing(program: str, subnets: Iterable[tuple[str, Subnet]]) -> list[str]:
+    """Return the command line of a dnsmasq that sends a router's advertisements, and nothing else.
+
+    It puts the MTU of the interface into them by itself.  Its DHCP answers do not leave the router:
+    a segment's switch drops them.
+
+    :param subnets: each subnet with an ``ipv6_mode``, and the router's interface on it.
+    """
+    words = [program, *_OPTIONS, "--port=0", "--enable-ra", "--leasefile-ro"]
+    for number, (interface, subnet) in enumerate(subnets):
+        first, length = subnet.network.network_address, subnet.network.prefixlen
+        mode = _RA_MODES[subnet.ipv6_mode]
+        words += [
+            f"--interface={interface}",
+            f"--dhcp-range=set:subnet{number},{first},{mode},{length}",
+        ]
+        if subnet.name_servers:
+            servers = ",".join(f"[{each}]" for each in subnet.name_servers)
+            words.append(f"--dhcp-option=tag:{interface},option6:dns-server,{servers}")
+    return words
+
+
 def hosts(leases: Iterable[Lease]) -> str:
-    """Return the file with the IP address and host name of each MAC (``--dhcp-hostsfile``)."""
+    """Return the file with the addresses and host name of each MAC (``--dhcp-hostsfile``).
+
+    A port has its first address of each version by DHCP.
+    """
     lines = (
-        ",".join([lease.mac, str(lease.addresses[0]), *lease.names[:1]])
+        ",".join([lease.mac, *_handed_out(lease), *lease.names[:1]])
         for lease in leases
         if lease.addresses
     )
     return "".join(f"{line}\n" for line in lines)
+
+
+def _handed_out(lease: Lease) -> list[str]:
+    of_version: dict[int, str] = {}
+    for each in lease.addresses:
+        of_version.setdefault(each.version, str(each) if each.version == 4 else f"[{each}]")
+    return [*of_version.values()]
 
 
 def names(leases: Iterable[Lease], domain: str) -> str:

@@ -66,7 +66,8 @@ class Forwarder(reaper.Reaper):
         """
         for to in old:
             # Unlike "delete", "flush" is no error for a route that went with its interface.
-            links.run(self.ip, [f"route flush exact {to}"])
+            # Its family is that of the program's option, not that of the destination.
+            links.run(self.ip, [f"route flush exact {to}"], "-6" if ":" in to else "-4")
         links.run(self.ip, [f"route replace {to} via {by}" for to, by in new])
 
 

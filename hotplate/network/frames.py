@@ -1,34 +1,50 @@
 """Checks of the frames that a port sends: no spoofed sender, no unchecked protocol.
 
 As in Neutron's port security: the port's own MAC address, and its own addresses as the sender in
-IPv4 and in ARP; no answers of a DHCP server. Other protocols, IPv6 and VLANs among them, are not
-carried. A router's port may also send packets that come from outside the segment
-(:class:`OutsideNetwork`).
+IPv4, IPv6 and ARP, and as the target of neighbour advertisements; no answers of a DHCP server, and
+router advertisements of routers only. Other protocols, VLANs among them, are not carried, nor is
+IPv6 for a port without an address of it. A router's port may also send packets that come from
+outside the segment (:class:`OutsideNetwork`).
 
-Source of the formats: IEEE 802.3, RFC 826 (ARP), RFC 791 (IPv4), RFC 2131 (DHCP).
+Source of the formats: IEEE 802.3, RFC 826 (ARP), RFC 791 (IPv4), RFC 2131 (DHCP), RFC 8200 (IPv6),
+RFC 4443 (ICMPv6), RFC 4861 (neighbours and routers), RFC 8415 (DHCPv6).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Container
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-#: Bytes of a frame with a packet of 1500 bytes, without a checksum.
-MAX_FRAME = 1514
+#: Bytes of the largest packet on every network, and of the largest that a network may ask for.
+ETHERNET_MTU, MAX_MTU = 1500, 9000
+#: Bytes before the packet, without a checksum: two MAC addresses and the protocol.
+HEADER = 14
+#: Bytes of the largest frame of any network.
+MAX_FRAME = HEADER + MAX_MTU
 IPV4 = b"\x08\x00"
 ARP = b"\x08\x06"
+IPV6 = b"\x86\xdd"
 # Hardware type Ethernet, protocol type IPv4, and the lengths of their addresses.
 _ARP_FOR_IPV4 = b"\x00\x01\x08\x00\x06\x04"
-_NOBODY = bytes(4)
-_UDP = 17
+_NOBODY, _NOBODY_IPV6 = bytes(4), bytes(16)
+_UDP, _ICMPV6 = 17, 58
+# Headers between IPv6's and the transport's: hop-by-hop options, routing, fragment, destination.
+_EXTENSIONS, _FRAGMENT = frozenset((0, 43, 44, 60)), 44
+_ADVERTISEMENT = 136
+# Router advertisement and redirect.
+_OF_ROUTERS = frozenset((134, 137))
+# Multicast listener reports, and solicitations of routers and neighbours, which come before the
+# first address.
+_BEFORE_ADDRESS = frozenset((131, 132, 133, 135, 143))
 # Port 67 as the source; and 68 to 67 as source and destination.
 _DHCP_SERVER = b"\x00\x43"
 _DHCP_REQUEST = b"\x00\x44\x00\x43"
+_DHCPV6_SERVER = b"\x02\x23"
 
 
 class OutsideNetwork(Container[bytes]):
-    """The IPv4 addresses outside of a network, from which a router may forward packets.
+    """The addresses outside of a network, from which a router may forward packets.
 
     >>> IPv4Address("10.0.1.5").packed in OutsideNetwork(IPv4Network("10.0.0.0/24"))
     True
@@ -36,13 +52,15 @@ class OutsideNetwork(Container[bytes]):
     False
     """
 
-    def __init__(self, network: IPv4Network) -> None:
+    def __init__(self, network: IPv4Network | IPv6Network) -> None:
         self._first = network.network_address.packed
         self._last = network.broadcast_address.packed
 
     def __contains__(self, address: object) -> bool:
+        if not isinstance(address, bytes) or len(address) != len(self._first):
+            return False
         # Big-endian bytes compare as their numbers do.
-        return isinstance(address, bytes) and not self._first <= address <= self._last
+        return not self._first <= address <= self._last
 
 
 def datagram(
@@ -59,13 +77,42 @@ def datagram(
     udp = struct.pack("!4H", *ports, length, 0) + payload
     # Version 4, a header of five words, no fragment, 64 hops.
     fields = (0x45, 0, 20 + length, 0, 0, 64, _UDP)
-    # The ones' complement sum of the header, with a checksum of zero; the second fold adds the
-    # carry of the first (RFC 1071).
     total = sum(struct.unpack("!10H", struct.pack("!BBHHHBBH", *fields, 0) + ends))
-    total = (total & 0xFFFF) + (total >> 16)
-    checksum = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+    checksum = _folded(total)
     header = struct.pack("!BBHHHBBH", *fields, checksum) + ends
     return macs[1] + macs[0] + IPV4 + header + udp
+
+
+def _folded(total: int) -> int:
+    """Return the checksum for a sum of 16-bit words, the checksum among them as zero (RFC 1071)."""
+    total = (total & 0xFFFF) + (total >> 16)
+    # The second fold adds the carry of the first.
+    return ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+
+
+def link_local(mac: bytes) -> bytes:
+    """Return the link-local IPv6 address that belongs to a MAC address (RFC 4291, appendix A)."""
+    identifier = bytes([mac[0] ^ 2]) + mac[1:3] + b"\xff\xfe" + mac[3:]
+    return b"\xfe\x80" + bytes(6) + identifier
+
+
+def neighbour_solicitation(mac: bytes, target: bytes) -> bytes:
+    """Return a frame that asks for the owner of an IPv6 address.
+
+    :param mac: MAC address of the asker, which asks from its link-local address.
+    """
+    # The multicast group of all addresses that end in the same three bytes, and its MAC address.
+    group = IPv6Address("ff02::1:ff00:0").packed[:13] + target[13:]
+    # Type 135, code, checksum and four unused bytes; option 1 is the asker's MAC address.
+    message = bytes([135, 0, 0, 0]) + bytes(4) + target + b"\x01\x01" + mac
+    ends = link_local(mac) + group
+    # The checksum covers the ends, the length and the protocol, too (RFC 8200, 8.1).
+    summed = ends + struct.pack("!II", len(message), _ICMPV6) + message
+    checksum = _folded(sum(struct.unpack(f"!{len(summed) // 2}H", summed)))
+    message = message[:2] + struct.pack("!H", checksum) + message[4:]
+    # 255 hops prove that no router has passed it on.
+    header = struct.pack("!IHBB", 6 << 28, len(message), _ICMPV6, 255) + ends
+    return b"\x33\x33\xff" + target[13:] + mac + IPV6 + header + message
 
 
 def arp_request(mac: bytes, sender: bytes, target: bytes) -> bytes:
@@ -76,23 +123,33 @@ def arp_request(mac: bytes, sender: bytes, target: bytes) -> bytes:
     return b"\xff" * 6 + mac + ARP + _ARP_FOR_IPV4 + b"\0\1" + mac + sender + bytes(6) + target
 
 
-def arp_answer(frame: bytes) -> bytes:
-    """Return the sender's address of a frame that answers an ARP request, b"" for other frames."""
-    is_answer = frame[12:14] == ARP and frame[14:22] == _ARP_FOR_IPV4 + b"\0\2"
-    return frame[28:32] if is_answer else b""
+def answered_address(frame: bytes) -> bytes:
+    """Return the address for which a frame answers ARP or neighbour discovery; b"" for others."""
+    if frame[12:14] == ARP and frame[14:22] == _ARP_FOR_IPV4 + b"\0\2":
+        return frame[28:32]
+    if frame[12:14] == IPV6 and frame[20] == _ICMPV6 and frame[54:55] == bytes([_ADVERTISEMENT]):
+        return frame[62:78]
+    return b""
 
 
 def refusal(
-    frame: bytes, mac: bytes, addresses: frozenset[bytes], *, routed: Container[bytes] = ()
+    frame: bytes,
+    mac: bytes,
+    addresses: frozenset[bytes],
+    *,
+    routed: Container[bytes] = (),
+    mtu: int = ETHERNET_MTU,
 ) -> str:
     """Return the reason why a port may not send a frame, one word; "" when it may.
 
     :param frame: the frame, starting at the destination's MAC address.
     :param mac: the port's MAC address, six bytes.
-    :param addresses: the port's IPv4 addresses, four bytes each.
+    :param addresses: the port's addresses, four bytes each for IPv4 and 16 for IPv6; with the
+        link-local one if it may use IPv6.
     :param routed: the addresses from which a router's port may forward packets.
+    :param mtu: bytes of a packet.
     """
-    if not 14 <= len(frame) <= MAX_FRAME:
+    if not HEADER <= len(frame) <= HEADER + mtu:
         return "size"
     if frame[6:12] != mac:
         return "mac"
@@ -101,6 +158,8 @@ def refusal(
         return _refusal_of_ipv4(frame, addresses, routed)
     if kind == ARP:
         return _refusal_of_arp(frame, mac, addresses)
+    if kind == IPV6 and any(len(each) == 16 for each in addresses):
+        return _refusal_of_ipv6(frame, addresses, routed)
     return "protocol"
 
 
@@ -131,3 +190,43 @@ def _refusal_of_ipv4(frame: bytes, addresses: frozenset[bytes], routed: Containe
         return "dhcp" if ports[:2] == _DHCP_SERVER else ""
     # A client without an address may only ask for one.
     return "" if sender == _NOBODY and ports == _DHCP_REQUEST else "address"
+
+
+def _refusal_of_ipv6(frame: bytes, addresses: frozenset[bytes], routed: Container[bytes]) -> str:
+    if len(frame) < 54 or frame[14] >> 4 != 6:
+        return "protocol"
+    protocol, message = _transport(frame)
+    sender = frame[22:38]
+    # Only a later fragment has no beginning of the message.
+    if message is not None:
+        if len(message) < 4:
+            return "protocol"
+        if protocol == _UDP and message[:2] == _DHCPV6_SERVER:
+            return "dhcp"
+        if protocol == _ICMPV6 and message[0] in _OF_ROUTERS and routed == ():
+            return "router"
+        if protocol == _ICMPV6 and message[0] == _ADVERTISEMENT and message[8:24] not in addresses:
+            return "address"
+    if sender in addresses or (sender != _NOBODY_IPV6 and sender in routed):
+        return ""
+    early = protocol == _ICMPV6 and message and message[0] in _BEFORE_ADDRESS
+    return "" if sender == _NOBODY_IPV6 and early else "address"
+
+
+def _transport(frame: bytes) -> tuple[int, bytes | None]:
+    """Return the protocol in an IPv6 packet, and its message; None in a later fragment."""
+    protocol, at = frame[20], 54
+    while protocol in _EXTENSIONS:
+        header = frame[at : at + 8]
+        if len(header) < 8:
+            # The headers end before the message, as in a first fragment that hides it.
+            return protocol, b""
+        if protocol == _FRAGMENT:
+            # 13 bits of offset and three others.
+            if struct.unpack("!H", header[2:4])[0] >> 3:
+                return header[0], None
+            at += 8
+        else:
+            at += 8 + 8 * header[1]
+        protocol = header[0]
+    return protocol, frame[at:]

@@ -15,11 +15,12 @@ import signal
 import socket
 import sys
 import tempfile
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, ip_address, ip_interface
 from pathlib import Path
 
 from hotplate.children import reaper
 from hotplate.network import dhcp, frames, links
+from hotplate.network.dhcp import Address, Network
 from hotplate.network.privileges import enter_namespaces
 from hotplate.network.switch import Outlet, Switch
 
@@ -44,7 +45,7 @@ class NetworkHelper(reaper.Reaper):
         self.directory = Path()
         self.ip = ""
         self.services = ""
-        self.subnets: dict[IPv4Network, str] = {}
+        self.subnets: dict[Network, str] = {}
         self.own: socket.socket
 
     def run(self) -> None:
@@ -65,17 +66,18 @@ class NetworkHelper(reaper.Reaper):
         """Deliver the frames whose delay on a slow link is over."""
         self.switch.deliver_due()
 
-    def do_open(self, *, ip: str, mac: str, at: str, metadata: str, base: str) -> str:
+    def do_open(self, *, ip: str, mac: str, at: str, mtu: int, metadata: str, base: str) -> str:
         """Enter new namespaces; return the directory of dnsmasq's files.
 
         :param at: the services' address with the length of its prefix.
+        :param mtu: bytes of the largest packet.
         :param base: parent of that directory, unless the new user may not write there.
         """
         enter_namespaces(self.user)
         # We are that user now: children have no other to become.
         self.user = -1
         self.ip, self.services = ip, mac
-        self.switch.mac = packed(mac)
+        self.switch.mac, self.switch.mtu = packed(mac), mtu
         links.prepare(ip, metadata)
         # The services' own link, without a machine.
         links.add(ip, 0, services=mac, guest=mac, owns=[])
@@ -87,10 +89,13 @@ class NetworkHelper(reaper.Reaper):
 
     def do_subnet(self, *, at: str) -> None:
         """Give the services an address on one more subnet; ``at`` is as for :meth:`do_open`."""
+        network = ip_interface(at).network
+        if network.version == 6:
+            links.use_ipv6(f"{links.HOST}0")
         links.run(self.ip, [links.serve(0, at)])
-        self.subnets[IPv4Interface(at).network] = at
+        self.subnets[network] = at
 
-    def _at(self, address: IPv4Address) -> str:
+    def _at(self, address: Address) -> str:
         """Return the services' address on the subnet of an address."""
         return next(at for network, at in self.subnets.items() if address in network)
 
@@ -117,9 +122,8 @@ class NetworkHelper(reaper.Reaper):
         listen: list[tuple[str, int]],
     ) -> None:
         """Make a port; hand out listeners for its connections to these addresses and ports."""
-        owns = [(each, self._at(IPv4Address(each))) for each in addresses]
+        owns = [(each, self._at(ip_address(each))) for each in addresses]
         links.add(self.ip, number, services=self.services, guest=mac, owns=owns)
-        owned = frozenset(IPv4Address(each).packed for each in addresses)
         try:
             host = links.tap(f"{links.SWITCH}{number}")
             for address, port in listen:
@@ -128,14 +132,17 @@ class NetworkHelper(reaper.Reaper):
         except OSError:
             links.remove(self.ip, number)
             raise
-        outlet = self.switch.outlets[number] = Outlet(number, packed(mac), owned, host)
+        outlet = self.switch.outlets[number] = Outlet(
+            number, packed(mac), _senders(mac, addresses), host
+        )
         self.watch(host.fileno(), functools.partial(self.switch.from_host, outlet))
 
     def do_router_port(self, *, number: int, mac: str, address: str) -> None:
         """Make a router's port, without services behind it."""
-        own = frozenset({IPv4Address(address).packed})
-        beyond = frames.OutsideNetwork(IPv4Interface(self._at(IPv4Address(address))).network)
-        self.switch.outlets[number] = Outlet(number, packed(mac), own, None, routed=beyond)
+        beyond = frames.OutsideNetwork(ip_interface(self._at(ip_address(address))).network)
+        self.switch.outlets[number] = Outlet(
+            number, packed(mac), _senders(mac, [address]), None, routed=beyond
+        )
 
     def do_remove(self, *, number: int) -> None:
         """Remove a port, and the cable plugged into it."""
@@ -149,10 +156,16 @@ class NetworkHelper(reaper.Reaper):
         self._release(outlet)
 
     def _release(self, outlet: Outlet) -> None:
-        """Release the leases of a port's machine."""
+        """Release the leases of a port's machine for IPv4.
+
+        A release of DHCPv6 needs the identity that the machine chose; see
+        :meth:`~hotplate.network.segment.Segment.forget_leases`.
+        """
         for packed_address in outlet.addresses:
-            address = IPv4Address(packed_address)
-            server = IPv4Interface(self._at(address)).ip
+            address = ip_address(packed_address)
+            if not isinstance(address, IPv4Address):
+                continue
+            server = IPv4Address(self._at(address).partition("/")[0])
             # The machine cannot send it any more: it enters by the link of the services instead.
             frame = frames.datagram(
                 dhcp.release(outlet.mac, address, server),
@@ -202,21 +215,32 @@ class NetworkHelper(reaper.Reaper):
         if (outlet := self.switch.outlets.get(number)) is None:
             # The port was removed meanwhile.
             return []
-        answered = [str(IPv4Address(each)) for each in outlet.answered]
+        answered = [str(ip_address(each)) for each in outlet.answered]
         outlet.answered.clear()
-        for address in outlet.addresses:
-            sender = IPv4Interface(self._at(IPv4Address(address))).ip
-            self.switch.ask(outlet, address, sender=sender.packed)
+        for packed_address in outlet.addresses:
+            address = ip_address(packed_address)
+            if not address.is_link_local:
+                sender = ip_interface(self._at(address)).ip
+                self.switch.ask(outlet, packed_address, sender=sender.packed)
         return answered
 
     def do_counts(self, *, number: int) -> dict[str, int]:
         """Return the counts of a port's frames by fate."""
         return dict(self.switch.outlets[number].counts)
 
-    def do_socket(self) -> None:
+    def do_socket(self, *, ipv6: bool) -> None:
         """Hand out a TCP socket of the namespace, which the harness connects."""
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
+        family = socket.AF_INET6 if ipv6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as connection:
             self.handed_out.append(os.dup(connection.fileno()))
+
+
+def _senders(mac: str, addresses: list[str]) -> frozenset[bytes]:
+    """Return the addresses that a port may send from: its own, and that of its link for IPv6."""
+    own = {ip_address(each).packed for each in addresses}
+    if any(len(each) == 16 for each in own):
+        own.add(frames.link_local(packed(mac)))
+    return frozenset(own)
 
 
 def _directory(base: str) -> Path:

@@ -14,6 +14,9 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from hotplate.network.dhcp import METADATA_IPV6_ADDRESS
+from hotplate.network.frames import MAX_MTU
+
 #: Name prefix of the services' interfaces, followed by the number of the port.
 HOST = "h"
 #: Name prefix of the other end, from which the switch takes the frames.
@@ -28,8 +31,16 @@ _SETTINGS = {
     "net/ipv4/conf/all/accept_redirects": "0",
     "net/ipv4/conf/all/send_redirects": "0",
     "net/ipv4/conf/default/send_redirects": "0",
+    # IPv6 is for those interfaces that use_ipv6() names.
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv6/conf/default/disable_ipv6": "1",
+    "net/ipv6/conf/all/forwarding": "0",
+    "net/ipv6/conf/default/accept_ra": "0",
+    "net/ipv6/conf/default/accept_redirects": "0",
+    # Addresses are usable at once: the switch lets nobody else have them.
+    "net/ipv6/conf/default/accept_dad": "0",
+    # Link-local addresses that belong to the MAC address.
+    "net/ipv6/conf/default/addr_gen_mode": "0",
     # Limit of the frames that wait for a machine to take them; QEMU's end is a datagram socket.
     "net/unix/max_dgram_qlen": "512",
 }
@@ -55,6 +66,7 @@ _FORWARDING = {
     "net/ipv4/conf/default/accept_redirects": "0",
     "net/ipv4/conf/default/accept_source_route": "0",
     "net/ipv4/conf/all/accept_source_route": "0",
+    "net/ipv6/conf/all/forwarding": "1",
 }
 
 
@@ -84,15 +96,21 @@ def _set(settings: Mapping[str, str]) -> None:
             path.write_text(value)
 
 
-def run(program: str, commands: Iterable[str]) -> None:
+def use_ipv6(interface: str) -> None:
+    """Let an interface have IPv6 addresses; it gets a link-local one."""
+    _set({f"net/ipv6/conf/{interface}/disable_ipv6": "0"})
+
+
+def run(program: str, commands: Iterable[str], *options: str) -> None:
     """Run commands of ``ip``.
 
+    :param options: of the program itself, such as ``-6``.
     :raises OSError: with its last words when it failed.
     """
     try:
         # One process for all commands; without -force it stops at the first that fails.
         done = subprocess.run(
-            [program, "-batch", "-"],
+            [program, *options, "-batch", "-"],
             input="".join(f"{each}\n" for each in commands),
             capture_output=True,
             text=True,
@@ -118,20 +136,31 @@ def add(
     """
     host = f"{HOST}{number}"
     commands = [serve(number, at) for at in dict.fromkeys(at for _, at in owns)]
+    ipv6 = any(":" in address for address, _ in owns)
+    if ipv6:
+        commands.append(serve(number, f"{METADATA_IPV6_ADDRESS}/64"))
     # Several ports are on one subnet: each address has a route and a neighbour entry of its own,
     # which no answer to an ARP request can change.
     for address, at in owns:
         commands += [
-            f"route add {address}/32 dev {host} src {at.partition('/')[0]}",
+            f"route add {address} dev {host} src {at.partition('/')[0]}",
             f"neighbour replace {address} lladdr {guest} dev {host} nud permanent",
         ]
-    _add_pair(program, number, f"address {services}", commands)
+    _add_pair(program, number, f"address {services}", commands, ipv6=ipv6)
 
 
 def serve(number: int, at: str) -> str:
-    """Return the command that gives the services an address, with its prefix, on a port."""
+    """Return the command that gives the services an address, with its prefix, on a port.
+
+    For IPv6 the port needs :func:`use_ipv6`.
+    """
     # Without noprefixroute each port's interface would get a route to the whole subnet.
-    return f"address add {at} dev {HOST}{number} noprefixroute"
+    return f"address add {at} dev {HOST}{number} noprefixroute{_at_once(at)}"
+
+
+def _at_once(at: str) -> str:
+    # Even with accept_dad off, an IPv6 address is tentative for a moment, and bind() refuses it.
+    return " nodad" if ":" in at else ""
 
 
 def add_of_router(program: str, number: int, *, mac: str, at: str, mtu: int) -> None:
@@ -140,8 +169,8 @@ def add_of_router(program: str, number: int, *, mac: str, at: str, mtu: int) -> 
     :param at: its address with the length of the network's prefix.
     :param mtu: bytes of a packet on that network.
     """
-    commands = [f"address add {at} dev {HOST}{number}"]
-    _add_pair(program, number, f"address {mac} mtu {mtu}", commands)
+    commands = [f"address add {at} dev {HOST}{number}{_at_once(at)}"]
+    _add_pair(program, number, f"address {mac} mtu {mtu}", commands, ipv6=":" in at)
 
 
 def add_of_container(program: str, name: str, outer: str, *, mac: str) -> None:
@@ -152,15 +181,20 @@ def add_of_container(program: str, name: str, outer: str, *, mac: str) -> None:
     finish_frames(name)
 
 
-def _add_pair(program: str, number: int, settings: str, commands: Iterable[str]) -> None:
+def _add_pair(
+    program: str, number: int, settings: str, commands: Iterable[str], *, ipv6: bool
+) -> None:
     host, switch = f"{HOST}{number}", f"{SWITCH}{number}"
     pair = [
-        f"link add name {host} {settings} type veth peer name {switch}",
+        f"link add name {host} {settings} type veth peer name {switch} mtu {MAX_MTU}",
         # The switch carries frames; its own end must not answer for an address of the host's.
         f"link set dev {switch} arp off up",
         f"link set dev {host} up",
     ]
-    run(program, [*pair, *commands])
+    run(program, pair)
+    if ipv6:
+        use_ipv6(host)
+    run(program, commands)
     finish_frames(host)
 
 
@@ -216,14 +250,19 @@ def receive(packets: socket.socket, size: int) -> bytes:
 
 
 def listen(number: int, address: str, port: int) -> socket.socket:
-    """Listen for connections that arrive from one port of the segment, and from no other."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    """Listen for connections that arrive from one port of the segment, and from no other.
+
+    :param address: IPv4, or a link-local one of IPv6.
+    """
+    interface = f"{HOST}{number}"
+    ipv6 = ":" in address
+    listener = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(
-            socket.SOL_SOCKET, socket.SO_BINDTODEVICE, os.fsencode(f"{HOST}{number}")
-        )
-        listener.bind((address, port))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, os.fsencode(interface))
+        # A link-local address is one of an interface, given by its number.
+        scope = (0, socket.if_nametoindex(interface)) if ipv6 else ()
+        listener.bind((address, port, *scope))
         listener.listen(128)
     except BaseException:
         listener.close()

@@ -19,7 +19,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +27,15 @@ from hotplate.children.keeper import Child, Keeper
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.host_tools import find_tool
 from hotplate.network import dhcp, helper, links
-from hotplate.network.dhcp import METADATA_ADDRESS, Lease, Subnet
+from hotplate.network.dhcp import (
+    METADATA_ADDRESS,
+    METADATA_IPV6_ADDRESS,
+    Address,
+    Lease,
+    Network,
+    Subnet,
+)
+from hotplate.network.frames import ETHERNET_MTU, MAX_MTU
 
 #: A MAC address of one machine, in lower case; the lowest bit of the first byte marks a group
 #: address (IEEE 802).
@@ -36,7 +44,10 @@ MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 DOMAIN = re.compile(rf"{NAME.pattern}(\.{NAME.pattern})*")
 #: Addresses that no private network may use: link-local, loopback, multicast.
-NO_SEGMENT = (IPv4Network("169.254.0.0/16"), IPv4Network("127.0.0.0/8"), IPv4Network("224.0.0.0/3"))
+NO_SEGMENT: tuple[Network, ...] = (
+    *(IPv4Network("169.254.0.0/16"), IPv4Network("127.0.0.0/8"), IPv4Network("224.0.0.0/3")),
+    *(IPv6Network("fe80::/10"), IPv6Network("::/8"), IPv6Network("ff00::/8")),
+)
 #: The programs that a segment needs.
 TOOLS = ("ip", "dnsmasq")
 #: Their directories on Debian, which are not in an ordinary user's PATH.
@@ -45,6 +56,8 @@ SYSTEM_PROGRAMS = "/usr/sbin:/sbin"
 MAX_PORTS = 250
 #: Limit of the addresses, and of the names, of a port.
 MAX_OF_A_PORT = 16
+#: The TCP ports at the metadata address of IPv6: Neutron has the metadata alone there.
+IPV6_SERVICES = (80,)
 
 
 class Port:
@@ -54,6 +67,7 @@ class Port:
 
     :ivar listeners: by TCP port, a listening socket at the metadata address for the connections of
         that machine alone.
+    :ivar ipv6_listeners: the same at the metadata address of IPv6; empty without an IPv6 address.
     :ivar router: whether it is a router's port, which has no listeners.
     """
 
@@ -70,10 +84,15 @@ class Port:
         self.number = number
         self.lease = lease
         self.router = router
-        services = () if router else segment.services
+        # Those of IPv4 first, as port() has asked for them.
+        ipv4, ipv6 = listeners[: len(segment.services)], listeners[len(segment.services) :]
         self.listeners = {
             port: socket.socket(fileno=descriptor)
-            for port, descriptor in zip(services, listeners, strict=True)
+            for port, descriptor in zip(segment.services, ipv4, strict=False)
+        }
+        self.ipv6_listeners = {
+            port: socket.socket(fileno=descriptor)
+            for port, descriptor in zip(IPV6_SERVICES, ipv6, strict=False)
         }
         self.delay = self.loss = 0.0
         self.parted: set[Port] = set()
@@ -90,8 +109,8 @@ class Port:
         return self.lease.mac
 
     @property
-    def addresses(self) -> tuple[IPv4Address, ...]:
-        """Return the port's addresses; DHCP hands out the first."""
+    def addresses(self) -> tuple[Address, ...]:
+        """Return the port's addresses; DHCP hands out the first of each version."""
         return self.lease.addresses
 
     def plug(self) -> socket.socket:
@@ -100,6 +119,7 @@ class Port:
         The cable before is unplugged, so that each start of a machine has a cable without old
         frames.
         """
+        self.segment.forget_leases(self)
         return socket.socket(fileno=self.segment.request("plug", number=self.number)[1][0])
 
     def plug_in(self, end: socket.socket) -> None:
@@ -107,6 +127,7 @@ class Port:
 
         The cable before is unplugged.
         """
+        self.segment.forget_leases(self)
         self.segment.request("plug_in", end.fileno(), number=self.number)
 
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
@@ -114,9 +135,10 @@ class Port:
 
         :raises ConnectionError: when nothing answers.
         """
-        connection = socket.socket(fileno=self.segment.request("socket")[1][0])
-        connection.settimeout(seconds)
         address = str(self.addresses[0])
+        ipv6 = self.addresses[0].version == 6
+        connection = socket.socket(fileno=self.segment.request("socket", ipv6=ipv6)[1][0])
+        connection.settimeout(seconds)
         try:
             connection.connect((address, port))
         except OSError as error:
@@ -156,19 +178,24 @@ class Port:
         """Return the counts of the port's frames by fate: ``sent``, ``refused: address``, ..."""
         return dict(self.segment.request("counts", number=self.number)[0])
 
-    def ask(self) -> set[IPv4Address]:
-        """Return the port's addresses for which the machine has answered by ARP, and ask again.
+    def ask(self) -> set[Address]:
+        """Return the port's addresses for which the machine has answered, and ask again.
 
-        Answers since the last call count, so the first call does not tell the present state.
+        It is asked by ARP and by neighbour discovery. Answers since the last call count, so the
+        first call does not tell the present state.
         """
         answers = self.segment.request("ask", number=self.number)[0]
-        return {IPv4Address(each) for each in answers}
+        return {ip_address(each) for each in answers}
+
+    def close_listeners(self) -> None:
+        """Close the listeners, which a port that was removed may still have."""
+        for listener in (*self.listeners.values(), *self.ipv6_listeners.values()):
+            listener.close()
+        self.listeners, self.ipv6_listeners = {}, {}
 
     def close(self) -> None:
         """Remove the port; do nothing when it was removed."""
-        for listener in self.listeners.values():
-            listener.close()
-        self.listeners = {}
+        self.close_listeners()
         self.segment.remove(self)
 
     def _mark_parted(self, other: Port) -> None:
@@ -245,8 +272,7 @@ class Segment:
         # First: from here on dnsmasq's end is expected.
         self._closing = True
         for port in tuple(self.ports.values()):
-            for listener in port.listeners.values():
-                listener.close()
+            port.close_listeners()
         self.ports = {}
         self._keeper.close()
         # The helper removes its directory itself, unless it was killed.
@@ -261,7 +287,7 @@ class Segment:
         _check_subnet(self.name, subnet)
         with self._lock:
             for other in self.subnets:
-                if other.network.overlaps(subnet.network):
+                if _overlap(other.network, subnet.network):
                     raise UsageError(
                         f'the network "{self.name}" has the addresses {other.network} already, '
                         f"which {subnet.network} overlaps"
@@ -269,24 +295,38 @@ class Segment:
             self.request("subnet", at=_at(subnet))
             self.subnets = (*self.subnets, subnet)
             # dnsmasq reads its ranges at its start only.
-            # Without a server, _ended() does not report the end of this one.
-            before, self._server = self._server, None
-            if before is not None:
-                before.kill()
-            self._server = self._serve()
+            self._restart()
 
-    def subnet_with(self, address: IPv4Address) -> Subnet | None:
+    def forget_leases(self, port: Port) -> None:
+        """Let a port's next machine have its address by DHCPv6.
+
+        Each system has an identity of its own there, and dnsmasq keeps the address for the last.
+        """
+        subnets = [self.subnet_with(each) for each in port.addresses if each.version == 6]
+        if port.router or not any(
+            each and each.dhcp and each.ipv6_mode != "slaac" for each in subnets
+        ):
+            return
+        with self._lock:
+            self._restart()
+
+    def _restart(self) -> None:
+        # Without a server, _ended() does not report the end of this one.
+        before, self._server = self._server, None
+        if before is not None:
+            before.kill()
+        self._server = self._serve()
+
+    def subnet_with(self, address: Address) -> Subnet | None:
         """Return the subnet of an address."""
         return next((each for each in self.subnets if address in each.network), None)
 
-    def port(
-        self, *, mac: str, addresses: Sequence[IPv4Address], names: Sequence[str] = ()
-    ) -> Port:
+    def port(self, *, mac: str, addresses: Sequence[Address], names: Sequence[str] = ()) -> Port:
         """Make a port.
 
         :param mac: its MAC address; frames with another are dropped.
-        :param addresses: its addresses; DHCP hands out the first, and packets from others are
-            dropped.
+        :param addresses: its addresses; DHCP hands out the first of each version, and packets
+            from others are dropped.
         :param names: its names for the other machines; DHCP hands out the first as host name.
         :raises UsageError: for values that are malformed, outside of the subnet or taken.
         """
@@ -294,18 +334,21 @@ class Segment:
         with self._lock:
             self._check(lease, reserved={each.gateway for each in self.subnets})
             self._last += 1
+            listen = [(str(METADATA_ADDRESS), port) for port in self.services]
+            if any(each.version == 6 for each in addresses):
+                listen += [(str(METADATA_IPV6_ADDRESS), port) for port in IPV6_SERVICES]
             _, listeners = self.request(
                 "port",
                 number=self._last,
                 mac=lease.mac,
                 addresses=[str(address) for address in lease.addresses],
-                listen=[(str(METADATA_ADDRESS), port) for port in self.services],
+                listen=listen,
             )
             port = self.ports[self._last] = Port(self, self._last, lease, listeners)
             self._write_tables()
         return port
 
-    def router_port(self, *, mac: str, address: IPv4Address) -> Port:
+    def router_port(self, *, mac: str, address: Address) -> Port:
         """Make a port for a router, whose packets may come from outside of the subnet.
 
         The segment's DHCP and other services are not reachable from it.
@@ -370,6 +413,8 @@ class Segment:
                 ip=ip,
                 mac=self.mac,
                 at=_at(self.subnets[0]),
+                # A guest without the DHCP option sends packets of Ethernet's size on all networks.
+                mtu=max(ETHERNET_MTU, self.subnets[0].mtu),
                 metadata=str(METADATA_ADDRESS),
                 base=tempfile.gettempdir(),
             )[0]
@@ -393,7 +438,7 @@ class Segment:
         if not self._closing and self._server is not None:
             self._on_exit(status, self._server.complaint())
 
-    def _check(self, lease: Lease, *, reserved: set[IPv4Address | None]) -> None:
+    def _check(self, lease: Lease, *, reserved: set[Address | None]) -> None:
         """Check a port's names and addresses, and refuse invalid ones.
 
         :param reserved: addresses that only a router may have.
@@ -447,12 +492,16 @@ def refusal() -> str:
 
 
 def _check_subnet(name: str, subnet: Subnet) -> None:
-    if not 8 <= subnet.network.prefixlen <= 30:
+    if not 8 <= subnet.network.prefixlen <= subnet.network.max_prefixlen - 2:
         raise UsageError(f'the network "{name}" has no room for machines: {subnet.network}')
+    if subnet.mtu > MAX_MTU:
+        raise UsageError(
+            f'the network "{name}" has an MTU of {subnet.mtu}; it is {MAX_MTU} at most'
+        )
     for address in (subnet.server, *([subnet.gateway] if subnet.gateway else [])):
         if not _is_of(subnet.network, address):
             raise UsageError(f'the address "{address}" is not one of {subnet.network}')
-    if any(subnet.network.overlaps(each) for each in NO_SEGMENT):
+    if any(_overlap(subnet.network, each) for each in NO_SEGMENT):
         raise UsageError(f'the network "{name}" cannot have the addresses {subnet.network}')
     if not DOMAIN.fullmatch(subnet.domain):
         raise UsageError(f'"{subnet.domain}" is not a domain of host names')
@@ -463,7 +512,13 @@ def _at(subnet: Subnet) -> str:
     return f"{subnet.server}/{subnet.network.prefixlen}"
 
 
-def _is_of(network: IPv4Network, address: IPv4Address) -> bool:
+def _overlap(one: Network, other: Network) -> bool:
+    # IPv4Network.overlaps() takes no IPv6Network.
+    return one.version == other.version and one.overlaps(other)
+
+
+def _is_of(network: Network, address: Address) -> bool:
     """Return whether a machine may have an address of a network."""
-    ends = (network.network_address, network.broadcast_address)
+    # IPv6 has no broadcast address.
+    ends = {network.network_address, *([network.broadcast_address] if network.version == 4 else [])}
     return address in network and address not in ends

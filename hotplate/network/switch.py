@@ -29,7 +29,8 @@ class Outlet:
     """A port, as seen by the switch.
 
     :param mac: six bytes.
-    :param addresses: its IPv4 addresses, four bytes each.
+    :param addresses: its addresses, of four or 16 bytes each; the link-local one among them if it
+        may use IPv6.
     :param host: socket for frames to and from the segment's services; None for a router's.
     :param routed: the addresses from which a router forwards packets.
     :param guest: socket for frames to and from the machine; None while none is plugged in.
@@ -37,7 +38,7 @@ class Outlet:
     :param loss: the share of frames that are lost, each way.
     :param parted: the numbers of the ports that it does not reach.
     :param counts: number of frames by their fate.
-    :param answered: its addresses for which it has answered by ARP.
+    :param answered: its addresses for which it has answered by ARP or neighbour discovery.
     """
 
     number: int
@@ -57,11 +58,19 @@ class Switch:
     """Carries frames between ports, and between each port and the services.
 
     :param mac: MAC address of the services, the same on every port.
+    :param mtu: bytes of the largest packet.
     :param clock: seconds, for the slow links.
     """
 
-    def __init__(self, mac: bytes, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        mac: bytes,
+        *,
+        mtu: int = frames.ETHERNET_MTU,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.mac = mac
+        self.mtu = mtu
         self.outlets: dict[int, Outlet] = {}
         self._clock = clock
         self._delayed: list[tuple[float, int, Outlet, bool, bytes]] = []
@@ -73,10 +82,12 @@ class Switch:
             frame = _receive(outlet.guest)
             if not frame:
                 return
-            reason = frames.refusal(frame, outlet.mac, outlet.addresses, routed=outlet.routed)
+            reason = frames.refusal(
+                frame, outlet.mac, outlet.addresses, routed=outlet.routed, mtu=self.mtu
+            )
             outlet.counts[f"refused: {reason}" if reason else "sent"] += 1
             if not reason:
-                outlet.answered.update({frames.arp_answer(frame)} & outlet.addresses)
+                outlet.answered.update({frames.answered_address(frame)} & outlet.addresses)
                 self._forward(outlet, frame)
 
     def from_host(self, outlet: Outlet) -> None:
@@ -88,8 +99,15 @@ class Switch:
             self._send(frame, outlet, [outlet])
 
     def ask(self, outlet: Outlet, address: bytes, *, sender: bytes) -> None:
-        """Ask a port's machine for an address by ARP, on behalf of the services."""
-        self._send(frames.arp_request(self.mac, sender, address), outlet, [outlet])
+        """Ask a port's machine for an address on behalf of the services.
+
+        :param sender: the address that asks by ARP; IPv6 asks from the link-local one.
+        """
+        if len(address) == 16:
+            frame = frames.neighbour_solicitation(self.mac, address)
+        else:
+            frame = frames.arp_request(self.mac, sender, address)
+        self._send(frame, outlet, [outlet])
 
     def seconds(self) -> float | None:
         """Return the seconds until a frame on a slow link is due; None when none is there."""

@@ -10,6 +10,7 @@ from hotplate.errors import HostError, UsageError
 from hotplate.events.kinds import LinkPart, LinkShape
 from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Cables
+from hotplate.network.dhcp import Address
 from hotplate.network.segment import Port
 
 
@@ -91,16 +92,21 @@ class Links:
             self._note_part(other, mine, parted=False)
 
     def ask(self) -> dict[str, bool]:
-        """Return which interfaces answered by ARP since the last call, and ask them again.
+        """Return which interfaces answered since the last call, and ask them again.
 
-        :return: by network and address, whether it answered; one address per interface is
-            enough, as DHCP hands out no more.
+        They are asked by ARP and IPv6's neighbour discovery.
+
+        :return: by network and address, whether it answered; one address of each IP version is
+            enough on an interface, as DHCP hands out no more.
         :raises HostError: when the server is isolated.
         """
-        return {
-            f'{each.end.addresses[0]} on "{each.port.network_name}"': bool(each.end.ask())
-            for each in self._all()
-        }
+        answers = {}
+        for link in self._all():
+            answered = {each.version for each in link.end.ask()}
+            for version, address in _first_of_each_version(link).items():
+                name = f'{address} on "{link.port.network_name}"'
+                answers[name] = version in answered
+        return answers
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -149,3 +155,18 @@ class Links:
             return shared
         which = f'do not share the network "{network}"' if network else "share no network"
         raise UsageError(f'the servers "{self._spec.name}" and "{other._spec.name}" {which}')
+
+
+def _first_of_each_version(link: _Link) -> dict[int, Address]:
+    """Return the addresses that a guest must have, by IP version.
+
+    An IPv6 subnet with DHCP, but without a mode, is announced by no router: most guests then ask
+    for no address.
+    """
+    chosen: dict[int, Address] = {}
+    for address in link.end.addresses:
+        subnet = link.end.segment.subnet_with(address)
+        unannounced = address.version == 6 and subnet and subnet.dhcp and not subnet.ipv6_mode
+        if not unannounced:
+            chosen.setdefault(address.version, address)
+    return chosen

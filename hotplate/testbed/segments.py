@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Network, ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 from hotplate.cloud.http.addresses import PORTS
@@ -26,12 +26,13 @@ from hotplate.cloud.nova.compute import (
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.machine import wiring
 from hotplate.machine.wiring import Cables, Wiring
-from hotplate.network.dhcp import METADATA_ADDRESS, Subnet
+from hotplate.network.dhcp import METADATA_ADDRESS, Network, Subnet
 from hotplate.network.router import Router
 from hotplate.network.segment import Port, Segment
 
 #: The highest number of ports of a server: QEMU gets a limited number of descriptors at start.
 MAX_INTERFACES = 8
+_FOR_FOLDERS = re.compile("[^A-Za-z0-9-]")
 
 
 class Segments:
@@ -45,7 +46,7 @@ class Segments:
         self.directory = directory
         self._on_loss = on_loss
         self._segments: dict[str, Segment] = {}
-        self._routers = _RunningRouters(on_loss=on_loss)
+        self._routers = _RunningRouters(directory, on_loss=on_loss)
         self._refusal = ""
         self._alone: set[str] = set()
         self._lock = threading.Lock()
@@ -106,7 +107,7 @@ class Segments:
             made = owned.enter_context(
                 segment.port(
                     mac=port.mac,
-                    addresses=[IPv4Address(each.address) for each in _of_version_4(spec, port)],
+                    addresses=[ip_address(each.address) for each in port.addresses],
                     names=port.names,
                 )
             )
@@ -132,7 +133,7 @@ class Segments:
             segment = Segment(
                 port.network_name,
                 subnet,
-                directory=self.directory / (re.sub(r"[^A-Za-z0-9-]", "-", port.network_id) or "-"),
+                directory=self.directory / (_FOR_FOLDERS.sub("-", port.network_id) or "-"),
                 services=PORTS,
                 on_exit=lambda status, words: self._ended(port.network_name, status, words),
             )
@@ -204,11 +205,13 @@ class _RunningRouters:
 
     Not thread-safe: the caller serialises calls.
 
+    :param directory: each router gets a folder in it, for messages.
     :param on_loss: called with the error, in a thread of its own, when a router ends by itself.
     :ivar wanted: the routers as Neutron has them.
     """
 
-    def __init__(self, *, on_loss: Callable[[MachineLostError], None]) -> None:
+    def __init__(self, directory: Path, *, on_loss: Callable[[MachineLostError], None]) -> None:
+        self._directory = directory
         self._on_loss = on_loss
         self.wanted: tuple[RouterSpec, ...] = ()
         self._running: dict[str, _RunningRouter] = {}
@@ -244,23 +247,24 @@ class _RunningRouters:
         for interface, segment in present.items():
             if interface not in running.attached:
                 number = running.router.attach(
-                    segment, mac=interface.mac, address=IPv4Address(interface.address)
+                    segment, mac=interface.mac, address=ip_address(interface.address)
                 )
                 running.attached[interface] = (segment, number)
         networks = [
             subnet.network
             for interface, segment in present.items()
-            if (subnet := segment.subnet_with(IPv4Address(interface.address)))
+            if (subnet := segment.subnet_with(ip_address(interface.address)))
         ]
         running.router.set_routes(
-            (IPv4Network(to), IPv4Address(by))
+            (ip_network(to), ip_address(by))
             for to, by in spec.routes
             # The kernel refuses a route whose next hop is on none of the networks.
-            if any(IPv4Address(by) in network for network in networks)
+            if any(ip_address(by) in network for network in networks)
         )
 
     def _start(self, spec: RouterSpec) -> _RunningRouter:
-        router = Router(spec.name, on_loss=self._on_loss)
+        folder = self._directory / (_FOR_FOLDERS.sub("-", spec.id) or "-")
+        router = Router(spec.name, directory=folder, on_loss=self._on_loss)
         router.__enter__()
         running = self._running[spec.id] = _RunningRouter(router)
         return running
@@ -285,56 +289,63 @@ def check(spec: ServerSpec) -> None:
 def subnets_of(spec: ServerSpec, port: ServerPort) -> list[Subnet]:
     """Return the subnets of a port's addresses, as a network's DHCP server announces them.
 
-    The first has the address that DHCP hands out.
+    The first of each version has the address that DHCP hands out.
 
-    :raises UsageError: when it has no IPv4 address; networks carry nothing else.
+    :raises UsageError: when the port has no address, or its subnet needs a router outside of the
+        cloud.
     """
+    if not port.addresses:
+        raise UsageError(
+            f'the server "{spec.name}" has no address on the network "{port.network_name}", and so '
+            "could not send anything there",
+            hint='give the port "fixed_ips", or the network a subnet',
+        )
     by_cidr: dict[str, PortAddress] = {}
-    for each in _of_version_4(spec, port):
+    for each in port.addresses:
         by_cidr.setdefault(each.cidr, each)
+        if each.ipv6_ra_mode != each.ipv6_address_mode:
+            raise UsageError(
+                f'the subnet {each.cidr} of the server "{spec.name}" has the ipv6_ra_mode '
+                f'"{each.ipv6_ra_mode or "none"}" and the ipv6_address_mode '
+                f'"{each.ipv6_address_mode or "none"}": that needs a router outside of the cloud, '
+                "which is not there",
+                hint="give both the same value",
+            )
     return [_subnet(port, each) for each in by_cidr.values()]
 
 
 def _subnet(port: ServerPort, chosen: PortAddress) -> Subnet:
-    network = IPv4Network(chosen.cidr)
-    gateway = IPv4Address(chosen.gateway) if chosen.gateway else None
-    server = IPv4Address(chosen.dhcp_server or _last_free(network, chosen))
+    network = ip_network(chosen.cidr)
+    gateway = ip_address(chosen.gateway) if chosen.gateway else None
+    server = ip_address(chosen.dhcp_server or _last_free(network, chosen))
     routes = tuple(
-        (IPv4Network(to), IPv4Address(by))
+        (ip_network(to), ip_address(by))
         for to, by in chosen.host_routes
         # The segment has its own route to the metadata service.
-        if IPv4Network(to) != IPv4Network((METADATA_ADDRESS, 32))
+        if ip_network(to) != ip_network(f"{METADATA_ADDRESS}/32")
     )
     return Subnet(
         network,
         server,
         gateway=gateway,
         routes=routes,
-        name_servers=tuple(IPv4Address(each) for each in chosen.name_servers),
+        name_servers=tuple(ip_address(each) for each in chosen.name_servers),
         domain=port.domain,
         dhcp=chosen.enable_dhcp,
         mtu=port.mtu,
+        ipv6_mode=chosen.ipv6_ra_mode,
     )
 
 
-def _of_version_4(spec: ServerSpec, port: ServerPort) -> list[PortAddress]:
-    if chosen := [each for each in port.addresses if ip_address(each.address).version == 4]:
-        return chosen
-    raise UsageError(
-        f'the server "{spec.name}" has no IPv4 address on the network "{port.network_name}", and '
-        "networks between servers carry nothing else"
-    )
-
-
-def _last_free(network: IPv4Network, chosen: PortAddress) -> str:
+def _last_free(network: Network, chosen: PortAddress) -> str:
     """Return an address near the end of a subnet without DHCP, for its services."""
     taken = {chosen.gateway, chosen.address}
     highest = int(network.broadcast_address) - 1
     return next(
-        str(IPv4Address(each))
+        str(ip_address(each))
         # Three candidates, of which two at most are taken.
         for each in range(highest, highest - 3, -1)
-        if str(IPv4Address(each)) not in taken
+        if str(ip_address(each)) not in taken
     )
 
 
@@ -352,5 +363,5 @@ def _present(spec: RouterSpec, segments: Mapping[str, Segment]) -> dict[RouterIn
         each: segments[each.network_id]
         for each in spec.interfaces
         if each.network_id in segments
-        and segments[each.network_id].subnet_with(IPv4Address(each.address))
+        and segments[each.network_id].subnet_with(ip_address(each.address))
     }

@@ -278,7 +278,7 @@ class Server:
         with ExitStack() as owned:
             cable = owned.enter_context(segments.attached(spec, port))
             # The services answer before the guest sees the interface.
-            owned.enter_context(services.serve(spec.id, cable.listeners))
+            owned.enter_context(services.serve(spec.id, cable.listeners, cable.ipv6_listeners))
             self.machine.attach(cable)
             self.owned.enter_context(owned.pop_all())
         wiring.add(cable)

@@ -510,18 +510,19 @@ def test_router_changes_are_reported(neutron: Any, compute: Any, subnets: list[A
     macs = {port["fixed_ips"][0]["ip_address"]: port["mac_address"] for port in ports}
     assert seen.interfaces == tuple(
         RouterInterface(subnet["network_id"], macs[address], address)
-        for subnet, address in zip(subnets[:2], ("10.6.0.1", "10.6.1.1"), strict=True)
+        for subnet, address in zip(subnets, ("10.6.0.1", "10.6.1.1", "fd00:6::1"), strict=True)
     )
-    route = {"destination": "192.168.9.0/24", "nexthop": "10.6.1.9"}
-    neutron.add_extra_routes_to_router(router["id"], {"router": {"routes": [route]}})
-    assert compute.routers[0].routes == (("192.168.9.0/24", "10.6.1.9"),)
+    routes = (("192.168.9.0/24", "10.6.1.9"), ("fd00:9::/64", "fd00:6::9"))
+    asked = [{"destination": to, "nexthop": by} for to, by in routes]
+    neutron.add_extra_routes_to_router(router["id"], {"router": {"routes": asked}})
+    assert compute.routers[0].routes == routes
     neutron.update_router(router["id"], {"router": {"routes": []}})
     neutron.update_router(router["id"], {"router": {"admin_state_up": False}})
     assert compute.routers == ()
     neutron.update_router(router["id"], {"router": {"admin_state_up": True}})
     assert compute.routers == (seen,)
     neutron.remove_interface_router(router["id"], {"subnet_id": subnets[1]["id"]})
-    assert compute.routers[0].interfaces == seen.interfaces[:1]
+    assert compute.routers[0].interfaces == (seen.interfaces[0], seen.interfaces[2])
     for subnet in (subnets[0], subnets[2]):
         neutron.remove_interface_router(router["id"], {"subnet_id": subnet["id"]})
     neutron.delete_router(router["id"])

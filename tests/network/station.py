@@ -1,6 +1,6 @@
 """A machine without QEMU: a network namespace on a port's cable, in which programs run.
 
-Run as ``unshare -rn python station.py FD MAC``: each line of JSON in is a command for sh, each
+Run as ``unshare -rn python station.py FD MAC IPV6``: each line of JSON in is a command for sh, each
 line out its exit status and output.
 """
 
@@ -29,9 +29,11 @@ def carry(source: socket.socket, sink: socket.socket) -> None:
             continue
 
 
-def main(descriptor: int, mac: str) -> None:
+def main(descriptor: int, mac: str, ipv6: str) -> None:
     for setting in ("all", "default"):
-        (Path("/proc/sys/net/ipv6/conf") / setting / "disable_ipv6").write_text("1")
+        settings = Path("/proc/sys/net/ipv6/conf") / setting
+        (settings / "disable_ipv6").write_text("0" if ipv6 == "yes" else "1")
+        (settings / "accept_dad").write_text("0")
     commands = [
         "link set lo up",
         f"link add name eth0 address {mac} type veth peer name wire",
@@ -60,4 +62,4 @@ def main(descriptor: int, mac: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), *sys.argv[2:])

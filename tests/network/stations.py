@@ -34,6 +34,7 @@ class Station:
                     *("unshare", "-rn", "--kill-child", "--fork"),
                     *(sys.executable, Path(__file__).with_name("station.py")),
                     *(str(cable.fileno()), mac or port.mac),
+                    "yes" if any(each.version == 6 for each in port.addresses) else "no",
                 ],
                 pass_fds=[cable.fileno()],
                 stdin=subprocess.PIPE,
@@ -96,14 +97,14 @@ class Answerer:
 
     def __init__(self, port: Port, name: str) -> None:
         self.senders: list[str] = []
-        for listener in port.listeners.values():
+        for listener in (*port.listeners.values(), *port.ipv6_listeners.values()):
             threading.Thread(target=self._serve, args=(listener, name), daemon=True).start()
 
     def _serve(self, listener: socket.socket, name: str) -> None:
         with contextlib.suppress(OSError):
             while True:
-                connection, (sender, _) = listener.accept()
+                connection, sender = listener.accept()
                 with connection:
-                    self.senders.append(sender)
+                    self.senders.append(sender[0])
                     connection.recv(100)
                     connection.sendall(f"{name}\n".encode())

@@ -62,9 +62,14 @@ def test_each_subnet_has_its_own_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mtu", "wanted"), [(1400, ["--dhcp-option=tag:subnet0,option:mtu,1400"]), (9000, [])]
+    ("mtu", "wanted"),
+    [
+        (1400, ["--dhcp-option=tag:subnet0,option:mtu,1400"]),
+        (9000, ["--dhcp-option=tag:subnet0,option:mtu,9000"]),
+        (1500, []),
+    ],
 )
-def test_only_an_mtu_below_ethernets_is_handed_out(mtu: int, wanted: list[str]) -> None:
+def test_only_an_mtu_other_than_ethernets_is_handed_out(mtu: int, wanted: list[str]) -> None:
     options = dhcp.command("dnsmasq", [replace(SUBNET, mtu=mtu)], **FILES)
     assert [each for each in options if "mtu" in each] == wanted
 

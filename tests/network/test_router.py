@@ -35,7 +35,7 @@ class Lab:
 @pytest.fixture
 def lab(tmp_path: Path, station) -> Iterator[Lab]:
     segments, stations = [], []
-    with Router("gateway") as router:
+    with Router("gateway", directory=tmp_path / "router") as router:
         for number in (0, 1):
             gateway = IPv4Address(f"10.0.{number}.1")
             segments.append(
@@ -168,7 +168,10 @@ def test_killed_router_leaves_its_segments_working(lab: Lab) -> None:
 def test_router_connects_two_subnets_of_one_segment(tmp_path, station) -> None:
     gateways = [IPv4Address(f"10.0.{number}.1") for number in (0, 1)]
     first, second = (subnet(number, gateway=gateways[number]) for number in (0, 1))
-    with Router("gateway") as router, Segment("net", first, directory=tmp_path) as segment:
+    with (
+        Router("gateway", directory=tmp_path / "router") as router,
+        Segment("net", first, directory=tmp_path) as segment,
+    ):
         segment.add_subnet(second)
         there = []
         for number, gateway in enumerate(gateways):

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Network
 from pathlib import Path
 
 import pytest
@@ -99,8 +99,19 @@ IMPOSSIBLE = (
         r'"10\.0\.0\.5" is taken',
     ),
     (
-        spec("db", port(6, addresses=(PortAddress("fd00::6", "s", "fd00::/64"),))),
-        'the server "db" has no IPv4 address on the network "private"',
+        spec("db", port(6, addresses=())),
+        'the server "db" has no address on the network "private"',
+    ),
+    *(
+        (
+            spec("db", port(6, addresses=(PortAddress("fd00::6", "s", "fd00::/64", **modes),))),
+            f'fd00::/64 of the server "db" has the ipv6_ra_mode "{router}" and the '
+            f'ipv6_address_mode "{address}"',
+        )
+        for modes, router, address in (
+            ({"ipv6_address_mode": "slaac"}, "none", "slaac"),
+            ({"ipv6_ra_mode": "dhcpv6-stateful"}, "dhcpv6-stateful", "none"),
+        )
     ),
     (
         spec("db", port(6, addresses=(PortAddress("10.0.9.6", "t", "10.0.0.0/16"),))),
@@ -129,9 +140,13 @@ def test_dhcp_options_follow_the_port() -> None:
         name_servers=("10.0.0.3",),
         dhcp_server="10.0.0.2",
     )
-    six = PortAddress("fd00::5", "t", "fd00::/64")
+    modes = {"ipv6_ra_mode": "slaac", "ipv6_address_mode": "slaac"}
+    six = PortAddress("fd00::5", "t", "fd00::/64", **modes)
     made = port(5, addresses=(six, address), domain="example.org", mtu=1400)
-    (subnet,) = subnets_of(spec("web", made), made)
+    first, subnet = subnets_of(spec("web", made), made)
+    assert (first.network, first.ipv6_mode) == (IPv6Network("fd00::/64"), "slaac")
+    # The last address, as the subnet has no DHCP server of Neutron's.
+    assert str(first.server) == "fd00::ffff:ffff:ffff:fffe"
     assert subnet.server == IPv4Address("10.0.0.2")
     assert subnet.gateway == IPv4Address("10.0.0.1")
     assert [(str(to), str(by)) for to, by in subnet.routes] == [("10.9.0.0/16", "10.0.0.9")]

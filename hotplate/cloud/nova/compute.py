@@ -31,6 +31,8 @@ class PortAddress:
     :param host_routes: pairs of destination and next hop.
     :param dhcp_server: the address of the subnet's own services, which is on no port of a server;
         "" when DHCP is off.
+    :param ipv6_address_mode: Neutron's, "" when the subnet has none.
+    :param ipv6_ra_mode: Neutron's, as well.
     """
 
     address: str
@@ -41,6 +43,8 @@ class PortAddress:
     name_servers: tuple[str, ...] = ()
     enable_dhcp: bool = True
     dhcp_server: str = ""
+    ipv6_address_mode: str = ""
+    ipv6_ra_mode: str = ""
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PortAddress:

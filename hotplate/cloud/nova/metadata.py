@@ -342,7 +342,10 @@ def network_data(ports: Sequence[ServerPort], *, emulated: bool) -> dict[str, ob
 def _network(address: PortAddress) -> dict[str, object]:
     own = ipaddress.ip_interface(f"{address.address}/{address.cidr.partition('/')[2]}")
     kind = f"ipv{own.version}"
-    if address.enable_dhcp:
+    # Nova shows the address as soon as the subnet has a mode, even one of DHCP.
+    if address.ipv6_address_mode:
+        kind += f"_{address.ipv6_address_mode}"
+    elif address.enable_dhcp:
         return {"type": f"{kind}_dhcp"}
     return {
         "type": kind,

@@ -243,6 +243,8 @@ class ServerPorts:
             name_servers=tuple(subnet["dns_nameservers"]),
             enable_dhcp=subnet["enable_dhcp"],
             dhcp_server=self._dhcp_server(subnet) if subnet["enable_dhcp"] else "",
+            ipv6_address_mode=subnet.get("ipv6_address_mode") or "",
+            ipv6_ra_mode=subnet.get("ipv6_ra_mode") or "",
         )
 
     def _dhcp_server(self, subnet: Values) -> str:
@@ -363,16 +365,10 @@ class RouterUpdates:
 
     def _spec(self, router: Values) -> RouterSpec:
         ports = self._networking.routers.interfaces(router["id"])
-        # IPv4 only: IPv6 is stored and carries no packets.
         interfaces = (
             RouterInterface(port["network_id"], port["mac_address"].lower(), ip["ip_address"])
             for port in ports
             for ip in port["fixed_ips"]
-            if ":" not in ip["ip_address"]
         )
-        routes = (
-            (each["destination"], each["nexthop"])
-            for each in router["routes"]
-            if ":" not in each["nexthop"]
-        )
+        routes = ((each["destination"], each["nexthop"]) for each in router["routes"])
         return RouterSpec(router["id"], router["name"], tuple(interfaces), tuple(routes))
