@@ -489,7 +489,7 @@ class Cloud:
             if resource.resource_type in stood_in
         ]
         if self._compute.networked:
-            present += [part for each in resources if (part := self._not_carried(each))]
+            present += [part for each in resources for part in self._not_carried(each)]
         # The names that its servers use; a spec has the name of the root stack.
         for server in self.servers.all():
             spec = server.spec
@@ -502,15 +502,20 @@ class Cloud:
                 present.append(StoodIn("key pair", spec.key_name))
         return sorted(set(present))
 
-    def _not_carried(self, resource: Any) -> StoodIn | None:
-        """Return the part of a router that carries no packets, or None."""
+    def _not_carried(self, resource: Any) -> list[StoodIn]:
+        """Return the parts of a router or port that have no effect on packets."""
         kind, record_id = resource.resource_type, resource.physical_resource_id or ""
         records = self.networking.records
+        parts = []
         if kind == "OS::Neutron::Router":
             router = records.get("routers", record_id)
             if router and router["external_gateway_info"]:
-                return StoodIn(f"way out by {kind}", resource.resource_name)
-        return None
+                parts.append("way out")
+        if kind == "OS::Neutron::Port" and (port := records.get("ports", record_id)):
+            parts += [name for name in ("allowed_address_pairs", "extra_dhcp_opts") if port[name]]
+            # The switch checks the senders on each port.
+            parts += [] if port["port_security_enabled"] else ["port_security_enabled: false"]
+        return [StoodIn(f"{part} by {kind}", resource.resource_name) for part in parts]
 
     def copy_databases(self, directory: Path) -> None:
         """Write consistent copies of the databases to ``directory``, from which a cloud can start.

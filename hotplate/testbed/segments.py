@@ -172,6 +172,13 @@ class Segments:
         :param why: the reason that there are none.
         """
         mine = {port.network_id: port.network_name for port in spec.ports}
+        for port in spec.ports:
+            if all(":" in each.address for each in port.addresses):
+                raise HostError(
+                    f'the server "{spec.name}" would be on the network "{port.network_name}" by '
+                    f"IPv6 alone, and on this host a server has IPv4 only: {why}",
+                    hint="hotplate doctor",
+                )
         with self._lock:
             for network_id in self._alone & mine.keys():
                 raise HostError(

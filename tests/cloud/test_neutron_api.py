@@ -278,6 +278,10 @@ def test_ports(neutron: Any, made: Any, subnet: Any) -> None:
         ({"mac_address": "no"}, 400, "HTTPBadRequest", "mac_address"),
         ({"port_security_enabled": False, "security_groups": "default"}, 400, "HTTPBadRequest",
          "security_groups"),
+        ({"binding:vnic_type": "direct"}, 400, "HTTPBadRequest",
+         '"binding:vnic_type" cannot be "direct" in hotplate: a server has virtual interfaces'),
+        ({"qos_policy_id": NOWHERE}, 400, "HTTPBadRequest",
+         f'"qos_policy_id" cannot be "{NOWHERE}" in hotplate: no bandwidth is limited'),
     ],
 )  # fmt: skip
 def test_bad_ports_are_refused(
@@ -289,6 +293,30 @@ def test_bad_ports_are_refused(
     answer = raw(cloud, "POST", "/v2.0/ports", {"port": body})
     assert error_of(answer)[:2] == (status, kind)
     assert words in error_of(answer)[2]
+
+
+def test_distributed_router_is_refused(cloud: Any, made: Any) -> None:
+    answer = raw(cloud, "POST", "/v2.0/routers", {"router": {"distributed": True}})
+    assert error_of(answer)[:2] == (400, "HTTPBadRequest")
+    assert '"distributed" cannot be "True" in hotplate' in error_of(answer)[2]
+    assert made("router", distributed="false")["distributed"] is False
+
+
+def test_network_with_qos_is_refused(cloud: Any) -> None:
+    answer = raw(cloud, "POST", "/v2.0/networks", {"network": {"qos_policy_id": NOWHERE}})
+    assert '"qos_policy_id" cannot be' in error_of(answer)[2]
+
+
+def test_ipv6_needs_an_mtu_of_1280(cloud: Any, neutron: Any, made: Any) -> None:
+    network = made("network", mtu=1279)
+    body = {"network_id": network["id"], "ip_version": 6, "cidr": "fd00::/64"}
+    answer = raw(cloud, "POST", "/v2.0/subnets", {"subnet": body})
+    assert error_of(answer)[:2] == (409, "NetworkMTUSubnetConflict")
+    assert "subnet requires a minimum of 1280" in error_of(answer)[2]
+    neutron.update_network(network["id"], {"network": {"mtu": 1280}})
+    made("subnet", **body)
+    with refused("NetworkMTUSubnetConflict", 409):
+        neutron.update_network(network["id"], {"network": {"mtu": 1279}})
 
 
 def test_full_subnet_gives_no_address(neutron: Any, made: Any, net: Any) -> None:

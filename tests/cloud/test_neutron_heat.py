@@ -162,6 +162,7 @@ def test_each_type_is_created_changed_and_deleted(cloud: Any, stacks: Any, neutr
         ("OS::Neutron::SecurityGroup", "group"),
         ("OS::Neutron::RouterGateway", "way"),
         ("way out by OS::Neutron::Router", "router"),
+        ("allowed_address_pairs by OS::Neutron::Port", "port"),
     } <= stand_ins
     # These types carry packets.
     assert not stand_ins & {

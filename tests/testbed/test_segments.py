@@ -214,5 +214,12 @@ def test_host_without_networks_wires_isolated_servers(
             'the server "db" would share the network "private" with another, and on this host '
             'servers cannot reach each other: the program "ip" was not found in PATH'
         )
+        six = port(6, network=2, addresses=(PortAddress("fd00::6", "s", "fd00::/64"),))
+        with pytest.raises(HostError) as raised:
+            networks.wired(spec("six", six)).__enter__()
+        assert raised.value.message == (
+            f'the server "six" would be on the network "{six.network_name}" by IPv6 alone, and on '
+            'this host a server has IPv4 only: the program "ip" was not found in PATH'
+        )
     with networks.wired(spec("db", port(6))) as db:
         assert db.name == web.name

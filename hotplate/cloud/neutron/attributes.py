@@ -127,6 +127,22 @@ def prefix(value: object) -> str | None:
         raise exceptions.InvalidCIDR(input=value) from None
 
 
+def _refused(name: str, why: str, *, default: object = None) -> Spec:
+    """Return an attribute of which only the default is accepted, because no guest would notice it.
+
+    :param why: a sentence for the refusal, which names nothing.
+    """
+
+    def convert(value: object) -> object:
+        # Clients send a boolean as text, too.
+        if value is None or str(value).lower() == str(default).lower():
+            return default
+        raise exc.HTTPBadRequest(f'"{name}" cannot be "{value}" in hotplate: {why}')
+
+    return _given(default, convert_to=convert)
+
+
+_QOS = _refused("qos_policy_id", "no bandwidth is limited, and no packet marked")
 _GROUP: AttributeMap = {
     "id": _shown(),
     "name": _given("", validate=_TEXT),
@@ -161,7 +177,7 @@ _ZONE_HINTS = _given([], change=False, validate={"type:list_of_unique_strings": 
 _OWN: dict[str, AttributeMap] = {
     "networks": {
         "availability_zone_hints": _ZONE_HINTS,
-        "qos_policy_id": _ELSEWHERE,
+        "qos_policy_id": _QOS,
         "availability_zones": _shown(),
         "dns_domain": _given("", validate=_TEXT),
         "ipv4_address_scope": _shown(),
@@ -181,21 +197,28 @@ _OWN: dict[str, AttributeMap] = {
         "allowed_address_pairs": _given(convert_to=address_pairs, is_filter=False),
         "dns_name": _HOST_NAME,
         "propagate_uplink_status": _given(True, convert_to=converters.convert_to_boolean),
-        "qos_policy_id": _ELSEWHERE,
+        "qos_policy_id": _QOS,
+        "binding:vnic_type": _refused(
+            "binding:vnic_type",
+            'a server has virtual interfaces only ("normal"), none of the host\'s hardware',
+            default="normal",
+        ),
         "dns_assignment": _shown(),
         "ip_allocation": _shown(),
     },
     "routers": {
         "availability_zone_hints": _ZONE_HINTS,
         "ha": _given(False, convert_to=converters.convert_to_boolean),
-        "distributed": _given(False, convert_to=converters.convert_to_boolean),
+        "distributed": _refused(
+            "distributed", "all servers are on one host, and so are their routers", default=False
+        ),
         "availability_zones": _shown(),
         "flavor_id": _given(None, change=False, validate={"type:values": [None]}),
     },
     "floatingips": {
         "dns_name": _HOST_NAME,
         "dns_domain": _given("", validate=_TEXT),
-        "qos_policy_id": _ELSEWHERE,
+        "qos_policy_id": _QOS,
     },
     "security_groups": _GROUP,
     "security_group_rules": _RULE,

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from neutron_lib import exceptions
+from neutron_lib import constants, exceptions
 from neutron_lib.exceptions import external_net
 
 from hotplate.cloud.database.store import Store
@@ -56,6 +56,11 @@ class Networks(Resources):
             raise external_net.ExternalNetworkInUse(net_id=record["id"])
         if "mtu" in changes:
             changes = {**changes, "mtu": _mtu(changes["mtu"])}
+            six = self.records.where("subnets", network_id=record["id"], ip_version=6)
+            if six and changes["mtu"] < constants.IPV6_MIN_MTU:
+                raise exceptions.NetworkMTUSubnetConflict(
+                    net_id=record["id"], mtu=constants.IPV6_MIN_MTU
+                )
         return super().change(record, changes)
 
     def delete(self, record: Values) -> None:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping
 
 import netaddr  # type: ignore[import-untyped]
-from neutron_lib import exceptions
+from neutron_lib import constants, exceptions
 
 from hotplate.cloud.neutron import allocation
 from hotplate.cloud.neutron.allocation import Address, Network, Pool, first_free_subnet
@@ -142,6 +142,10 @@ class Subnets(Resources):
         """Create a subnet that overlaps with no other of its network."""
         network = self.network(values["network_id"])
         cidr = self._cidr(values)
+        if cidr.version == 6 and network["mtu"] < constants.IPV6_MIN_MTU:
+            raise exceptions.NetworkMTUSubnetConflict(
+                net_id=network["id"], mtu=constants.IPV6_MIN_MTU
+            )
         self._check_overlap(cidr, network["id"])
         gateway = _gateway(cidr, values)
         pools = _pools(cidr, values.get("allocation_pools"), gateway)
