@@ -28,7 +28,7 @@ class CloudOptions:
     :param lift_limits: accept requests that Heat, Keystone, Zaqar and Swift refuse by default
         because they are too large (:mod:`hotplate.cloud.http.limits`).
     :param environment_dir: environments for every stack, as Heat's own ``environment_dir``.
-    :param network_data: serve ``network_data.json``; off by default, because it replaces DHCP.
+    :param network_data: serve ``network_data.json`` to servers without ports of Neutron, too.
     :param threads: number of the host's requests that Heat answers at once.
     :param public_key: the OpenSSH public key of each key pair that a template names and no user
         created.

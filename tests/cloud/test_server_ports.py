@@ -352,6 +352,31 @@ def test_guest_metadata_describes_its_ports(cloud: Any, neutron: Any, boot: Any,
     assert link.encode() in tree["openstack/latest/network_data.json"]
 
 
+@pytest.mark.parametrize("mode", ["slaac", "dhcpv6-stateless", "dhcpv6-stateful"])
+def test_guest_metadata_has_the_ipv6_mode(cloud: Any, neutron: Any, boot: Any, mode: str) -> None:
+    """As ``_get_nets`` of ``nova/virt/netutils.py``: the address too, although it is automatic."""
+    network = neutron.create_network({"network": {"name": mode, "mtu": 1400}})["network"]
+    subnet = {
+        "network_id": network["id"],
+        "ip_version": 6,
+        "cidr": "fd00:7::/64",
+        "ipv6_ra_mode": mode,
+        "ipv6_address_mode": mode,
+    }
+    neutron.create_subnet({"subnet": subnet})
+    server = boot([{"net-id": network["id"]}])
+    (port,) = neutron.list_ports(device_id=server.id)["ports"]
+    with guest(cloud, server.id) as vm:
+        data = vm.get("/openstack/latest/network_data.json").json()
+    assert [each["mtu"] for each in data["links"]] == [1400]
+    (shown,) = data["networks"]
+    assert shown["type"] == f"ipv6_{mode}"
+    assert shown["ip_address"] == port["fixed_ips"][0]["ip_address"]
+    assert shown["netmask"] == "ffff:ffff:ffff:ffff::"
+    assert shown["routes"] == [{"network": "::", "netmask": "::", "gateway": "fd00:7::1"}]
+    server.delete()
+
+
 # -- by Heat --------------------
 
 

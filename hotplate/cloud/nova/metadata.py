@@ -56,7 +56,7 @@ class Metadata:
     """Builds the metadata trees of all servers.
 
     :param project: the owner's project id.
-    :param network_data: serve ``network_data.json``.
+    :param network_data: serve ``network_data.json`` to servers without ports, too.
     """
 
     def __init__(self, servers: Servers, *, project: str, network_data: bool) -> None:
@@ -145,7 +145,7 @@ class Metadata:
         if version >= "2013-10-17":
             vendor = self._vendor.get(spec.id)
             files["vendor_data.json"] = _json({"cloud-init": vendor} if vendor else {})
-        if version >= "2015-10-15" and self._network_data:
+        if version >= "2015-10-15" and (self._network_data or server.has_ports):
             files["network_data.json"] = _json(self._network_data_of(server))
         if version >= "2016-10-06":
             files["vendor_data2.json"] = _json({})
