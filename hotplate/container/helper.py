@@ -179,7 +179,7 @@ class ContainerHelper(reaper.Reaper):
     def do_quick_addresses(self, *, pid: int) -> None:
         """Let a container use IPv6 addresses at once, without asking for others that have them.
 
-        Its networks carry no IPv6, so that nobody would answer.
+        Nobody else can have them: its networks drop frames with another port's addresses.
 
         :param pid: the guest's init.
         """

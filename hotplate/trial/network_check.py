@@ -2,10 +2,11 @@
 
 A guest's request for its metadata proves the network for that moment only: cloud-init's first
 stage has a lease of its own, which ends with the stage, and a config drive needs no network.  So
-a guest is asked when its boot has ended: by ARP on each port that Neutron gave it.  Its kernel
-answers that independent of the programs in it and of the source of its address.  An isolated
-machine, in QEMU's user-mode network, cannot be asked so; there a request after its boot proves
-the network, or its routes, which its kernel drops with the link and the address.
+a guest is asked when its boot has ended: by ARP and by IPv6's neighbour discovery, on each port
+that Neutron gave it.  Its kernel answers them independent of the programs in it and of the source
+of its address.  An isolated machine, in QEMU's user-mode network, cannot be asked so; there a
+request after its boot proves the network, or its routes, which its kernel drops with the link and
+the address.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class NetworkCheck:
             silent = _silent_ports(server)
             if silent:
                 return NetworkAnswer(False, f"the guest does not answer at {' and '.join(silent)}")
-            return NetworkAnswer(True, "it answered when its boot had ended (ARP)")
+            return NetworkAnswer(True, "it answered when its boot had ended")
         if any(classify.is_request(each) for each in self._of(server, asked.since)):
             return NetworkAnswer(True, "it asked for something when its boot had ended")
         if asked.shell.passed:
