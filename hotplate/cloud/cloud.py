@@ -513,8 +513,6 @@ class Cloud:
                 parts.append("way out")
         if kind == "OS::Neutron::Port" and (port := records.get("ports", record_id)):
             parts += [name for name in ("allowed_address_pairs", "extra_dhcp_opts") if port[name]]
-            # The switch checks the senders on each port.
-            parts += [] if port["port_security_enabled"] else ["port_security_enabled: false"]
         return [StoodIn(f"{part} by {kind}", resource.resource_name) for part in parts]
 
     def copy_databases(self, directory: Path) -> None:

@@ -20,11 +20,14 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 ETHERNET_MTU, MAX_MTU = 1500, 9000
 #: Bytes before the packet, without a checksum: two MAC addresses and the protocol.
 HEADER = 14
+#: Bytes of the tag of a VLAN (IEEE 802.1Q).
+VLAN_TAG = 4
 #: Bytes of the largest frame of any network.
-MAX_FRAME = HEADER + MAX_MTU
+MAX_FRAME = HEADER + VLAN_TAG + MAX_MTU
 IPV4 = b"\x08\x00"
 ARP = b"\x08\x06"
 IPV6 = b"\x86\xdd"
+VLAN = b"\x81\x00"
 # Hardware type Ethernet, protocol type IPv4, and the lengths of their addresses.
 _ARP_FOR_IPV4 = b"\x00\x01\x08\x00\x06\x04"
 _NOBODY, _NOBODY_IPV6 = bytes(4), bytes(16)
@@ -161,6 +164,15 @@ def refusal(
     if kind == IPV6 and any(len(each) == 16 for each in addresses):
         return _refusal_of_ipv6(frame, addresses, routed)
     return "protocol"
+
+
+def refusal_of_size(frame: bytes, *, mtu: int) -> str:
+    """Return "size" for a frame that no port may send, else "".
+
+    :param mtu: bytes of a packet; the tag of a VLAN comes on top.
+    """
+    tag = VLAN_TAG if frame[12:14] == VLAN else 0
+    return "" if HEADER + tag <= len(frame) <= HEADER + tag + mtu else "size"
 
 
 def _refusal_of_arp(frame: bytes, mac: bytes, addresses: frozenset[bytes]) -> str:

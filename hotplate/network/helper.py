@@ -120,6 +120,7 @@ class NetworkHelper(reaper.Reaper):
         mac: str,
         addresses: list[str],
         listen: list[tuple[str, int]],
+        secured: bool,
     ) -> None:
         """Make a port; hand out listeners for its connections to these addresses and ports."""
         owns = [(each, self._at(ip_address(each))) for each in addresses]
@@ -133,7 +134,7 @@ class NetworkHelper(reaper.Reaper):
             links.remove(self.ip, number)
             raise
         outlet = self.switch.outlets[number] = Outlet(
-            number, packed(mac), _senders(mac, addresses), host
+            number, packed(mac), _senders(mac, addresses), host, secured=secured
         )
         self.watch(host.fileno(), functools.partial(self.switch.from_host, outlet))
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from hotplate.network.dhcp import METADATA_IPV6_ADDRESS
-from hotplate.network.frames import MAX_MTU
+from hotplate.network.frames import MAX_MTU, VLAN_TAG
 
 #: Name prefix of the services' interfaces, followed by the number of the port.
 HOST = "h"
@@ -186,7 +186,7 @@ def _add_pair(
 ) -> None:
     host, switch = f"{HOST}{number}", f"{SWITCH}{number}"
     pair = [
-        f"link add name {host} {settings} type veth peer name {switch} mtu {MAX_MTU}",
+        f"link add name {host} {settings} type veth peer name {switch} mtu {MAX_MTU + VLAN_TAG}",
         # The switch carries frames; its own end must not answer for an address of the host's.
         f"link set dev {switch} arp off up",
         f"link set dev {host} up",

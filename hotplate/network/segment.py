@@ -321,13 +321,22 @@ class Segment:
         """Return the subnet of an address."""
         return next((each for each in self.subnets if address in each.network), None)
 
-    def port(self, *, mac: str, addresses: Sequence[Address], names: Sequence[str] = ()) -> Port:
+    def port(
+        self,
+        *,
+        mac: str,
+        addresses: Sequence[Address],
+        names: Sequence[str] = (),
+        secured: bool = True,
+    ) -> Port:
         """Make a port.
 
         :param mac: its MAC address; frames with another are dropped.
         :param addresses: its addresses; DHCP hands out the first of each version, and packets
             from others are dropped.
         :param names: its names for the other machines; DHCP hands out the first as host name.
+        :param secured: whether frames are dropped as said; without, it may also send with the tags
+            of VLANs, and with any address.
         :raises UsageError: for values that are malformed, outside of the subnet or taken.
         """
         lease = Lease(mac.lower(), tuple(addresses), tuple(name.lower() for name in names))
@@ -343,6 +352,7 @@ class Segment:
                 mac=lease.mac,
                 addresses=[str(address) for address in lease.addresses],
                 listen=listen,
+                secured=secured,
             )
             port = self.ports[self._last] = Port(self, self._last, lease, listeners)
             self._write_tables()

@@ -1,7 +1,8 @@
 """The switch of a segment, which sends each frame to its receivers only.
 
-Addresses are not learned: each port's MAC address is fixed, so that frames for unknown addresses
-are dropped and a restored guest is reached before it has sent anything. Each port reaches the
+Each port's MAC address is fixed, so that frames for unknown addresses are dropped and a restored
+guest is reached before it has sent anything; other addresses are learned only from a port that is
+not secured. Each port reaches the
 segment's services over a link of its own (``host``), which identifies it. A router's port has
 none, so that the services cannot be reached from other networks.
 """
@@ -22,6 +23,8 @@ from hotplate.network import frames, links
 BURST = 64
 #: Limit of the frames on slow links at once; further ones are lost.
 MAX_DELAYED = 4096
+#: Limit of the MAC addresses that are learned; frames for further ones are lost.
+MAX_LEARNED = 4096
 
 
 @dataclass
@@ -33,6 +36,7 @@ class Outlet:
         may use IPv6.
     :param host: socket for frames to and from the segment's services; None for a router's.
     :param routed: the addresses from which a router forwards packets.
+    :param secured: whether its frames are checked, as by Neutron's port security.
     :param guest: socket for frames to and from the machine; None while none is plugged in.
     :param delay: additional seconds for each frame, each way.
     :param loss: the share of frames that are lost, each way.
@@ -47,6 +51,7 @@ class Outlet:
     host: socket.socket | None
     guest: socket.socket | None = None
     routed: Container[bytes] = ()
+    secured: bool = True
     delay: float = 0.0
     loss: float = 0.0
     parted: set[int] = field(default_factory=set)
@@ -72,6 +77,8 @@ class Switch:
         self.mac = mac
         self.mtu = mtu
         self.outlets: dict[int, Outlet] = {}
+        #: The port at which a MAC address was last a sender's, of ports that are not secured.
+        self._learned: dict[bytes, Outlet] = {}
         self._clock = clock
         self._delayed: list[tuple[float, int, Outlet, bool, bytes]] = []
         self._sequence = 0
@@ -82,13 +89,23 @@ class Switch:
             frame = _receive(outlet.guest)
             if not frame:
                 return
-            reason = frames.refusal(
-                frame, outlet.mac, outlet.addresses, routed=outlet.routed, mtu=self.mtu
-            )
+            reason = self._refusal(outlet, frame)
             outlet.counts[f"refused: {reason}" if reason else "sent"] += 1
             if not reason:
                 outlet.answered.update({frames.answered_address(frame)} & outlet.addresses)
                 self._forward(outlet, frame)
+
+    def _refusal(self, outlet: Outlet, frame: bytes) -> str:
+        if outlet.secured:
+            return frames.refusal(
+                frame, outlet.mac, outlet.addresses, routed=outlet.routed, mtu=self.mtu
+            )
+        # Anything, with VLAN tags and others' addresses, that fits.
+        if reason := frames.refusal_of_size(frame, mtu=self.mtu):
+            return reason
+        if len(self._learned) < MAX_LEARNED or frame[6:12] in self._learned:
+            self._learned[frame[6:12]] = outlet
+        return ""
 
     def from_host(self, outlet: Outlet) -> None:
         """Forward the frames that the services have sent to a port; a router's has none."""
@@ -126,8 +143,10 @@ class Switch:
         everyone = bool(target[0] & 1)
         if source.host is not None and (everyone or target == self.mac):
             self._send(frame, source, [source], to_host=True)
+        # Where a bond has gone over to its other port, its MAC address is at that one.
+        learned = self._learned.get(target)
         for other in self.outlets.values():
-            if other is not source and (everyone or target == other.mac):
+            if other is not source and (everyone or target == other.mac or other is learned):
                 self._send(frame, other, [source, other])
 
     def _send(

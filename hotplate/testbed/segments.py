@@ -109,6 +109,7 @@ class Segments:
                     mac=port.mac,
                     addresses=[ip_address(each.address) for each in port.addresses],
                     names=port.names,
+                    secured=port.secured,
                 )
             )
             self._routers.keep_up(self._segments)

@@ -7,6 +7,7 @@ line out its exit status and output.
 from __future__ import annotations
 
 import json
+import select
 import socket
 import subprocess
 import sys
@@ -20,9 +21,17 @@ from hotplate.network import links
 SECONDS = 20
 
 
+def receive(source: socket.socket) -> bytes:
+    """Wait for a frame, and return it with the tag of its VLAN."""
+    if source.family != socket.AF_PACKET:
+        return source.recv(4096)
+    select.select([source], [], [])
+    return links.receive(source, 4096)
+
+
 def carry(source: socket.socket, sink: socket.socket) -> None:
     """Carry frames one way until the cable is gone."""
-    while frame := source.recv(4096):
+    while frame := receive(source):
         try:
             sink.send(frame)
         except OSError:

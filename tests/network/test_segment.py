@@ -613,3 +613,49 @@ def test_port_answers_while_its_machine_has_the_address_and_the_link_is_up(attac
     assert machine.run("ip link set eth0 up")[0] == 0
     machine.configure("10.0.0.5")
     assert answers(port, wanted=True)
+
+
+#: Sends a frame of VLAN 7 from a MAC address to another (IEEE 802.1Q).
+TAGGED = """
+import socket, sys
+target, source = (bytes.fromhex(each) for each in sys.argv[1:])
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+    raw.bind(("eth0", 0))
+    raw.send(target + source + bytes.fromhex("8100000788b5") + bytes(60))
+"""
+#: Prints the VLAN of the first such frame, which is beside it, and its size (packet(7)).
+LISTEN = """
+import socket
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as raw:
+    raw.bind(("eth0", 3))
+    raw.setsockopt(263, 8, 1)
+    raw.settimeout(9)
+    while True:
+        frame, beside, _, _ = raw.recvmsg(2000, 100)
+        if frame[12:14] == bytes.fromhex("88b5"):
+            print(int.from_bytes(beside[0][2][16:18], "little"), len(frame))
+            break
+"""
+EVERYBODY, BOND, OTHER_BOND = "f" * 12, "fa163e00ffff", "fa163e00fffe"
+
+
+def hears(listener, sender, target: str, source: str) -> str:
+    """Return what one station hears of a tagged frame that another sends."""
+    shown = f"/tmp/heard-{id(listener)}"
+    listener.run(f"(python3 -c '{LISTEN}' >{shown} 2>&1 &); sleep 1")
+    sender.run(f"python3 -c '{TAGGED}' {target} {source}")
+    return listener.run(f"sleep 1; cat {shown}; rm {shown}")[1].strip()
+
+
+def test_vlan_tags_pass_only_between_ports_without_security(segment: Segment, station) -> None:
+    ports = [
+        segment.port(mac=mac(each), addresses=[IPv4Address(f"10.0.0.{each}")], secured=each == 7)
+        for each in (5, 6, 7)
+    ]
+    one, two, secured = (station(port) for port in ports)
+    assert hears(two, one, EVERYBODY, BOND) == "7 74"
+    # A MAC address that is no port's is at the port that has sent from it.
+    assert hears(one, two, BOND, OTHER_BOND) == "7 74"
+    assert hears(two, one, "fa163e00fffd", BOND) == ""
+    assert hears(two, secured, EVERYBODY, mac(7).replace(":", "")) == ""
+    assert ports[2].counts()["refused: protocol"] == 1

@@ -64,6 +64,7 @@ class ServerPort:
     :param names: the server's names on this network, its host name first, without the domain.
     :param domain: the search domain.
     :param mtu: bytes.
+    :param secured: Neutron's ``port_security_enabled``.
     """
 
     id: str
@@ -74,6 +75,7 @@ class ServerPort:
     names: tuple[str, ...] = ()
     domain: str = "novalocal"
     mtu: int = 1500
+    secured: bool = True
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ServerPort:

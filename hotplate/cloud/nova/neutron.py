@@ -228,6 +228,7 @@ class ServerPorts:
             addresses=tuple(self._address(ip) for ip in port["fixed_ips"]),
             names=tuple(names),
             mtu=network["mtu"],
+            secured=port["port_security_enabled"],
         )
 
     def _address(self, ip: Values) -> PortAddress:
