@@ -190,6 +190,13 @@ def add_cloud_arguments(parser: argparse.ArgumentParser) -> None:
         "osapi_max_request_body_size does (114688); user data is always limited to 65535 base64 "
         "characters",
     )
+    parser.add_argument(
+        "--network-data",
+        type=Path,
+        metavar="FILE",
+        help="JSON with a network_data.json for each server name, which that server gets instead "
+        "of Nova's, with the MAC addresses of its ports: bonds and VLANs, as bare metal has them",
+    )
     add_settings(parser, "lift_limits")
 
 
@@ -210,7 +217,19 @@ def load_cloud_options(args: argparse.Namespace) -> CloudOptions:
     return CloudOptions(
         environment_dir=directory.absolute() if directory is not None else None,
         request_limit=limit or 0,
+        own_network_data=_load_network_data(args.network_data),
     )
+
+
+def _load_network_data(file: Path | None) -> dict[str, dict[str, Any]]:
+    if file is None:
+        return {}
+    from hotplate.cloud.nova.metadata import check_network_data
+
+    try:
+        return check_network_data(file.read_text())
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f'"{file}" is no network data: {error}') from error
 
 
 def words_of(values: Iterable[str]) -> tuple[str, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hotplate.cloud.glance.images import SessionImage
 
@@ -29,6 +30,8 @@ class CloudOptions:
         because they are too large (:mod:`hotplate.cloud.http.limits`).
     :param environment_dir: environments for every stack, as Heat's own ``environment_dir``.
     :param network_data: serve ``network_data.json`` to servers without ports of Neutron, too.
+    :param own_network_data: server name -> a ``network_data.json`` of the user's, which a server
+        with ports gets instead of Nova's; see :func:`hotplate.cloud.nova.metadata.with_macs`.
     :param threads: number of the host's requests that Heat answers at once.
     :param public_key: the OpenSSH public key of each key pair that a template names and no user
         created.
@@ -45,6 +48,7 @@ class CloudOptions:
     lift_limits: bool = False
     environment_dir: Path | None = None
     network_data: bool = False
+    own_network_data: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     threads: int = 16
     public_key: str = ""
     images: tuple[SessionImage, ...] = ()

@@ -97,14 +97,21 @@ class Parts:
             user_data_limit=options.user_data_limit,
             request_limit=options.request_limit,
             public_key=options.public_key,
-            ports=ServerPorts(self.networking, project=project) if compute.networked else None,
+            ports=(
+                ServerPorts(self.networking, project=project, network_data=options.own_network_data)
+                if compute.networked
+                else None
+            ),
             requested_networks=lambda wanted: requested_networks(self.networking, wanted),
             image_refusal=self.images.refusal,
         )
         # Closed before the store, whose callback was added earlier.
         closing.callback(self.servers.close)
         self.metadata = metadata_service.Metadata(
-            self.servers, project=project, network_data=options.network_data
+            self.servers,
+            project=project,
+            network_data=options.network_data,
+            own_network_data=options.own_network_data,
         )
 
     @cached_property

@@ -97,7 +97,12 @@ class Trial(BaseTrial):
             name = "the cloud" if self._plain else "Heat"
             self._say(f"{name} answers after {time.monotonic() - began:.1f} s")
             rest = Rest(self.events, self.testbed.server, self.trackers)
-            self._network = NetworkCheck(self.events, self.testbed.server, self.trackers)
+            self._network = NetworkCheck(
+                self.events,
+                self.testbed.server,
+                self.trackers,
+                own_network_data=self.testbed.cloud.options.own_network_data,
+            )
             if self._plain is not None:
                 self._ask_plain(self._plain)
             self._watch_from(owned, at_rest=rest.why, check=self._look)

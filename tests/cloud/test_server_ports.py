@@ -16,17 +16,27 @@ from recording_cloud import attribute, hot, ref, resource
 from wire_guest import guest
 
 from hotplate.cloud.nova.compute import RouterInterface, ServerSpec
+from hotplate.cloud.nova.metadata import check_network_data
 from hotplate.cloud.options import CloudOptions
 from hotplate.events.event import Event
 from hotplate.events.kinds import ServiceRequest
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 NOWHERE = "9392d605-90bd-4547-8c0a-2d3609fb667e"
+BONDED: dict[str, Any] = {
+    "links": [
+        {"id": "a", "type": "phy"},
+        {"id": "b", "type": "phy"},
+        {"id": "bond0", "type": "bond", "bond_links": ["a", "b"], "bond_mode": "active-backup"},
+        {"id": "vlan7", "type": "vlan", "vlan_link": "bond0", "vlan_id": 7},
+    ],
+    "networks": [{"id": "n", "link": "vlan7", "type": "ipv4_dhcp", "network_id": "n"}],
+}
 
 
 @pytest.fixture(scope="module")
 def cloud_options() -> CloudOptions:
-    return CloudOptions(network_data=True)
+    return CloudOptions(own_network_data={"bonded": BONDED})
 
 
 @pytest.fixture
@@ -375,6 +385,51 @@ def test_guest_metadata_has_the_ipv6_mode(cloud: Any, neutron: Any, boot: Any, m
     assert shown["netmask"] == "ffff:ffff:ffff:ffff::"
     assert shown["routes"] == [{"network": "::", "netmask": "::", "gateway": "fd00:7::1"}]
     server.delete()
+
+
+def test_own_network_data_gets_the_macs_of_the_ports(
+    cloud: Any, neutron: Any, boot: Any, lan: Any
+) -> None:
+    server = boot([{"net-id": lan["id"]}, {"net-id": lan["id"]}], name="bonded")
+    with guest(cloud, server.id) as vm:
+        data = vm.get("/openstack/latest/network_data.json").json()
+    one, two = (each.mac for each in cloud.servers.get(server.id).spec.ports)
+    assert data["links"] == [
+        {"id": "a", "type": "phy", "ethernet_mac_address": one},
+        {"id": "b", "type": "phy", "ethernet_mac_address": two},
+        {**BONDED["links"][2], "ethernet_mac_address": one},
+        {**BONDED["links"][3], "vlan_mac_address": one},
+    ]
+    assert data["networks"] == BONDED["networks"]
+    server.delete()
+
+
+def test_own_network_data_needs_as_many_ports_as_links(boot: Any, lan: Any) -> None:
+    sentence = "network data of bonded has links for 2 ports, and the server has 1"
+    with pytest.raises(nova_failures.BadRequest, match=sentence):
+        boot([{"net-id": lan["id"]}], name="bonded")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "property name"),
+        ("[]", "expected"),
+        ('{"web": {"links": []}}', '"web" has no list of "links"'),
+        ('{"web": {"links": [{"id": "a"}]}}', 'a link of "web" has no "id" and "type"'),
+        (
+            '{"web": {"links": [{"id": "b", "type": "bond", "bond_links": ["a"]}]}}',
+            'the link "b" of "web" needs links named before it',
+        ),
+        (
+            '{"web": {"links": [{"id": "v", "type": "vlan"}]}}',
+            'the link "v" of "web" needs links named before it',
+        ),
+    ],
+)
+def test_bad_network_data_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        check_network_data(text)
 
 
 # -- by Heat --------------------

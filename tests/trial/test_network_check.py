@@ -141,6 +141,20 @@ def test_guest_fails_at_network_up_when_a_port_is_silent(
     assert [each.seconds is None for each in verdict.stages] == [False, True, False]
 
 
+def test_neutrons_addresses_are_not_asked_for_with_own_network_data(
+    story, tracker, guest, on_networks
+):
+    guest.ports = {'10.0.0.5 on "private"': False}
+    trackers = {guest.spec.id: tracker}
+    own = NetworkCheck(story.events, lambda _: guest, trackers, own_network_data=[guest.spec.name])
+    served(story)
+    story.console("Cloud-init v. 22.4.2 finished at ...")
+    own.look()
+    own.conclude()
+    assert tracker.done()
+    assert verdict_of(story, tracker).passed
+
+
 def test_config_drive_shows_no_network(story, tracker, check, on_networks):
     story.boot()
     story.console(DRIVE)

@@ -6,7 +6,7 @@ Without ports of Neutron a server has one, on the network that each machine has 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,6 +117,15 @@ def host_name(name: str) -> str:
     """
     kept = "".join(c if c.isalnum() and c.isascii() else "-" if c in " _.-" else "" for c in name)
     return (kept.strip("-").lower() or "server")[:63]
+
+
+#: Types of links that a guest makes of others (``network_data.json``).
+MADE_BY_GUEST = ("bond", "vlan")
+
+
+def physical_links(data: Mapping[str, Any]) -> list[str]:
+    """Return the ids of those links of a ``network_data.json`` that are interfaces of a machine."""
+    return [each["id"] for each in data["links"] if each["type"] not in MADE_BY_GUEST]
 
 
 def mac_address(server_id: str) -> str:

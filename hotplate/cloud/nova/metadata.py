@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.http.gateway import SERVER, WSGIApp
 from hotplate.cloud.http.rest import Answer
 from hotplate.cloud.nova.compute import PortAddress, ServerPort
-from hotplate.cloud.nova.interfaces import own_link
+from hotplate.cloud.nova.interfaces import MADE_BY_GUEST, own_link, physical_links
 from hotplate.cloud.nova.server_records import NoSuchServerError, ServerRecord
 from hotplate.cloud.nova.servers import Servers
 
@@ -57,9 +58,18 @@ class Metadata:
 
     :param project: the owner's project id.
     :param network_data: serve ``network_data.json`` to servers without ports, too.
+    :param own_network_data: server name -> ``network_data.json`` to serve instead of Nova's.
     """
 
-    def __init__(self, servers: Servers, *, project: str, network_data: bool) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        *,
+        project: str,
+        network_data: bool,
+        own_network_data: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+    ) -> None:
+        self._own_network_data = own_network_data
         self._servers = servers
         self._project = project
         self._network_data = network_data
@@ -156,6 +166,8 @@ class Metadata:
         interfaces = [own_link(server.spec.id)]
         if server.has_ports:
             interfaces = self._servers.interfaces(server)
+            if own := self._own_network_data.get(server.spec.name):
+                return with_macs(own, [each.port.mac for each in interfaces])
         return network_data([each.port for each in interfaces], emulated=server.has_ports)
 
     def _meta_data(self, server: ServerRecord, version: str) -> dict[str, object]:
@@ -337,6 +349,58 @@ def network_data(ports: Sequence[ServerPort], *, emulated: bool) -> dict[str, ob
             networks.append({**network, **_network(address)})
             services += [each for each in _services(address) if each not in services]
     return {"links": links, "networks": networks, "services": services}
+
+
+def with_macs(data: Mapping[str, Any], macs: Sequence[str]) -> dict[str, object]:
+    """Return a ``network_data.json`` with the MAC addresses of a server's ports.
+
+    The links get them in the order of the ports; a bond has that of its first link, a VLAN that of
+    its own link, as Ironic writes them.
+
+    :param data: with ``links``, checked by :func:`check_network_data`.
+
+    >>> bond = {"id": "b", "type": "bond", "bond_links": ["a"]}
+    >>> with_macs({"links": [{"id": "a", "type": "phy"}, bond]}, ["fa:16:3e:00:00:05"])["links"]
+    [{'id': 'a', 'type': 'phy', 'ethernet_mac_address': 'fa:16:3e:00:00:05'}, \
+{'id': 'b', 'type': 'bond', 'bond_links': ['a'], 'ethernet_mac_address': 'fa:16:3e:00:00:05'}]
+    """
+    known = dict(zip(physical_links(data), macs, strict=False))
+    shown = []
+    for link in data["links"]:
+        name = "vlan_mac_address" if link["type"] == "vlan" else "ethernet_mac_address"
+        below = {"bond": link.get("bond_links", [""])[0], "vlan": link.get("vlan_link")}
+        # A link without a port keeps what it has.
+        mac = known.get(below.get(link["type"], link["id"]), link.get(name))
+        known.setdefault(link["id"], mac)
+        shown.append({**link, **({name: mac} if mac else {})})
+    return {"networks": [], "services": [], **data, "links": shown}
+
+
+def check_network_data(text: str) -> dict[str, dict[str, Any]]:
+    """Return the ``network_data.json`` of each server name in a JSON text.
+
+    :raises ValueError: when it is none; the message says what is wrong.
+    """
+    data = json.loads(text)
+    if not isinstance(data, dict) or not data:
+        raise ValueError('expected {"SERVER NAME": {"links": [...], "networks": [...]}}')
+    for name, each in data.items():
+        links = each.get("links") if isinstance(each, dict) else None
+        if not isinstance(links, list) or not links:
+            raise ValueError(f'"{name}" has no list of "links"')
+        known: set[str] = set()
+        for link in links:
+            if not isinstance(link, dict) or not all(
+                isinstance(link.get(key), str) for key in ("id", "type")
+            ):
+                raise ValueError(f'a link of "{name}" has no "id" and "type"')
+            needed = link.get("bond_links") if link["type"] == "bond" else [link.get("vlan_link")]
+            if link["type"] in MADE_BY_GUEST and (
+                not isinstance(needed, list) or not needed or not known.issuperset(needed)
+            ):
+                raise ValueError(f'the link "{link["id"]}" of "{name}" needs links named before it')
+            known.add(link["id"])
+    return data
 
 
 def _network(address: PortAddress) -> dict[str, object]:

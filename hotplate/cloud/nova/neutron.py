@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
@@ -32,7 +32,13 @@ from hotplate.cloud.nova.compute import (
     ServerPort,
     ServerSpec,
 )
-from hotplate.cloud.nova.interfaces import Interface, RequestedNetwork, Wanted
+from hotplate.cloud.nova.interfaces import (
+    Interface,
+    RequestedNetwork,
+    Wanted,
+    host_name,
+    physical_links,
+)
 
 OWNER = "compute:nova"
 HOST = "hotplate"
@@ -47,9 +53,20 @@ class ServerPorts:
     A refusal by Neutron is raised as Nova's :class:`~hotplate.cloud.http.rest.HttpError`.
 
     :param project: the owner of the ports that are created.
+    :param network_data: server name -> a ``network_data.json`` that needs as many ports as it has
+        links of the machine.
     """
 
-    def __init__(self, networking: Networking, *, project: str) -> None:
+    def __init__(
+        self,
+        networking: Networking,
+        *,
+        project: str,
+        network_data: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self._links = {
+            host_name(name): len(physical_links(each)) for name, each in network_data.items()
+        }
         self._networking = networking
         self._records = networking.records
         self._project = project
@@ -62,14 +79,21 @@ class ServerPorts:
         entries: list[dict[str, Any]] = [{}]
         if not isinstance(wanted.networks, str) and wanted.networks:
             entries = list(wanted.networks)
+        needed = self._links.get(wanted.host_name, len(entries))
+        if needed != len(entries):
+            raise HttpError(
+                400,
+                f"The network data of {wanted.host_name} has links for {needed} ports, and the "
+                f"server has {len(entries)}.",
+            )
         with self._networking.transaction():
             return tuple(self._one(wanted, entry) for entry in entries)
 
     def attach(self, wanted: Wanted) -> ServerPort:
         """Give a server another port."""
         with self._networking.transaction():
-            (port,) = self.give(wanted)
-            return port
+            entries = [{}] if isinstance(wanted.networks, str) else wanted.networks
+            return self._one(wanted, entries[0])
 
     def detach(self, spec: ServerSpec, port_id: str) -> None:
         """Take a port away from a server.
