@@ -15,6 +15,12 @@ COMMAND_SECONDS = 60.0
 #: The command that prints an id of the present boot, another one after a reboot.
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 
+#: Ends when cloud-init's last stage and the jobs of the boot have ended, with any result.
+BOOT_END = (
+    "command -v cloud-init >/dev/null && cloud-init status --wait >/dev/null; "
+    "command -v systemctl >/dev/null && systemctl is-system-running --wait"
+)
+
 #: Limit of a command's standard output and error together.
 OUTPUT_BYTES = 16 << 20
 

@@ -11,7 +11,7 @@ from hotplate.errors import HotplateError
 from hotplate.events.event import Event
 from hotplate.events.kinds import GuestJournal, StackResource
 from hotplate.events.log import EventLog
-from hotplate.guest.base import Guest
+from hotplate.guest.base import BOOT_END, Guest
 from hotplate.guest.shell import Shell
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
@@ -34,13 +34,6 @@ GUEST_LOGS = {
     "cloud-init.log": "cat /var/log/cloud-init.log",
     "heat-config.txt": "heat-config status",
 }
-
-
-#: Ends when cloud-init's last stage and the jobs of the boot have ended, with any result.
-BOOT_END = (
-    "command -v cloud-init >/dev/null && cloud-init status --wait >/dev/null; "
-    "command -v systemctl >/dev/null && systemctl is-system-running --wait"
-)
 
 
 def wait_for_boot(connect: Callable[[], Guest], *, seconds: float) -> str:
