@@ -122,6 +122,11 @@ class Server:
                 self._shell, self._shell_of = way, self.machine.pid
             return self._shell
 
+    def drop_shell(self) -> None:
+        """Forget the shell: after a reboot, its next words may be the rest of an old answer."""
+        with self._lock:
+            self._shell = None
+
     def ssh(self, *, seconds: float = 120.0) -> Ssh:
         """Return an ssh connection as root; a new one when the last was lost.
 
@@ -184,8 +189,7 @@ class Server:
         self.was_rebooted = True
         # --no-block: the shell answers before the guest goes down.
         before.run("systemctl --no-block reboot")
-        with self._lock:
-            self._shell = None
+        self.drop_shell()
 
         def is_up(_last_try: bool) -> bool | None:
             limit = GuestDeadline(min(ANSWER_SECONDS, deadline.left), deadline.what)
@@ -198,8 +202,7 @@ class Server:
                     raise
                 # When it goes down within an answer, its next words are read as the rest of that
                 # answer.
-                with self._lock:
-                    self._shell = None
+                self.drop_shell()
                 return None
 
         retry(is_up, deadline, every=0.5)
