@@ -66,6 +66,14 @@ def _redacted(value: Any) -> Any:
     return value
 
 
+def plain_name(text: str) -> str:
+    """Return a file name made of the words of a template's author, or of a path.
+
+    It has no slash, no dot at the start, and less than a name's 255 bytes.
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:100] or "unnamed"
+
+
 def json_bytes(document: object, *, indent: int | None = 2) -> bytes:
     """Return a document as JSON that every reader accepts.
 
@@ -209,12 +217,7 @@ class Folder:
         :param server: its name; "" where there is only one.
         :param label: of the deployment.
         """
-        # Names of a template's author: no slash, no dot at the start, less than a name's 255 bytes.
-        plain = [
-            re.sub(r"[^A-Za-z0-9._-]+", "-", each).strip("-.")[:100] or "unnamed"
-            for each in (server, label)
-            if each
-        ]
+        plain = [plain_name(each) for each in (server, label) if each]
         of = f" on the server {server}" if server else ""
         text = (
             f"deployment {label} ({group}){of}\n"
