@@ -159,6 +159,18 @@ class Settings:
         "give up after this long despite progress, multiplied in the same way",
         metavar="SECONDS",
     )
+    goss_program: str = _row(
+        "",
+        "the goss program that runs the goss file in the guest, built for the guest's processor; "
+        "without it GOSS_PATH names one, as for dgoss",
+        metavar="PATH",
+    )
+    known_failures: str = _row(
+        "",
+        "a YAML file with the checks that are known to fail: pattern, tracker, and the date snooze "
+        "until which their failure does not fail the run",
+        metavar="FILE",
+    )
     append: str = _row(
         "",
         "words to append to the kernel's command line (for images with a kernel beside them)",

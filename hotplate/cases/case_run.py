@@ -253,6 +253,7 @@ class CaseRun:
                 events=events,
                 say=follower.say,
                 on_reached=follower.reached,
+                checks=self.case.checks,
             )
             follower.say(f"template: {template.source}")
             _tell(faults, follower)
@@ -283,6 +284,7 @@ class CaseRun:
                 events=events,
                 say=follower.say,
                 on_reached=follower.reached,
+                checks=self.case.checks,
                 options=self.request.cloud,
                 plain=plain,
                 others=named.open_all(

@@ -12,6 +12,9 @@ from hotplate.cases.builtin import builtin_cases, check_cases
 from hotplate.cases.images import ImageWord, NamedFiles
 from hotplate.cases.request import Request
 from hotplate.cases.table import Case, TemplateChoice, table
+from hotplate.checks import known_failures
+from hotplate.checks.check import UserChecks
+from hotplate.checks.files import read_checks, read_goss
 from hotplate.errors import Interrupted, UsageError
 from hotplate.image.plan import BuildRequest
 from hotplate.interrupts import Interrupts
@@ -27,6 +30,7 @@ def collect(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> 
     :raises UsageError: for a missing file, and for conflicting options.
     """
     file = run_file.read(request.run_file) if request.run_file else run_file.RunFile()
+    checks = _checks(request, file)
     # Both name the images to test: either replaces both.
     named_here = request.images or request.releases or request.os_image
     source = request if named_here else file
@@ -62,9 +66,9 @@ def collect(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> 
     )
     # With a template no image is inspected, so that the workers may be the ones that fetch it.
     if templates:
-        return images_of.with_urls(table(files, templates, settings))
+        return images_of.with_urls(table(files, templates, settings, checks=checks))
     images_of.check_known(files)
-    cases = table(files, [TemplateChoice()], settings)
+    cases = table(files, [TemplateChoice()], settings, checks=checks)
     try:
         with interrupts.allowed():
             chosen = builtin_cases(
@@ -77,6 +81,22 @@ def collect(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> 
         # None of them is started, and each has a verdict that says so.
         return cases
     return [replace(each, template=chosen[each.image]) for each in cases]
+
+
+def _checks(request: Request, file: run_file.RunFile) -> UserChecks:
+    """Read the user's own checks, before any image is fetched or built for them.
+
+    :raises UsageError: for a check, or a list of known failures, that cannot be used.
+    """
+    settings = request.settings
+    goss = request.goss or file.goss
+    known = Path(settings.known_failures) if settings.known_failures else file.known_failures
+    program = Path(settings.goss_program) if settings.goss_program else None
+    return UserChecks(
+        read_checks(request.checks or file.checks),
+        read_goss(goss, program) if goss else None,
+        known_failures.read(known) if known else (),
+    )
 
 
 def _files(

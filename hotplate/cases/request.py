@@ -49,6 +49,8 @@ class Request:
     :param cpu_models: the guests' CPU models, or levels; none for that of the settings.
     :param firmwares: the guests' firmwares; none for that of the settings.
     :param datasources: the guests' data sources; none for that of the settings.
+    :param checks: the user's own checks: executables, and directories of them.
+    :param goss: a goss file; None without one.
     :param named_images: more images in the cloud, by name.
     :param cloud: the embedded cloud.
     :param build: the content of images built for ``releases``.
@@ -78,6 +80,8 @@ class Request:
     cpu_models: tuple[str, ...] = ()
     firmwares: tuple[str, ...] = ()
     datasources: tuple[str, ...] = ()
+    checks: tuple[Path, ...] = ()
+    goss: Path | None = None
     named_images: Mapping[str, Path] = field(default_factory=dict)
     cloud: CloudOptions = field(default_factory=CloudOptions)
     build: BuildOptions = field(default_factory=BuildOptions)

@@ -11,6 +11,9 @@
         parameters: {port: 80}
         environments: [lab.yaml]
         expect: {outputs: {port: "80"}}
+    checks: [checks, "smoke.sh"]
+    goss: goss.yaml
+    known_failures: known-failures.yaml
     datasource: [openstack, ec2]
     firmware: auto
     cpu: [x86-64-v1, Nehalem]
@@ -45,7 +48,7 @@ SETTINGS: Mapping[str, Sequence[str]] = {
     "datasource": [each.value for each in Datasource],
     "firmware": [each.value for each in FirmwareChoice],
 }
-TOP = ("images", "releases", "templates", *SETTINGS)
+TOP = ("images", "releases", "templates", "checks", "goss", "known_failures", *SETTINGS)
 OF_A_TEMPLATE = ("template", "name", "parameters", "environments", "expect")
 
 
@@ -55,12 +58,16 @@ class RunFile:
 
     :param releases: the releases to build an image of.
     :param settings: by the name of the setting, its values.
+    :param known_failures: a file; "" for none, as for ``goss``.
     """
 
     images: Sequence[ImageWord] = ()
     releases: Sequence[str] = ()
     templates: Sequence[TemplateChoice] = ()
     settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    checks: Sequence[Path] = ()
+    goss: Path | None = None
+    known_failures: Path | None = None
 
 
 def read(path: Path) -> RunFile:
@@ -104,6 +111,12 @@ class _RunFileReader:
                 for name, words in SETTINGS.items()
                 if name in top
             },
+            checks=[
+                self._path.parent / self._text(each, "the name of a check")
+                for each in self._list(top, "checks")
+            ],
+            goss=self._file(top["goss"]) if "goss" in top else None,
+            known_failures=(self._file(top["known_failures"]) if "known_failures" in top else None),
         )
 
     def _images(self, top: Mapping[str, yaml.Node]) -> Iterator[ImageWord]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
+from hotplate.checks.check import NO_CHECKS, UserChecks
 from hotplate.settings import Settings
 from hotplate.stacks import builtin, expect, template
 from hotplate.stacks.expect import Expected
@@ -82,6 +83,7 @@ class Case:
 
     :param name: of the case, unique in the table.
     :param settings: the case's own settings, by name.
+    :param checks: the user's own, with their files.
     :param url: of the image, for a worker of a cluster to fetch.
     """
 
@@ -90,6 +92,7 @@ class Case:
     template: TemplateChoice = TemplateChoice()
     settings: Mapping[str, str] = field(default_factory=dict)
     url: str = ""
+    checks: UserChecks = NO_CHECKS
 
     @property
     def subject(self) -> Subject:
@@ -110,12 +113,15 @@ def table(
     images: Sequence[Path],
     templates: Sequence[TemplateChoice],
     settings: Mapping[str, Sequence[str]],
+    *,
+    checks: UserChecks = NO_CHECKS,
 ) -> list[Case]:
     """Return the cases, in the order in which they are named, the images first.
 
     A case's name lists its image, and its value of everything that has several values.
 
     :param settings: by the name of the setting, its values.
+    :param checks: of each case.
 
     >>> web, db = Path("web.qcow2"), Path("db.qcow2")
     >>> sources = {"datasource": ["openstack", "ec2"]}
@@ -137,7 +143,7 @@ def table(
     ):
         words = [first, *([second] if several else [])]
         words += [value for name, value in chosen.items() if len(settings[name]) > 1]
-        cases.append(Case(" ".join(words), image, choice, chosen))
+        cases.append(Case(" ".join(words), image, choice, chosen, checks=checks))
     return cases
 
 

@@ -103,7 +103,7 @@ SETTING = "setting_"
 MACHINE = ("memory", "cpus", "arch", "accelerator", "wiring")
 
 
-def add_settings(parser: argparse.ArgumentParser, *names: str) -> None:
+def add_settings(parser: argparse._ActionsContainer, *names: str) -> None:
     """Add the option of each setting, from the table of settings."""
     for name in names:
         more: dict[str, Any]

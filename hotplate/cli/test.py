@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,7 @@ from hotplate.cli.arguments import (
 )
 from hotplate.errors import UsageError
 from hotplate.interrupts import Interrupts
+from hotplate.settings import Settings
 from hotplate.shard import Shard
 
 if TYPE_CHECKING:
@@ -129,8 +132,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pause-on-fail", action="store_true", help="the same, but only if the test fails"
     )
+    _add_check_arguments(parser)
     _add_release_arguments(parser)
     _add_os_cloud_arguments(parser)
+
+
+def _add_check_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the user's own checks."""
+    group = parser.add_argument_group("checks of your own, after the boot")
+    group.add_argument(
+        "--check",
+        dest="checks",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="an executable to run in each guest as root, or a directory of them, with kola's "
+        "metadata and autopkgtest's reboots; may be given several times",
+    )
+    group.add_argument(
+        "--goss", type=Path, metavar="FILE", help="a goss file, each test of which is a check"
+    )
+    add_settings(group, "goss_program", "known_failures")
 
 
 def _add_release_arguments(parser: argparse.ArgumentParser) -> None:
@@ -250,7 +273,7 @@ def request_from(args: argparse.Namespace) -> Request:
     from hotplate.stacks.template import parse_parameters
 
     return Request(
-        settings=load_settings(args),
+        settings=_with_goss_path(load_settings(args)),
         images=images,
         releases=tuple(args.releases),
         run_file=args.file,
@@ -262,6 +285,8 @@ def request_from(args: argparse.Namespace) -> Request:
         cpu_models=tuple(args.cpu_models or ()),
         firmwares=tuple(args.firmwares or ()),
         datasources=tuple(args.datasources or ()),
+        checks=tuple(args.checks),
+        goss=args.goss,
         named_images=others,
         cloud=load_cloud_options(args),
         build=build.options_of(args),
@@ -278,6 +303,11 @@ def request_from(args: argparse.Namespace) -> Request:
         keep=args.keep,
         pause_on_fail=args.pause_on_fail,
     )
+
+
+def _with_goss_path(settings: Settings) -> Settings:
+    """Return the settings with the goss program of dgoss's variable, unless they name one."""
+    return replace(settings, goss_program=settings.goss_program or os.environ.get("GOSS_PATH", ""))
 
 
 def _check_os_cloud(args: argparse.Namespace) -> None:

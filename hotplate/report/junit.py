@@ -1,8 +1,11 @@
 """A verdict as JUnit XML, the dialect that CI systems read.
 
 Each image is a test suite and each stage of each server a test case: the stage at fault fails, the
-stages behind it are skipped with the reason.  Format: the JUnit XML schema that the readers of
-Jenkins and GitLab share (testsuites, testsuite, testcase, failure, error, skipped, system-out).
+stages behind it are skipped with the reason.  Each of the user's own checks is a test case, too,
+with its output; a known failure is a skipped one, as pytest's reports have it.
+
+Format: the JUnit XML schema that the readers of Jenkins and GitLab share (testsuites, testsuite,
+testcase, failure, error, skipped, system-out).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
+from hotplate.checks.check import CheckResult, CheckStatus, failed
 from hotplate.errors import Outcome
 from hotplate.text import clean
 from hotplate.verdict.verdict import ServerResult, Verdict
@@ -43,12 +47,15 @@ def _suite(verdict: Verdict) -> ET.Element:
     # The case of the stack took the time after the last stage.
     last = max((each.seconds or 0.0 for each in verdict.stages), default=0.0)
     case = _case(suite, verdict, "stack", max(0.0, verdict.seconds - last))
-    if verdict.passed:
+    if verdict.passed or failed(verdict.checks):
+        # Checks run only where everything else had passed.
         ET.SubElement(case, "system-out").text = _text(verdict.status)
     elif any(placed):
         ET.SubElement(case, "skipped", message="see the stage that failed")
     else:
         _failure(case, verdict)
+    for each in verdict.checks:
+        _check(suite, verdict, each)
     if verdict.noticed:
         lines = ["noticed:", *map(str, verdict.noticed)]
         ET.SubElement(suite, "system-out").text = _text("\n".join(lines))
@@ -83,6 +90,19 @@ def _stages(suite: ET.Element, verdict: Verdict, server: ServerResult) -> bool:
     return any(each.stage == at_fault for each in server.stages)
 
 
+def _check(suite: ET.Element, verdict: Verdict, result: CheckResult) -> None:
+    """Add one of the user's own checks."""
+    case = _case(suite, verdict, f"check {result.name}", result.seconds, server=result.server)
+    message = _text(result.reason)
+    if result.status is CheckStatus.FAILED:
+        ET.SubElement(case, "failure", type="check", message=message)
+    elif result.status is not CheckStatus.PASSED:
+        kind = str(result.status)
+        ET.SubElement(case, "skipped", type=kind, message=message)
+    if result.output:
+        ET.SubElement(case, "system-out").text = _text(result.output)
+
+
 def _case(
     suite: ET.Element, verdict: Verdict, name: str, seconds: float, *, server: str = ""
 ) -> ET.Element:
@@ -91,7 +111,7 @@ def _case(
         suite,
         "testcase",
         classname=_text(".".join(filter(None, ["hotplate", str(verdict.subject), server]))),
-        name=name,
+        name=_text(name),
         time=f"{seconds:.3f}",
     )
 

@@ -194,9 +194,18 @@ def _deployments(verdict: Verdict) -> list[str]:
     return lines
 
 
+def _checks(verdict: Verdict) -> list[str]:
+    """Return a row for each of the user's own checks."""
+    lines = []
+    for each in verdict.checks:
+        why = f": {one_line(each.reason)}" if each.reason else ""
+        lines.append(clean(f"  {each.seconds:6.1f} s  {each.label}  {each.status}{why}"))
+    return ["", "checks", *lines] if lines else []
+
+
 def summary(verdict: Verdict) -> str:
     """Return the final block; its last line is PASSED, or the stage and the advice."""
-    lines = [*_servers(verdict), *_deployments(verdict)]
+    lines = [*_servers(verdict), *_deployments(verdict), *_checks(verdict)]
     if lines:
         lines.insert(0, "")
     if verdict.outputs:

@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import NotRequired, TypedDict, Unpack
 
+from hotplate.checks.check import NO_CHECKS, UserChecks
+from hotplate.errors import MachineLostError
+from hotplate.events import classify
 from hotplate.events.log import EventLog
 from hotplate.guest.base import Guest
 from hotplate.report.artifacts import Folder, redacted
@@ -15,6 +18,7 @@ from hotplate.settings import Settings
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.trial.guest_probe import wait_for_boot
+from hotplate.trial.user_checks import CheckedGuest, with_checks
 from hotplate.trial.watch import StackEnd, Watch
 from hotplate.verdict.deployment_track import WaitSignal
 from hotplate.verdict.hook_output import HookOutput
@@ -31,6 +35,7 @@ class Surroundings(TypedDict):
     :param folder: the run's own folder in the artifacts.
     :param say: called with progress messages, in sentences.
     :param on_reached: called with each stage as it is reached, and the server's name.
+    :param checks: the user's own, which run in each guest of a run that has passed so far.
     """
 
     settings: Settings
@@ -38,6 +43,7 @@ class Surroundings(TypedDict):
     events: EventLog
     say: Callable[[str], None]
     on_reached: Callable[[Mark, str], None]
+    checks: NotRequired[UserChecks]
 
 
 class BaseTrial:
@@ -63,6 +69,7 @@ class BaseTrial:
         self.events = more["events"]
         self._say = more["say"]
         self._on_reached = more["on_reached"]
+        self.checks = more.get("checks", NO_CHECKS)
         self.trackers: dict[str, StageTracker] = {}
         self._watch: Watch
 
@@ -159,6 +166,23 @@ class BaseTrial:
         late = wait_for_boot(connect, seconds=self.settings.patience)
         unmet = self.template.expect_guest(testinfra_host(connect, name=name))
         return [*filter(None, [late]), *unmet]
+
+    def _with_checks(self, verdict: Verdict, guests: Iterable[CheckedGuest]) -> Verdict:
+        """Return the verdict with the results of the user's own checks.
+
+        :raises MachineLostError: when the machine was lost, which says nothing about the checks.
+        """
+        checked = with_checks(
+            verdict,
+            self.checks,
+            guests,
+            folder=Folder(self.folder),
+            patience=self.settings.patience,
+            say=self._say,
+        )
+        if verdict.passed and self.checks and any(map(classify.is_loss, self.events)):
+            raise MachineLostError("the machine was lost while the checks ran")
+        return checked
 
     def _verdict(self, subject: Subject, result: StackResult, problems: list[str]) -> Verdict:
         return judge(

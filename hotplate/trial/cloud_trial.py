@@ -7,7 +7,7 @@ host.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +30,7 @@ from hotplate.stacks.template import Template
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 from hotplate.trial.base import BaseTrial, Surroundings
 from hotplate.trial.guest_probe import GUEST_LOGS
+from hotplate.trial.user_checks import CheckedGuest
 from hotplate.trial.watch import StackEnd
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import decisive
@@ -148,7 +149,16 @@ class CloudTrial(BaseTrial):
         problems = self._unmet(result, self._guests()) if as_wanted else []
         if not as_wanted and (self.options.ways.jump or self.options.ways.config):
             self._save_logs_of_all()
-        return self._verdict(self._subject(), result, problems)
+        verdict = self._verdict(self._subject(), result, problems)
+        return self._with_checks(verdict, self._checked_guests())
+
+    def _checked_guests(self) -> Iterator[CheckedGuest]:
+        servers = self._following.servers
+        for server in servers.values():
+            with contextlib.closing(_SshAccess(partial(self._log_in, server))) as access:
+                name = server.name if len(servers) > 1 else ""
+                # A cloud's servers may reach the Internet: a check that needs it finds out.
+                yield CheckedGuest(access, name=name, internet=True)
 
     def _check_cloud(self, end: StackEnd) -> None:
         """Check the cloud first: a server that it could not make says nothing about the image.
@@ -232,6 +242,34 @@ class CloudTrial(BaseTrial):
             for address in server.addresses[:1]:
                 self._say(f"    {server.name}: ssh -i {key} root@{address}")
         self._say(f"    to take it away: hotplate test --os-cloud {self.options.name} --clean")
+
+
+class _SshAccess:
+    """The connection to a server of the cloud: ssh, by sudo where the user is not root.
+
+    :param log_in: makes a connection within some seconds.
+    """
+
+    #: Only the cloud knows, and it is not asked: a server that is off does not answer.
+    running = True
+
+    def __init__(self, log_in: Callable[[float], Ssh]) -> None:
+        self._log_in = log_in
+        self._ssh: Ssh | None = None
+
+    def connect(self, seconds: float) -> Ssh:
+        """See :meth:`~hotplate.checks.runner.GuestAccess.connect`."""
+        if self._ssh is None or not self._ssh.is_alive:
+            self._ssh = self._log_in(seconds)
+        return self._ssh
+
+    def drop(self) -> None:
+        """See :meth:`~hotplate.checks.runner.GuestAccess.drop`."""
+        if self._ssh is not None:
+            self._ssh.close()
+        self._ssh = None
+
+    close = drop
 
 
 def make_stack(

@@ -33,6 +33,7 @@ from hotplate.trial.guest_probe import ask_guest, save_logs
 from hotplate.trial.network_check import NetworkCheck
 from hotplate.trial.rest import Rest
 from hotplate.trial.subject import subject_of, taken_for_granted
+from hotplate.trial.user_checks import CheckedGuest, ServerAccess
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker, decisive
 from hotplate.verdict.verdict import StackResult, Subject, Verdict
@@ -132,7 +133,9 @@ class Trial(BaseTrial):
             # A guest may have begun to reboot in the meantime.
             self._wait_for_what_is_due()
         result = replace(result, given_up=self._watch.given_up)
-        return self._verdict(self._subject(), result, problems)
+        verdict = self._verdict(self._subject(), result, problems)
+        # Last: a check may do anything to its guest, and the verdict on the boot stands.
+        return self._with_checks(verdict, map(self._checked_guest, self.testbed.servers))
 
     def take_picture(self) -> Path | None:
         """Start a guest that did not boot once more with a screen, for a screenshot.
@@ -204,6 +207,16 @@ class Trial(BaseTrial):
             each.spec.id: (each.spec.name, partial(self._look_into, each))
             for each in self.testbed.servers
         }
+
+    def _checked_guest(self, server: Server) -> CheckedGuest:
+        platforms = ("openstack", "qemu")
+        has_kernel = Capability.KERNEL in server.machine.capabilities
+        return CheckedGuest(
+            ServerAccess(server),
+            name=self._shown_name(server.spec.id),
+            platforms=platforms if has_kernel else platforms[:1],
+            memory=self.settings.memory,
+        )
 
     def _look_into(self, server: Server) -> list[str]:
         """Return the unmet expectations of one guest in sentences, once its boot has ended."""

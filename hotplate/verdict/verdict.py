@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hotplate.checks.check import CheckResult
 from hotplate.errors import Interrupted, Outcome, outcome_of, sentence_of
 from hotplate.events import classify
 from hotplate.events.event import Event
@@ -210,6 +211,7 @@ class Verdict:
     :param artifacts: the folder with everything, "" when it could not be written.
     :param noticed: problems that did not prevent the end of the run.
     :param signal: the number of the signal that interrupted the run, 0 when none did.
+    :param checks: the results of the user's own checks.
     :param unmet: the reasons that are expectations of the template's author, in their order.
     """
 
@@ -227,6 +229,7 @@ class Verdict:
     noticed: tuple[Noticed, ...] = ()
     signal: int = 0
     unmet: tuple[str, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
 
     def by_server(self) -> tuple[ServerResult, ...]:
         """Return each server's result; a single nameless one when no server is known."""
@@ -286,6 +289,7 @@ class Verdict:
             "stages": [each.to_json() for each in self.stages],
             "servers": [each.to_json() for each in self.servers],
             "decided_by": self.decided_by,
+            "checks": [each.to_json() for each in self.checks],
             "noticed": [each.to_json() for each in self.noticed],
             "outputs": dict(self.outputs),
             "stand_ins": list(self.subject.stand_ins),

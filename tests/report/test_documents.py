@@ -12,6 +12,7 @@ import pytest
 
 from hotplate.cases.last import LastCases
 from hotplate.cases.table import Case, TemplateChoice
+from hotplate.checks.check import CheckResult, CheckStatus
 from hotplate.errors import HostError, Outcome
 from hotplate.report.files import ResultFiles
 from hotplate.verdict.diagnosis import Diagnosis
@@ -82,6 +83,12 @@ def sample() -> list[Verdict]:
             servers=servers,
             decided_by="2",
             noticed=(Noticed("ran-twice", STRANGE, "db"),),
+            checks=(
+                CheckResult(
+                    "dns", CheckStatus.PASSED, 1.25, "", STRANGE, "db", "checks/01-dns.txt"
+                ),
+                CheckResult("web", CheckStatus.SKIPPED, reason=STRANGE),
+            ),
         ),
         Verdict(
             Subject("/images/lost.raw"), Outcome.LOST, "", ("the machine went away",), stages(2)
