@@ -55,7 +55,10 @@ def _found(path: Path) -> list[tuple[str, Path]]:
         return [(path.name, path)]
     if not path.is_dir():
         raise UsageError(f'the check "{path}" does not exist')
-    found = [(str(each.relative_to(path)), each) for each in _executables(path)]
+    try:
+        found = [(str(each.relative_to(path)), each) for each in _executables(path)]
+    except OSError as error:
+        raise UsageError(f'"{error.filename}" cannot be read: {error.strerror}') from error
     if not found:
         raise UsageError(f'the directory "{path}" has no executable, so there is no check in it')
     return found

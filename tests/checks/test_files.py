@@ -78,6 +78,18 @@ def test_path_without_a_usable_check_is_refused(add, tmp_path, name, mode, named
     assert sentence in error.value.message
 
 
+def test_unreadable_directory_is_refused(add, tmp_path, monkeypatch):
+    add("t/a.sh")
+
+    def refuse(self: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    # Root, who runs many tests, may read everything.
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(UsageError, match=r'/t" cannot be read: Permission denied'):
+        read_checks([tmp_path / "t"])
+
+
 def test_check_that_is_too_large_to_copy_is_refused(add, monkeypatch, tmp_path):
     monkeypatch.setattr(files, "MAX_BYTES", 20)
     add("t/a.sh")
