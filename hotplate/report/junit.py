@@ -63,7 +63,7 @@ def _suite(verdict: Verdict) -> ET.Element:
     suite.set("tests", str(len(suite.findall("testcase"))))
     for attribute, tag in counts.items():
         suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
-    suite.set("time", f"{verdict.seconds:.3f}")
+    suite.set("time", f"{_seconds(verdict):.3f}")
     return suite
 
 
@@ -88,6 +88,10 @@ def _stages(suite: ET.Element, verdict: Verdict, server: ServerResult) -> bool:
         else:
             ET.SubElement(case, "system-out").text = _text(each.evidence)
     return any(each.stage == at_fault for each in server.stages)
+
+
+def _seconds(verdict: Verdict) -> float:
+    return verdict.seconds + sum(each.seconds for each in verdict.checks)
 
 
 def _check(suite: ET.Element, verdict: Verdict, result: CheckResult) -> None:
@@ -138,7 +142,7 @@ def to_xml(verdicts: Sequence[Verdict]) -> bytes:
     root.extend([_suite(verdict) for verdict in verdicts])
     for name in COUNTED:
         root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
-    root.set("time", f"{sum(verdict.seconds for verdict in verdicts):.3f}")
+    root.set("time", f"{sum(map(_seconds, verdicts)):.3f}")
     ET.indent(root)
     text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return text + b"\n"

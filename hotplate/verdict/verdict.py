@@ -207,7 +207,7 @@ class Verdict:
     :param servers: all of them, in the order of their start.
     :param decided_by: the id of the server that decides.
     :param outputs: the stack's outputs.
-    :param seconds: from power-on to the verdict.
+    :param seconds: from power-on to the verdict on the boot; the checks have their own.
     :param artifacts: the folder with everything, "" when it could not be written.
     :param noticed: problems that did not prevent the end of the run.
     :param signal: the number of the signal that interrupted the run, 0 when none did.

@@ -64,6 +64,7 @@ def test_junit_has_a_case_for_each_check_with_its_output(failed):
     assert cases["check web"].findtext("system-out") == "<no luck>"
     assert cases["check old"].find("skipped").get("type") == "known failure"
     assert cases["check net/dns"].get("time") == "1.500"
+    assert float(root.get("time")) == pytest.approx(failed.seconds + 3.5, abs=0.001)
     # The stack itself was as wanted.
     assert [each.get("name") for each in root.findall(".//failure/..")] == ["check web"]
     assert root.find("testsuite").get("failures") == "1"
