@@ -41,6 +41,7 @@ class Level(StrEnum):
 
     FAILS = "fails"
     LEFT = "left in"
+    DIFFERS = "differs"
 
 
 @dataclass(frozen=True)
@@ -73,17 +74,18 @@ def fails(kind: str, sentence: str, mend: str, paths: Iterable[str] = ()) -> Ima
     return ImageFault(kind, Level.FAILS, sentence, mend, tuple(paths))
 
 
-def _left(kind: str, paths: Iterable[str], sentence: str, mend: str) -> Iterator[ImageFault]:
-    """Yield a finding for files that exist, none without files.
+def left(kind: str, paths: Iterable[str], sentence: str, mend: str) -> Iterator[ImageFault]:
+    """Yield a finding for leftover files, none without files.
 
     :param sentence: their consequence, as it reads after their names.
     """
     listed = tuple(paths)
     if listed:
-        yield ImageFault(kind, Level.LEFT, f"{_named(listed)} {sentence}", mend, listed)
+        yield ImageFault(kind, Level.LEFT, f"{named(listed)} {sentence}", mend, listed)
 
 
-def _named(paths: tuple[str, ...]) -> str:
+def named(paths: tuple[str, ...]) -> str:
+    """Return the first of some paths, quoted, and the number of the others."""
     quoted = ", ".join(f'"{path}"' for path in paths[:NAMED])
     more = len(paths) - NAMED
     return f"{quoted} and {more} more" if more > 0 else quoted
@@ -300,7 +302,7 @@ def machine_id(contents: Contents) -> Iterator[ImageFault]:
     """Report that each server would have the same machine id."""
     paths = ("/etc/machine-id", "/var/lib/dbus/machine-id")
     ids = [path for path in paths if not contents.tree.is_link(path)]
-    yield from _left(
+    yield from left(
         "machine-id",
         [path for path in ids if re.fullmatch(r"[0-9a-f]{32}\s*", contents.tree.text(path))],
         "has an id, which all servers of the image would share; so they would their DHCP leases",
@@ -311,7 +313,7 @@ def machine_id(contents: Contents) -> Iterator[ImageFault]:
 def ssh_host_keys(contents: Contents) -> Iterator[ImageFault]:
     """Report that each server would have the same host keys."""
     names = [name for name in contents.tree.names("/etc/ssh") if name.startswith("ssh_host_")]
-    yield from _left(
+    yield from left(
         "ssh-host-keys",
         [f"/etc/ssh/{name}" for name in names if name.endswith("_key")],
         "is a host key that whoever has the image has as well",
@@ -322,7 +324,7 @@ def ssh_host_keys(contents: Contents) -> Iterator[ImageFault]:
 def cloud_init_state(contents: Contents) -> Iterator[ImageFault]:
     """Report that cloud-init has the state of another server."""
     folders = [f"/var/lib/cloud/{name}" for name in ("instance", "instances", "sem", "data")]
-    yield from _left(
+    yield from left(
         "cloud-init-state",
         [path for path in folders if contents.tree.is_link(path) or contents.tree.names(path)],
         "is what cloud-init keeps of another server: its user data, and what it need not do again",
@@ -341,7 +343,7 @@ def agent_state(contents: Contents) -> Iterator[ImageFault]:
     ]
     if SECRET_SETTING.search(tree.text(conf := "/etc/os-collect-config.conf")):
         paths.append(conf)
-    yield from _left(
+    yield from left(
         "agent-state",
         paths,
         "is of another server: its deployments, and the credentials of its stack",
@@ -351,7 +353,7 @@ def agent_state(contents: Contents) -> Iterator[ImageFault]:
 
 def credentials(contents: Contents) -> Iterator[ImageFault]:
     """Report that the image has secrets of users or of the build."""
-    yield from _left(
+    yield from left(
         "credentials",
         _secrets(contents),
         "has a secret, which whoever has the image has as well",
@@ -373,7 +375,7 @@ def _secrets(contents: Contents) -> Iterator[str]:
     for path in ("/etc/apt/auth.conf", *tree.paths("/etc/apt/auth.conf.d")):
         if "password" in tree.text(path):
             yield path
-    for path in _places_of_urls(contents):
+    for path in places_of_urls(contents):
         if URL_PASSWORD.search(tree.read(path, 1 << 20)):
             yield path
     for path in ("/etc/dib-manifests/dib_environment", "/etc/environment"):
@@ -386,7 +388,7 @@ def _is_secret(line: str) -> bool:
     return bool(value.strip(" \"'")) and any(word in name for word in SECRET_WORDS)
 
 
-def _places_of_urls(contents: Contents) -> Iterator[str]:
+def places_of_urls(contents: Contents) -> Iterator[str]:
     """Yield the files in which the URL of a proxy or a mirror may have a password."""
     for folder in ("/etc/apt/apt.conf.d", "/etc/apt/sources.list.d", "/etc/yum.repos.d"):
         yield from contents.tree.paths(folder)
@@ -406,7 +408,7 @@ def logins(contents: Contents) -> Iterator[ImageFault]:
         if len(fields) > 1 and fields[1].startswith(("$", "_")):
             paths.append("/etc/shadow")
             break
-    yield from _left(
+    yield from left(
         "logins",
         paths,
         "lets its owner log into every server of the image",
@@ -416,21 +418,24 @@ def logins(contents: Contents) -> Iterator[ImageFault]:
 
 def logs(contents: Contents) -> Iterator[ImageFault]:
     """Report that there are logs of another server or of the build."""
-    histories = [f"{home}/{name}" for home in contents.homes() for name in HISTORIES]
     paths = [path for path, inode in contents.tree.walk("/var/log") if inode.is_file and inode.size]
-    yield from _left(
+    yield from left(
         "logs",
-        [path for path in (*paths, *histories) if _is_log(contents, path)],
+        [path for path in paths if not contents.packages.owner(path)],
         "is of another server, or of the build",
         "empty /var/log, in the image's chroot",
     )
 
 
-HISTORIES = (".bash_history", ".ash_history", ".python_history", ".lesshst")
-
-
-def _is_log(contents: Contents, path: str) -> bool:
-    return bool(contents.tree.size(path)) and not contents.packages.owner(path)
+#: The caches of dnf, yum, zypper, apk and pacman.
+PACKAGE_CACHES = (
+    "/var/cache/dnf",
+    "/var/cache/libdnf5",
+    "/var/cache/yum",
+    "/var/cache/zypp/packages",
+    "/var/cache/apk",
+    "/var/cache/pacman/pkg",
+)
 
 
 def caches(contents: Contents) -> Iterator[ImageFault]:
@@ -441,12 +446,11 @@ def caches(contents: Contents) -> Iterator[ImageFault]:
         *lists,
         *tree.paths("/var/cache/apt/archives", ".deb"),
         *tree.paths("/var/cache/apt", ".bin"),
-        *tree.paths("/var/cache/dnf"),
-        *tree.paths("/var/cache/yum"),
+        *[path for folder in PACKAGE_CACHES for path in tree.paths(folder)],
         *[f"{home}/.cache/pip" for home in contents.homes() if tree.names(f"{home}/.cache/pip")],
     ]
     size = sum(tree.size(path) for path in paths)
-    yield from _left(
+    yield from left(
         "caches",
         paths,
         f"is a cache ({size // 1_000_000} MB in files): it takes space, and is soon of no use",

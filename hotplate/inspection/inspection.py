@@ -21,6 +21,7 @@ from hotplate.inspection.fat import Fat, FatFile
 from hotplate.inspection.findings import ImageFault, fails, findings
 from hotplate.inspection.mounted import KINDS, Mounts
 from hotplate.inspection.partitions import Partition, partitions
+from hotplate.inspection.standard import deviations
 from hotplate.inspection.system import System, put_together
 from hotplate.inspection.tree import MAX_TEXT
 
@@ -154,7 +155,12 @@ def _inspection(
     )
     if contents is None:
         return looked_at
-    wrong = (*_boot_findings(looked_at, contents), *findings(contents))
+    efi_paths = [each.path for each in looked_at.efi_files]
+    wrong = (
+        *_boot_findings(looked_at, contents),
+        *findings(contents),
+        *deviations(contents, listed, efi_paths),
+    )
     return Inspection(**{**vars(looked_at), "findings": wrong})
 
 

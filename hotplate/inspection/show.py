@@ -9,6 +9,7 @@ from typing import Any
 from hotplate.inspection.contents import Contents, Hook
 from hotplate.inspection.findings import ImageFault, Level
 from hotplate.inspection.inspection import Inspection, Manifest
+from hotplate.inspection.standard import BY_ID
 from hotplate.text import clean, clean_line
 
 #: Version of the JSON, raised when a key is removed or changes its meaning.
@@ -44,7 +45,10 @@ def as_document(inspection: Inspection) -> dict[str, Any]:
         "missing": list(inspection.missing),
         "elements": list(inspection.elements),
         "built": {name: inspection.built.get(name) for name in ("built", "hotplate", "groups")},
-        "findings": [asdict(each) for each in inspection.findings],
+        "findings": [
+            {**asdict(each), "reason": BY_ID[each.kind].reason, "source": BY_ID[each.kind].source}
+            for each in inspection.findings
+        ],
     }
     if inspection.contents is not None:
         document |= _of_contents(inspection.contents)
@@ -157,7 +161,11 @@ def _metadata(contents: Contents) -> str:
 
 
 def _findings(findings: tuple[ImageFault, ...]) -> Iterator[str]:
-    titles = {Level.FAILS: "What will not work:", Level.LEFT: "What was left in:"}
+    titles = {
+        Level.FAILS: "What will not work:",
+        Level.LEFT: "What was left in:",
+        Level.DIFFERS: "What differs from a standard image:",
+    }
     if not findings:
         yield "findings  none"
     for level, title in titles.items():
@@ -167,6 +175,7 @@ def _findings(findings: tuple[ImageFault, ...]) -> Iterator[str]:
         for each in listed:
             yield f"  {each.kind}: {clean_line(each.sentence)}"
             yield f"      mend: {clean_line(each.mend)}"
+            yield f"      source: {BY_ID[each.kind].source}"
 
 
 def megabytes(size: int) -> str:

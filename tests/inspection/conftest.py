@@ -35,7 +35,9 @@ Version: 1.0
 """
 
 TEXTS = {
-    "boot/grub/grub.cfg": "linux /boot/vmlinuz-6.1.0-56-cloud-amd64 root=LABEL=root ro\n",
+    "boot/grub/grub.cfg": (
+        "linux /boot/vmlinuz-6.1.0-56-cloud-amd64 root=LABEL=root ro console=ttyS0\n"
+    ),
     "boot/vmlinuz-6.1.0-56-cloud-amd64": "kernel",
     "etc/cloud/cloud.cfg": "users: [default]\n",
     "etc/cloud/cloud.cfg.d/90_heat.cfg": "datasource_list: [ OpenStack, ConfigDrive, None ]\n",
@@ -52,6 +54,7 @@ TEXTS = {
         "VERSION_CODENAME=bookworm\n"
     ),
     "usr/lib/systemd/system/systemd-networkd.service": "[Install]\nWantedBy=multi-user.target\n",
+    "usr/lib/systemd/system/systemd-timesyncd.service": "[Install]\nWantedBy=sysinit.target\n",
     "var/lib/dpkg/info/puppet-agent.list": "/.\n/usr\n/usr/bin\n/bin/puppet\n",
     "var/lib/dpkg/status": STATUS,
     "var/log/dpkg.log": "",
@@ -59,6 +62,7 @@ TEXTS = {
 
 PROGRAMS = (
     "usr/bin/cloud-init",
+    "usr/bin/growpart",
     "usr/bin/ip",
     "usr/bin/puppet",
     "usr/lib/systemd/systemd",
@@ -85,6 +89,7 @@ LINKS = {
     "usr/sbin/init": "../lib/systemd/systemd",
     f"{WANTS}/os-collect-config.service": "/etc/systemd/system/os-collect-config.service",
     f"{WANTS}/systemd-networkd.service": "/lib/systemd/system/systemd-networkd.service",
+    f"{WANTS}/systemd-timesyncd.service": "/lib/systemd/system/systemd-timesyncd.service",
 }
 
 

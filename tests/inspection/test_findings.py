@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 import subprocess
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from hotplate.inspection.findings import Level
 from hotplate.inspection.inspection import inspected
+from hotplate.inspection.standard import BY_ID, STANDARD
 
 WANTS = "etc/systemd/system/multi-user.target.wants"
 UNIT = "etc/systemd/system/os-collect-config.service"
+#: Grows the root file system without cloud-init.
+GROWFS = f"{WANTS}/heat-config-growfs.service"
 
 
 def kinds(path: Path) -> list[str]:
@@ -35,6 +38,7 @@ def test_bootstrap_replaces_cloud_init(good, write, make_disk):
     write(good, "usr/libexec/heat-config/bootstrap", "#!/bin/sh\n", mode=0o755)
     write(good, "usr/lib/systemd/system/heat-config-bootstrap.service", "[Install]\n")
     (good / WANTS / "heat-config-bootstrap.service").symlink_to("/lib/systemd/system/x")
+    write(good, GROWFS)
     assert kinds(make_disk(good)) == []
 
 
@@ -81,7 +85,9 @@ def test_first_boot_enables_a_unit_where_etc_can_be_written(good, write, make_di
     for unit in ("os-collect-config.service", "systemd-networkd.service"):
         (good / WANTS / unit).unlink()
     expected = [] if enabled else ["agent-not-started", "renderer-not-started"]
-    assert kinds(make_disk(good)) == expected
+    found = kinds(make_disk(good))
+    # The command lines of these cases are about "rw" only.
+    assert [kind for kind in found if kind != "no-serial-console"] == expected
 
 
 def test_preset_too_late_for_the_first_boot_is_reported(good, write, make_disk):
@@ -153,7 +159,13 @@ def without_agent(root: Path) -> None:
     (root / WANTS / "os-collect-config.service").unlink()
 
 
+def without_metadata(root: Path) -> None:
+    (root / "usr/bin/cloud-init").unlink()
+    text(GROWFS, "")(root)
+
+
 def ifupdown_without_client(root: Path) -> None:
+    text(GROWFS, "")(root)
     text("usr/sbin/ifup", "", mode=0o755)(root)
     text("lib/systemd/system/networking.service", "[Install]\n")(root)
     (root / WANTS / "networking.service").symlink_to("/lib/systemd/system/networking.service")
@@ -169,6 +181,56 @@ PROXY = 'Acquire::http::Proxy "http://me:secret@proxy.example:3128";\n'
 HASH = "root:*:1::::::\nme:$y$j9T$abc$def:20780:0:99999:7:::\n"
 ID = "0123456789abcdef0123456789abcdef\n"
 
+MAC = "52:54:00:12:34:56"
+GRUB_TEXT = "linux /boot/vmlinuz-6.1.0-56-cloud-amd64 root=LABEL=root ro {}\n"
+
+
+def without_anything_that_grows(root: Path) -> None:
+    for name in ("usr/bin/cloud-init", "usr/bin/growpart", "usr/sbin/dhcpcd"):
+        (root / name).unlink()
+    text("usr/libexec/heat-config/bootstrap", "", mode=0o755)(root)
+    text("lib/systemd/system/heat-config-bootstrap.service", "[Install]\n")(root)
+    (root / WANTS / "heat-config-bootstrap.service").symlink_to("/x")
+
+
+#: Faults of any image, with or without an agent.
+STANDARD_FAULTS = [
+    ("random-seed", text("var/lib/systemd/random-seed", b"\1" * 512)),
+    ("random-seed", text("boot/efi/loader/random-seed", b"\1" * 32)),
+    ("random-seed", text("var/lib/systemd/credential.secret", b"\1" * 32)),
+    ("empty-password", text("etc/shadow", "root::1::::::\n")),
+    ("shell-history", text("root/.bash_history", "ls\n")),
+    ("shell-history", text("home/me/.zsh_history", "ls\n")),
+    ("resolv-conf", text("etc/resolv.conf", "# made by the build\nnameserver 192.0.2.53\n")),
+    ("proxies", text("etc/apt/apt.conf.d/80", 'Acquire::http::Proxy "http://192.0.2.1:3128";\n')),
+    ("proxies", text("etc/environment", 'PATH="/bin"\nhttps_proxy=http://192.0.2.1:3128\n')),
+    ("proxies", text("etc/dnf/dnf.conf", "[main]\nproxy=http://192.0.2.1:3128\n")),
+    ("proxies", text("etc/profile.d/site.sh", "export http_proxy='http://192.0.2.1:3128'\n")),
+    ("dhcp-leases", text("var/lib/dhcp/dhclient.eth0.leases", "lease {\n}\n")),
+    ("no-serial-console", text("boot/grub/grub.cfg", GRUB_TEXT.format("quiet console=tty0"))),
+    ("root-does-not-grow", unlink("usr/bin/growpart")),
+    ("root-does-not-grow", without_anything_that_grows),
+    ("swap-on-root-disk", text("etc/fstab", "LABEL=root / ext4 x 0 1\n/swap none swap sw 0 0\n")),
+    ("swap-on-root-disk", text("swapfile", bytes(4096))),
+    (
+        "network-by-mac",
+        text(
+            "etc/udev/rules.d/70-persistent-net.rules", f'ATTR{{address}}=="{MAC}", NAME="eth0"\n'
+        ),
+    ),
+    ("network-by-mac", text("etc/systemd/network/10.link", f"[Match]\nMACAddress={MAC}\n")),
+    ("network-by-mac", text("etc/sysconfig/network-scripts/ifcfg-eth0", f"HWADDR={MAC}\n")),
+    ("network-by-mac", text("etc/netplan/50.yaml", f'  match: {{macaddress: "{MAC}"}}\n')),
+    (
+        "network-by-mac",
+        text("etc/NetworkManager/system-connections/a", f"[ethernet]\nmac-address={MAC}\n"),
+    ),
+    ("datasource-list", text("etc/cloud/cloud.cfg.d/91.cfg", "datasource_list: [OpenStack]\n")),
+    ("datasource-list", text("etc/cloud/cloud.cfg.d/91.cfg", "datasource_list: [Ec2, None]\n")),
+    ("no-time-sync", unlink(f"{WANTS}/systemd-timesyncd.service")),
+    ("no-time-sync", unlink("usr/lib/systemd/system/systemd-timesyncd.service")),
+]
+
 SPOILED = [
     ("no-init", unlink("usr/sbin/init", "usr/lib/systemd/systemd")),
     ("fstab", text("etc/fstab", "LABEL=other / ext4 defaults 0 1\n")),
@@ -183,9 +245,12 @@ SPOILED = [
     ("no-hook", without_hooks),
     ("hook-not-executable", text("usr/libexec/heat-config/hooks/script", "#!/bin/sh\n")),
     ("hook-without-tool", unlink("usr/bin/puppet")),
-    ("no-metadata", unlink("usr/bin/cloud-init")),
+    ("no-metadata", without_metadata),
     ("cloud-init-disabled", text("etc/cloud/cloud-init.disabled", "")),
-    ("cloud-init-disabled", text("boot/grub/grub.cfg", "linux /vmlinuz cloud-init=disabled\n")),
+    (
+        "cloud-init-disabled",
+        text("boot/grub/grub.cfg", "linux /v cloud-init=disabled console=ttyS0\n"),
+    ),
     ("no-datasource", text("etc/cloud/cloud.cfg.d/91.cfg", "datasource_list: [NoCloud]\n")),
     ("no-renderer", unlink("usr/lib/systemd/systemd-networkd")),
     ("renderer-not-started", unlink(f"{WANTS}/systemd-networkd.service")),
@@ -212,10 +277,11 @@ SPOILED = [
     ("logins", text("etc/shadow", HASH)),
     ("logs", text("var/log/cloud-init.log", "of another server\n")),
     ("logs", text("var/log/journal/0123/system.journal", "LPKSHHRH")),
-    ("logs", text("root/.bash_history", "ls\n")),
     ("caches", text("var/cache/apt/archives/vim_1_amd64.deb", "!<arch>\n")),
     ("caches", text("var/lib/apt/lists/deb_dists_x_main_binary-amd64_Packages", "Package: a\n")),
     ("caches", text("root/.cache/pip/http/a", "x")),
+    ("caches", text("var/cache/zypp/packages/repo/a.rpm", "x")),
+    *STANDARD_FAULTS,
 ]
 
 
@@ -229,11 +295,106 @@ def test_each_fault_is_named_and_no_other(good, make_disk, kind: str, spoil):
     assert finding.kind == kind
     assert finding.sentence
     assert finding.mend
-    assert finding.level in Level
+    assert finding.level is BY_ID[kind].level
+
+
+def test_each_row_of_an_image_is_tried():
+    by_other_tests = {"no-boot-loader", "no-kernel-beside", "unclean", "nocloud-seed"}
+    rows = {each.id for each in STANDARD if each.level is not None}
+    assert rows == {kind for kind, _ in SPOILED} | by_other_tests
+
+
+def test_rows_have_an_id_a_reason_and_a_source_each():
+    assert len(BY_ID) == len(STANDARD)
+    for row in STANDARD:
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", row.id)
+        assert row.reason
+        assert not row.reason.endswith(".")
+        assert row.source.startswith("https://") or re.search(r"\(\d\)", row.source)
+
+
+#: Settings that look like a fault, and are none: file -> content.
+ALIKE = {
+    "a name server of this host": {"etc/resolv.conf": "nameserver 127.0.0.53\n"},
+    "no proxy": {
+        "etc/environment": "no_proxy=localhost\n# http_proxy=http://192.0.2.1\n",
+        "etc/apt/apt.conf.d/80": 'Acquire::http::Proxy "DIRECT";\n',
+        "etc/yum.conf": "proxy=_none_\n",
+    },
+    "an empty history": {"root/.bash_history": ""},
+    "another serial port": {"boot/grub/grub.cfg": GRUB_TEXT.format("console=hvc0")},
+    "a command line in a variable": {"boot/grub/grub.cfg": GRUB_TEXT.format("$kernelopts")},
+    "swap of a flavor's disk": {
+        "etc/fstab": "LABEL=root / ext4 x 0 1\n/dev/vdb none swap sw 0 0\n"
+    },
+    "a rule without an address": {
+        "etc/udev/rules.d/70-persistent-net.rules": f"# {MAC}\n",
+        "etc/systemd/network/10.network": "[Match]\nType=ether\n",
+    },
+    "locked passwords": {"etc/shadow": "root:!:1::::::\nme:!!:1::::::\n"},
+    "chrony": {
+        "usr/lib/systemd/system/systemd-timesyncd.service": "",
+        "usr/lib/systemd/system/chrony.service": "[Install]\n",
+        f"{WANTS}/chrony.service": "",
+    },
+}
+
+
+@pytest.mark.parametrize("case", ALIKE)
+def test_similar_setting_is_no_finding(good, write, make_disk, case: str):
+    for name, content in ALIKE[case].items():
+        write(good, name, content)
+    assert kinds(make_disk(good)) == []
+
+
+def test_resolv_conf_in_run_is_hidden_by_a_boot(good, write, make_disk):
+    write(good, "run/systemd/resolve/stub-resolv.conf", "nameserver 192.0.2.53\n")
+    (good / "etc/resolv.conf").symlink_to("../run/systemd/resolve/stub-resolv.conf")
+    assert kinds(make_disk(good)) == []
+
+
+def test_proxy_with_a_password_is_a_credential_only(good, write, make_disk):
+    write(good, "etc/apt/apt.conf.d/80proxy", PROXY)
+    assert kinds(make_disk(good)) == ["credentials"]
+
+
+GROWING = {
+    "growroot": "usr/share/initramfs-tools/scripts/local-bottom/growroot",
+    "dracut": "usr/lib/dracut/modules.d/50growroot/module-setup.sh",
+    "systemd-repart": "usr/lib/repart.d/50-root.conf",
+    "a unit": GROWFS,
+}
+
+
+@pytest.mark.parametrize("case", GROWING)
+def test_root_grows_by(good, write, make_disk, case: str):
+    (good / "usr/bin/growpart").unlink()
+    write(good, GROWING[case], "x")
+    assert kinds(make_disk(good)) == []
+
+
+def test_file_system_without_a_partition_needs_no_growpart(good, tmp_path, make_file_system):
+    (good / "usr/bin/growpart").unlink()
+    path = make_file_system(good, tmp_path / "part.raw")
+    assert kinds(path) == ["no-kernel-beside"]
+
+
+def test_swap_partition_is_a_finding(good, make_disk):
+    """An MBR's second entry, of type 82, with the signature of mkswap(8)."""
+    path = make_disk(good)
+    data = bytearray(path.read_bytes())
+    start = len(data) // 512
+    entry = struct.pack("<B3sB3sII", 0, b"\0\2\0", 0x82, bytes(3), start, 2048)
+    data[446 + 16 : 446 + 32] = entry
+    area = bytearray(1 << 20)
+    area[4086:4096] = b"SWAPSPACE2"
+    path.write_bytes(data + area)
+    assert kinds(path) == ["swap-on-root-disk"]
 
 
 def test_seed_that_hides_the_metadata_of_the_cloud_is_reported(good, write, make_disk):
-    write(good, "etc/cloud/cloud.cfg.d/90_heat.cfg", "datasource_list: [NoCloud, OpenStack]\n")
+    sources = "datasource_list: [NoCloud, OpenStack, ConfigDrive]\n"
+    write(good, "etc/cloud/cloud.cfg.d/90_heat.cfg", sources)
     write(good, "var/lib/cloud/seed/nocloud/meta-data")
     assert kinds(make_disk(good)) == ["nocloud-seed"]
 
