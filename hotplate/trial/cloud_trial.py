@@ -29,7 +29,7 @@ from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 from hotplate.trial.base import BaseTrial, Surroundings
-from hotplate.trial.guest_probe import GUEST_LOGS
+from hotplate.trial.guest_probe import GUEST_LOGS, check_standard
 from hotplate.trial.user_checks import CheckedGuest
 from hotplate.trial.watch import StackEnd
 from hotplate.verdict.stages import Stage
@@ -221,6 +221,7 @@ class CloudTrial(BaseTrial):
             for name, command in GUEST_LOGS.items():
                 answer = way.run(command)
                 folder.write(f"guest/{folder_name(server.name)}/{name}", answer.stdout)
+            check_standard(self.events, server.id, way)
 
     def _subject(self) -> Subject:
         return Subject(

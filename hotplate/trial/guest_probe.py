@@ -102,7 +102,7 @@ def save_logs(server: Server, target: Path, *, events: EventLog) -> None:
     The journal and cloud-init's log hold neither inputs nor outputs; the logs of the hooks may, and
     stay in the guest.
 
-    :param events: gets the lines of the journal about failures.
+    :param events: gets the lines of the journal about failures, and the standard checks' answer.
     """
     if not server.machine.running:
         return
@@ -119,6 +119,18 @@ def save_logs(server: Server, target: Path, *, events: EventLog) -> None:
             path.write_bytes(answer.stdout)
             if name == JOURNAL and (lines := notable(answer.stdout.decode(errors="replace"))):
                 events.add(GuestJournal(lines), server=server.spec.id)
+        check_standard(events, server.spec.id, shell)
+
+
+def check_standard(events: EventLog, server: str, guest: Guest) -> None:
+    """Emit a guest's answer to the standard checks.
+
+    :param guest: as root, or as a user with ``sudo``.
+    :raises HotplateError: and DeadlineExceeded, when the guest cannot be asked.
+    """
+    answer = guest.run(probes.STANDARD.command, timeout=SECONDS * host_speed.factor())
+    text = answer.stdout.decode(errors="replace")
+    probes.report(events, server, probes.STANDARD, status=answer.rc, text=text)
 
 
 def follow(

@@ -21,7 +21,8 @@ from hotplate.verdict.boots import Boots
 from hotplate.verdict.facts import COMMON, names_in, whole
 from hotplate.verdict.guest_boot import clock_is_off
 from hotplate.verdict.guest_files import PHASE_SYNTAX
-from hotplate.verdict.probes import CLOCK
+from hotplate.verdict.guest_standard import faults
+from hotplate.verdict.probes import CLOCK, STANDARD
 
 NOTABLE_LINES = 100
 #: The limits of a guest's journal in an event: lines, and characters of each.
@@ -160,11 +161,13 @@ def notice(
     servers: Mapping[str, str],
     *,
     unsent: Mapping[str, Sequence[str]] | None = None,
+    skip: Iterable[str] = (),
 ) -> tuple[Noticed, ...]:
     """Return the problems that did not prevent the end of the run, failing ones first.
 
     :param servers: the names of the servers by their ids; "" to leave a name out.
     :param unsent: the declared outputs that were not sent, by the label of the deployment.
+    :param skip: the ids of standard checks to leave out; none of them fails a run by itself.
     """
     seen = {server: _Seen() for server in servers}
     for event in events:
@@ -176,7 +179,9 @@ def notice(
         all_of_it.append(
             Noticed("output-missing", f'the deployment "{label}" did not send its output {listed}')
         )
-    return tuple(sorted(all_of_it, key=lambda each: (not each.fails, not each.wrong)))
+    left_out = {*skip}
+    kept = [each for each in all_of_it if each.kind not in left_out]
+    return tuple(sorted(kept, key=lambda each: (not each.fails, not each.wrong)))
 
 
 def notable(journal: str) -> list[str]:
@@ -204,6 +209,11 @@ def _see(seen: _Seen, event: Event) -> None:
     elif (answer := GuestProbe.of(event)) and answer.probe == CLOCK.name:
         if clock := clock_is_off(answer.text, event.wall):
             seen.by_kind.setdefault(("wrong-clock", ""), Noticed("wrong-clock", clock))
+    elif answer and answer.probe == STANDARD.name:
+        for fault in faults(answer.text, container=seen.container):
+            if not _is_not_the_images(seen, fault.id, fault.what):
+                noticed = Noticed(fault.id, fault.sentence)
+                seen.by_kind.setdefault((fault.id, fault.what), noticed)
     elif flood := GuestFlood.of(event):
         seen.by_kind.setdefault((flood.fault, ""), Noticed(flood.fault, flood.text))
     elif classify.is_signal(event):
@@ -218,10 +228,16 @@ def _see(seen: _Seen, event: Event) -> None:
 def _see_line(seen: _Seen, line: str) -> None:
     seen.units.update(names_in(line))
     for row in PATTERNS:
-        if (match := row.line.search(line)) and not match["what"].startswith(_OURS):
-            if seen.container and row.kind == "failed-unit" and _NO_HARDWARE.search(match["what"]):
-                continue
+        match = row.line.search(line)
+        if match and not _is_not_the_images(seen, row.kind, match["what"]):
             seen.matched.setdefault((row.kind, match["what"].strip()), row)
+
+
+def _is_not_the_images(seen: _Seen, kind: str, what: str) -> bool:
+    """Return whether a problem is of the harness's own unit, or of hardware in a container."""
+    if what.startswith(_OURS):
+        return True
+    return seen.container and kind == "failed-unit" and bool(_NO_HARDWARE.search(what))
 
 
 def _times(count: int) -> str:

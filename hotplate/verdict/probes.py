@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from hotplate.events.kinds import GuestProbe
 from hotplate.events.log import EventLog
-from hotplate.verdict import health
+from hotplate.verdict import guest_standard, health
 from hotplate.verdict.stages import ORDER, Stage
 
 # An answer is evidence for a person, not an archive.
@@ -95,6 +95,7 @@ PROBES: tuple[Probe, ...] = (
 )
 #: Asked of each guest that can be asked, also after a good run.
 CLOCK = Probe("clock", "date +%s")
+STANDARD = Probe("standard", guest_standard.SCRIPT)
 
 
 def for_stage(stage: Stage | None) -> tuple[Probe, ...]:

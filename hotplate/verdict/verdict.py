@@ -361,6 +361,7 @@ def judge(
     *,
     problems: Sequence[str] = (),
     strict: bool = False,
+    skip: Iterable[str] = (),
     now: float,
     artifacts: str = "",
 ) -> Verdict:
@@ -372,6 +373,7 @@ def judge(
     :param trackers: one for each server.
     :param problems: expectations of the template's author that were not met, one sentence each.
     :param strict: any notice of a problem fails the run.
+    :param skip: see :func:`~hotplate.verdict.noticed.notice`.
     :param now: seconds on the monotonic clock when the run ended.
     """
     tracker = decisive(trackers)
@@ -400,7 +402,7 @@ def judge(
         # The guest is gone, so its checks are unknown.
         outcome = Outcome.LOST
         reasons.append("the machine was lost while the guest was being examined")
-    seen = _noticed(events, trackers, stack)
+    seen = _noticed(events, trackers, stack, skip)
     seen += tuple(Noticed("output-cut", sentence) for sentence in cut)
     if outcome is Outcome.PASSED and (
         bad := [each for each in seen if each.fails or (strict and each.wrong)]
@@ -447,7 +449,10 @@ def _waited_for(events: Iterable[Event]) -> list[str]:
 
 
 def _noticed(
-    events: Iterable[Event], trackers: Sequence[StageTracker], stack: StackResult
+    events: Iterable[Event],
+    trackers: Sequence[StageTracker],
+    stack: StackResult,
+    skip: Iterable[str],
 ) -> tuple[Noticed, ...]:
     labels = {each.id: each.label for tracker in trackers for each in tracker.deployments}
     names = {each.server: each.name if len(trackers) > 1 else "" for each in trackers}
@@ -455,6 +460,7 @@ def _noticed(
         events,
         names,
         unsent={labels.get(config, config): outputs for config, outputs in stack.unsent.items()},
+        skip=skip,
     )
     late = [
         Noticed("boot-unfinished", _UNFINISHED_BOOT[each.boots.runs_user_data], names[each.server])

@@ -269,6 +269,16 @@ def test_clock_of_guest_is_read_when_its_logs_are_saved(tmp_path):
     assert seen.kind == "wrong-clock"
 
 
+def test_standard_checks_are_made_when_logs_are_saved(tmp_path):
+    events = EventLog()
+    text = (
+        "=== state\nrunning\n=== machine-id\n=== time\nntpd\n=== cmdline\nconsole=ttyS0\n=== end\n"
+    )
+    save_logs(Answering(text), tmp_path / "guest", events=events)
+    (seen,) = notice(events, {"a": ""})
+    assert (seen.kind, seen.wrong) == ("machine-id-not-set", True)
+
+
 def test_hook_at_work_is_awaited_in_silence():
     """A correct script may be silent for longer than anybody's patience."""
     events, texts = EventLog(), []
