@@ -34,8 +34,10 @@ from hotplate.hookkit.contract import EXCEPTIONS, LINES  # noqa: E402
 from hotplate.hookkit.contract_configs import ROLES  # noqa: E402
 from hotplate.hookkit.contract_file import built_in  # noqa: E402
 from hotplate.inspection.cpu_level import RELEASES  # noqa: E402
+from hotplate.inspection.standard import STANDARD  # noqa: E402
 from hotplate.machine.cpu_models import LEVELS  # noqa: E402
 from hotplate.plugin.options import OPTIONS  # noqa: E402
+from hotplate.verdict.guest_standard import HARMLESS  # noqa: E402
 from hotplate.verdict.rules import RULES  # noqa: E402
 from hotplate.verdict.stages import STAGES  # noqa: E402
 
@@ -180,6 +182,22 @@ TABLES: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
             (literal(rule.fault), rule.stage.value if rule.stage else "any", sentence(rule.advice))
             for rule in RULES
         ),
+    ),
+    "standard": lambda: (
+        ("Id", "Finding", "Reason", "Source"),
+        (
+            (
+                literal(row.id),
+                ", ".join([*filter(None, [row.level]), *["guest"] * row.guest]),
+                sentence(row.reason),
+                escaped(row.source),
+            )
+            for row in STANDARD
+        ),
+    ),
+    "harmless": lambda: (
+        ("Error of the kernel", "Reason"),
+        ((literal(row.line.pattern), sentence(row.reason)) for row in HARMLESS),
     ),
     "console": lambda: (
         ("Pattern", "The console shows that ...", "What to do", "Gives up"),

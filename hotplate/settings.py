@@ -186,6 +186,11 @@ class Settings:
         "fail a run in which anything was noticed: failed units, tracebacks, refused or repeated "
         "signals, outputs that were not sent",
     )
+    skip: tuple[str, ...] = _row(
+        (),
+        "leave out these standard checks of an image and of its guest, by their ids",
+        metavar="ID[,ID...]",
+    )
     allow_backing: bool = _row(
         False,
         "follow an image's backing files, and links to its kernel and initrd, out of its "
@@ -277,6 +282,8 @@ def default_of(name: str) -> str:
         return str(default.value)
     if isinstance(default, float):
         return f"{default:g}"
+    if isinstance(default, tuple):
+        return ",".join(default)
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
@@ -312,6 +319,8 @@ def _converted(name: str, value: Any, source: str) -> Any:
             return value if isinstance(value, kind) else kind(str(value))
         if kind is bool:
             return _boolean(value)
+        if kind is tuple:
+            return _words(value)
         converted = kind(value)
         if kind in (int, float):
             zero = converted == 0 and TABLE[name].metadata["zero"]
@@ -335,9 +344,25 @@ def _boolean(value: object) -> bool:
     raise ValueError
 
 
+def _words(value: object) -> tuple[str, ...]:
+    """Return the words of a text with commas, or of several, each once."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(each, str) for each in texts):
+        raise ValueError
+    words = [word.strip() for text in texts for word in text.split(",")]
+    return tuple(dict.fromkeys(filter(None, words)))
+
+
 def _expected(name: str) -> str:
     if choices := choices_of(name):
         return f"one of {', '.join(choices)}"
     number = "a number, or 0" if TABLE[name].metadata["zero"] else "a number greater than zero"
-    words = {bool: "true or false", int: number, float: number, Path: "a path", str: "text"}
+    words = {
+        bool: "true or false",
+        int: number,
+        float: number,
+        Path: "a path",
+        str: "text",
+        tuple: "words, with commas between them or as a list",
+    }
     return words[kind_of(name)]

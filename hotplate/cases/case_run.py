@@ -220,14 +220,20 @@ class CaseRun:
                 checksums=self.request.checksums,
             ) as inspection,
         ):
-            faults = [each for each in inspection.findings if each.level is Level.FAILS]
+            unwanted = set(self.settings.skip)
+            if self.case.template.is_plain:
+                # The test says so itself, of an image that is meant to be without them.
+                unwanted |= {"no-agent", "no-metadata"}
+            faults = [
+                each
+                for each in inspection.findings
+                if each.level is Level.FAILS and each.kind not in unwanted
+            ]
             if not self.case.template.is_plain:
                 return faults, None
             from hotplate.trial.guest_check import PlainImage
 
-            # The test says so itself, of an image that is meant to be without them.
-            kept = [each for each in faults if each.kind not in ("no-agent", "no-metadata")]
-            return kept, PlainImage.of(inspection)
+            return faults, PlainImage.of(inspection)
         return [], None
 
     def _try_elsewhere(self, cloud: OsCloudRequest, folder: Path, events: EventLog) -> Verdict:

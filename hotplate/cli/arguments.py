@@ -110,6 +110,8 @@ def add_settings(parser: argparse._ActionsContainer, *names: str) -> None:
         if settings.kind_of(name) is bool:
             # None without the option: then the environment and the file decide.
             more = {"action": "store_true", "default": None}
+        elif settings.kind_of(name) is tuple:
+            more = {"action": "append", "metavar": settings.TABLE[name].metadata["metavar"]}
         elif choices := settings.choices_of(name):
             more = {"choices": choices}
         else:
@@ -245,11 +247,17 @@ def load_settings(args: argparse.Namespace | None = None) -> Settings:
     """Return the settings of a run, from the command line and lower sources.
 
     :param args: None for a verb without an option for any.
-    :raises UsageError: for a wrong value; names its source.
+    :raises UsageError: for a wrong value; names its source. For an unknown check to skip.
     """
     given = {name: getattr(args, f"{SETTING}{name}", None) for name in settings.TABLE}
     # In the order of sources: command line, environment, file; see Settings.load().
-    return Settings.load(given, environ=os.environ, directory=Path.cwd())
+    loaded = Settings.load(given, environ=os.environ, directory=Path.cwd())
+    if loaded.skip:
+        # Imported here: most verbs have no checks to skip.
+        from hotplate.verdict.guest_standard import check_ids
+
+        check_ids(loaded.skip)
+    return loaded
 
 
 def check_files(files: Iterable[Path]) -> None:

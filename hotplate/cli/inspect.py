@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 
-from hotplate.cli.arguments import load_settings
+from hotplate.cli.arguments import add_settings, load_settings
 from hotplate.errors import HostError, Outcome
 from hotplate.inspection.inspection import inspected
 from hotplate.inspection.sbom import as_cyclonedx
@@ -15,7 +16,8 @@ ABOUT = """\
 Say what is in an image: its system, kernel, boot loader and partitions, the
 agent and how it is installed, the hooks with their tools and versions,
 cloud-init and its data sources, what brings up the network; and what will not
-work, or was left in by an earlier server or the build, with a mend for each.
+work, was left in by an earlier server or the build, or differs from a standard
+image of an OpenStack cloud, with a mend and a source for each.
 
 The image is neither booted nor changed. ext4, FAT and linear volumes of LVM are
 read without root; xfs and btrfs as root, by the host's kernel, which mounts
@@ -34,6 +36,7 @@ exit status:
 examples:
   hotplate inspect web.qcow2
   hotplate inspect --strict --json web.qcow2 > web.json
+  hotplate inspect --strict --skip no-agent,no-hook web.qcow2
 """
 
 
@@ -49,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print a bill of materials, CycloneDX 1.6",
     )
     parser.add_argument("--strict", action="store_true", help="exit status 1 for a finding")
+    add_settings(parser, "skip")
     parser.add_argument(
         "--allow-backing",
         action="store_true",
@@ -61,13 +65,16 @@ def run(args: argparse.Namespace) -> int:
 
     :raises HostError: when the root file system cannot be read; the rest is printed.
     """
-    cache = load_settings().cache
+    settings = load_settings(args)
+    cache = settings.cache
     with inspected(
         args.image,
         allow_backing=args.allow_backing,
         checksums=cache / "checksums",
         cache=cache,
-    ) as inspection:
+    ) as seen:
+        counted = tuple(each for each in seen.findings if each.kind not in settings.skip)
+        inspection = replace(seen, findings=counted)
         if args.sbom:
             if inspection.contents is not None:
                 print(as_cyclonedx(inspection, inspection.contents))

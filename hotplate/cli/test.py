@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_settings(parser, "artifacts", "keep_runs")
     add_machine_arguments(parser, several=True)
     add_cloud_arguments(parser)
-    add_settings(parser, "patience", "limit", "strict")
+    add_settings(parser, "patience", "limit", "strict", "skip")
     parser.add_argument(
         "-j",
         "--jobs",

@@ -239,7 +239,7 @@ STANDARD: tuple[StandardCheck, ...] = (
     StandardCheck(
         "no-serial-console",
         _DIFFERS,
-        "``openstack console log show`` has nothing, as the kernel writes to no serial port",
+        "the kernel writes to no serial port, so ``openstack console log show`` has nothing",
         f"{GUIDE} (Ensure image writes boot log to console); "
         f"{LISA.format('verify_serial_console_is_enabled')}",
         guest=True,

@@ -192,6 +192,7 @@ class BaseTrial:
             result,
             problems=problems,
             strict=self.settings.strict,
+            skip=self.settings.skip,
             now=time.monotonic(),
             artifacts=str(self.folder),
         )

@@ -53,6 +53,34 @@ def test_findings_fail_with_strict(image, capsys):
     assert run(capsys, "--strict", image)[0] == 1
 
 
+def test_skipped_findings_do_not_fail_with_strict(image, capsys):
+    _, out, _ = run(capsys, "--json", image)
+    kinds = [each["kind"] for each in json.loads(out)["findings"]]
+    assert len(kinds) > 1
+    status, out, _ = run(capsys, "--strict", "--skip", ",".join(kinds[1:]), image)
+    assert status == 1
+    assert f"  {kinds[0]}: " in out
+    assert f"  {kinds[1]}: " not in out
+    skip = [f"--skip={kind}" for kind in kinds]
+    status, out, _ = run(capsys, "--strict", *skip, image)
+    assert (status, "findings  none" in out) == (0, True)
+
+
+def test_unknown_check_to_skip_is_a_usage_error(image, tmp_path, monkeypatch, capsys):
+    status, _, err = run(capsys, "--skip", "machineid", image)
+    assert status == 2
+    assert 'there is no check "machineid" to skip; near ones: machine-id' in err
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hotplate.toml").write_text('skip = ["no-agents"]\n')
+    status, _, err = run(capsys, image)
+    assert (status, "near ones: no-agent" in err) == (2, True)
+
+
+def test_finding_has_its_source(image, capsys):
+    _, out, _ = run(capsys, image)
+    assert "      source: https://" in out
+
+
 def test_inspect_prints_json(image, capsys):
     status, out, _ = run(capsys, "--json", image)
     document = json.loads(out)
@@ -62,6 +90,7 @@ def test_inspect_prints_json(image, capsys):
     assert document["agent"] is None
     assert "no-agent" in [each["kind"] for each in document["findings"]]
     assert {"sentence", "mend", "level", "paths"} < set(document["findings"][0])
+    assert all(each["reason"] and each["source"] for each in document["findings"])
 
 
 def test_missing_image_is_a_usage_error(tmp_path, capsys):

@@ -49,6 +49,17 @@ def test_bad_value_is_named_with_its_source(name, value, expected):
     assert expected in str(caught.value)
 
 
+def test_words_come_from_a_list_or_with_commas(tmp_path):
+    assert load().skip == ()
+    assert load({"skip": ["a,b", "c", "a"]}).skip == ("a", "b", "c")
+    assert load({}, {"HOTPLATE_SKIP": "a, b,"}).skip == ("a", "b")
+    (tmp_path / "hotplate.toml").write_text('skip = ["a", "b"]\n')
+    assert load(directory=tmp_path).skip == ("a", "b")
+    (tmp_path / "hotplate.toml").write_text("skip = [1]\n")
+    with pytest.raises(UsageError, match=r'"skip" from .* expected words, with commas'):
+        load(directory=tmp_path)
+
+
 @pytest.mark.parametrize("name", ["cpus", "keep_runs"])
 def test_zero_is_accepted_where_it_has_a_meaning(name):
     assert getattr(load({}, {f"HOTPLATE_{name.upper()}": "0"}), name) == 0

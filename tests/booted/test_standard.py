@@ -1,0 +1,61 @@
+"""The standard checks of a booted guest, in a container."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytestmark = [
+    pytest.mark.boots,
+    pytest.mark.builds,
+    pytest.mark.root,
+    pytest.mark.network,
+]
+
+#: A unit that fails, and an id that is gone; unmounted first, as systemd may have mounted one.
+SPOIL = """\
+#!/bin/sh
+mkdir -p /run/systemd/system
+printf '[Service]\\nType=oneshot\\nExecStart=/bin/false\\n' > /run/systemd/system/site.service
+systemctl daemon-reload
+systemctl start site.service
+umount /etc/machine-id 2> /dev/null
+echo uninitialized > /etc/machine-id
+"""
+
+
+@pytest.fixture
+def spoiled(tmp_path):
+    """A template whose server spoils itself."""
+    given = {"image": "any", "flavor": "any", "user_data_format": "RAW", "user_data": SPOIL}
+    server = {"type": "OS::Nova::Server", "properties": given}
+    path = tmp_path / "stack.yaml"
+    path.write_text(
+        json.dumps({"heat_template_version": "2018-08-31", "resources": {"server": server}})
+    )
+    return path
+
+
+def test_faults_of_a_guest_fail_a_strict_run_unless_skipped(trixie, test_image, spoiled):
+    done = test_image(trixie, "-t", spoiled)
+    assert done.status == 0, done.stdout
+    noticed = {each["kind"]: each["sentence"] for each in done.verdict["noticed"]}
+    assert set(noticed) == {"failed-unit", "machine-id-not-set"}
+    assert '"uninitialized"' in noticed["machine-id-not-set"]
+    strict = test_image(trixie, "-t", spoiled, "--strict", "--skip", "failed-unit", name="strict")
+    assert strict.status == 1
+    assert [each["kind"] for each in strict.verdict["noticed"]] == ["machine-id-not-set"]
+    skip = "--skip=failed-unit,machine-id-not-set"
+    skipped = test_image(trixie, "-t", spoiled, "--strict", skip, name="skipped")
+    assert skipped.status == 0, skipped.stdout
+    assert skipped.verdict["noticed"] == []
+
+
+def test_image_of_ours_passes_all_checks(trixie, test_image):
+    done = test_image(trixie, "--strict")
+    assert done.status == 0, done.stdout
+    timeline = json.loads((done.folder / "timeline.json").read_text())
+    events = timeline if isinstance(timeline, list) else timeline["events"]
+    answers = [each["detail"] for each in events if each["detail"].get("probe") == "standard"]
+    assert [each["text"].rstrip().endswith("=== end") for each in answers] == [True]
