@@ -146,6 +146,11 @@ def test_resolver_leaves_the_processor_to_cloud_init(tree: Tree) -> None:
     assert drop_in.read_text() == "[Unit]\nAfter=cloud-init-local.service\n"
 
 
+def test_clock_is_synchronised(tree: Tree) -> None:
+    wants = tree / "etc/systemd/system/sysinit.target.wants"
+    assert (wants / "systemd-timesyncd.service").is_symlink()
+
+
 def test_first_boot_does_not_apply_the_presets_again(tree: Tree) -> None:
     """machine-id(5): an empty file gets an id at boot, which is not a "first boot"."""
     assert (tree / "etc/machine-id").read_bytes() == b""
