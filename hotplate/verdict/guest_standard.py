@@ -50,7 +50,8 @@ cat /etc/machine-id
 section arch
 uname -m
 section cmdline
-cat /proc/cmdline
+# A word to a line, as long lines are cut.
+tr ' ' '\n' < /proc/cmdline
 section root
 device=
 while read -r source point rest; do
@@ -91,7 +92,7 @@ section failed
 systemctl --failed --plain --no-legend --no-pager 2> /dev/null
 section kernel
 # Raw, as busybox knows no levels: those of the kernel itself (facility 0), from "err" on.
-as_root dmesg -r | grep -E '^<[0-3]>' | head -n 50
+as_root dmesg -r | grep -E '^<[0-3]>' | head -n 50 | cut -c 1-200
 section end
 """
 
@@ -187,8 +188,9 @@ def faults(text: str, *, container: bool) -> list[GuestFault]:
     :param container: it is a container, whose clock, kernel and disk are the host's.
     """
     answer = Health.read(text)
-    # An answer without its end, as of a guest that was cut off, says nothing of what it lacks.
-    if "end" not in answer.sections:
+    # An answer without its beginning or end, as of a guest that was cut off, says nothing of what
+    # it lacks.
+    if not {"state", "end"} <= {*answer.sections}:
         return []
     checks = [*CHECKS.items(), *({} if container else MACHINE_CHECKS).items()]
     return [fault for _, check in checks for fault in check(answer)]
