@@ -33,6 +33,12 @@ QEMU = {
 }
 SECONDS = 120.0
 
+
+def boots(test):
+    """Mark a test that boots the tiny guest, whose kernel is fetched."""
+    return pytest.mark.boots(pytest.mark.network(pytest.mark.tool(X86.program)(test)))
+
+
 #: Prints a line, and then stays, as the kernel panics when its init ends.
 PROGRAM = """
 #include <stdio.h>
@@ -115,6 +121,7 @@ def test_model_of_a_level_makes_qemu_warn_of_nothing(arch, cpu):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@boots
 @pytest.mark.tool("gcc")
 @pytest.mark.parametrize("needed", LEVELS["x86_64"])
 def test_init_runs_on_its_level_and_not_below(make, tiny, tmp_path, needed):
@@ -127,6 +134,7 @@ def test_init_runs_on_its_level_and_not_below(make, tiny, tmp_path, needed):
         assert missing_level(events, below) == (needed, line.strip())
 
 
+@boots
 @pytest.mark.tool("qemu-system-aarch64")
 def test_arm_init_runs_on_its_level_only(make, tmp_path):
     tiny = tiny_guest.make(arch="aarch64")
@@ -146,6 +154,7 @@ def test_arm_init_runs_on_its_level_only(make, tmp_path):
     assert seen == {"armv8-a": (False, "armv9-a"), "armv9-a": (True, "")}
 
 
+@boots
 @pytest.mark.parametrize("level", [V1, V2, V3])
 def test_loader_of_a_distribution_supports_the_level(make, tiny, tmp_path, level):
     """The C library of this host says itself which levels it finds in a guest's CPU."""

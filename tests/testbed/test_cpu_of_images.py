@@ -29,7 +29,12 @@ from hotplate.testbed.qemu_maker import cpu_of
 from hotplate.testbed.testbed import Testbed
 from hotplate.testbed.warm_state import WarmState
 
-pytestmark = [pytest.mark.tool("qemu-system-x86_64"), pytest.mark.tool("mke2fs")]
+pytestmark = [
+    # The kernel of the images is fetched.
+    pytest.mark.network,
+    pytest.mark.tool("qemu-system-x86_64"),
+    pytest.mark.tool("mke2fs"),
+]
 
 V1, V2, V3 = LEVELS["x86_64"].values()
 KVM = Accelerator("kvm", "host", 2, ("-accel", "kvm"), "a small program did its work")
