@@ -267,7 +267,7 @@ def cpu_of(image: Image, settings: Settings, chosen: Accelerator) -> tuple[str, 
         accelerator=chosen.options,
     )
     if cpu_models.is_model(settings.cpu):
-        return settings.cpu, "it was asked for"
+        return settings.cpu, "the settings name it"
     # KVM's guests have the best CPU of this host already.
     if chosen.cpu == HOST_CPU:
         return chosen.cpu, chosen.reason

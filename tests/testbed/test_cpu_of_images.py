@@ -96,7 +96,7 @@ def images(tmp_path_factory) -> dict[str, Image]:
         ("trixie", "x86-64-v3", V3, "it has x86-64-v3"),
         # A level is the least.
         ("el10", "x86-64-v2", V3, "Enterprise Linux 10 is compiled for x86-64-v3"),
-        ("el10", "Nehalem,-popcnt", "Nehalem,-popcnt", "it was asked for"),
+        ("el10", "Nehalem,-popcnt", "Nehalem,-popcnt", "the settings name it"),
     ],
 )
 def test_cpu_is_that_of_the_settings_or_of_the_image(images, tmp_path, name, setting, cpu, because):
