@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from hotplate.inspection.boot_entries import kernel_words
 from hotplate.inspection.contents import Contents
 from hotplate.inspection.findings import (
     URL_PASSWORD,
@@ -21,7 +22,6 @@ from hotplate.inspection.findings import (
     places_of_urls,
 )
 from hotplate.inspection.partitions import Partition
-from hotplate.inspection.units import kernel_words
 
 GUIDE = "https://docs.openstack.org/image-guide/openstack-images.html"
 LISA = "https://github.com/microsoft/lisa (azure_image_standard.py, {})"
