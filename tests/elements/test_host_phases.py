@@ -445,7 +445,7 @@ EFI_CHECK = ELEMENTS / "block-device-offset-efi/extra-data.d/10-block-device-off
     [
         ("0", "gentoo", "arm64", ""),
         ("1", "debian", "amd64", ""),
-        ("1", "ubuntu", "amd64", ""),
+        ("1", "ubuntu", "amd64", "this image is ubuntu for amd64"),
         ("1", "fedora", "amd64", "this image is fedora for amd64"),
         ("1", "debian", "arm64", "this image is debian for arm64"),
         ("yes", "debian", "amd64", "DIB_OFFSET_EFI_SECURE_BOOT is 'yes'; expected 0 or 1"),
