@@ -17,7 +17,7 @@ from hotplate.errors import MachineLostError, UsageError
 from hotplate.events.event import Event
 from hotplate.events.log import EventLog
 from hotplate.guest import shell
-from hotplate.guest.base import BOOT_ID, GuestGoneError
+from hotplate.guest.base import BOOT_ID, Guest, GuestGoneError
 from hotplate.guest.shell import Shell
 from hotplate.machine.console import Console
 from hotplate.machine.machine import Capability, Machine
@@ -46,6 +46,7 @@ class Server:
 
     :ivar nonce: known to this guest only; proves that the answering guest is the one started.
     :ivar restored: whether it was continued from a saved state instead of booted.
+    :ivar login: connects to its guest by ssh, given seconds; set where it has no root shell.
     """
 
     def __init__(self, spec: ServerSpec, machine: Machine, *, nonce: str, owned: ExitStack) -> None:
@@ -59,6 +60,7 @@ class Server:
         self._boot_nonce = nonce
         self._shell: shell.Shell | None = None
         self._shell_of: int | None = None
+        self.login: Callable[[float], Ssh] | None = None
         self._ssh: Ssh | None = None
         self._lock = threading.Lock()
 
@@ -126,6 +128,18 @@ class Server:
         """Forget the shell: after a reboot, its next words may be the rest of an old answer."""
         with self._lock:
             self._shell = None
+
+    def guest(self, *, seconds: float = 120.0) -> Guest:
+        """Return the connection to its guest: the root shell or, where it has none, ssh.
+
+        :param seconds: how long to wait for an answer.
+        :raises DeadlineExceeded: and HotplateError, when there is none.
+        """
+        if self.login is None:
+            return self.shell(seconds=seconds)
+        if self._ssh is None or not self._ssh.is_alive:
+            self._ssh = self.login(seconds)
+        return self._ssh
 
     def ssh(self, *, seconds: float = 120.0) -> Ssh:
         """Return an ssh connection as root; a new one when the last was lost.

@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from paramiko import ECDSAKey
 
@@ -34,6 +35,7 @@ from hotplate.verdict.tracker import StageTracker
 GROW_GIB = 2
 SHELL_SECONDS = 5.0
 SSH_SECONDS = 30.0
+SSH = "ssh by Nova's key"
 #: The users of the distributions' own images, where cloud-init's configuration names none.
 USERS = (
     *("root", "cloud-user", "debian", "ubuntu", "rocky", "almalinux", "centos", "fedora"),
@@ -176,7 +178,10 @@ class GuestCheck:
     def _ask(self, server: Server, tracker: StageTracker) -> None:
         by_ssh, key = self._by_ssh(server)
         answers = {Stage.KEY_ACCEPTED: key}
-        shell = _shell(server) or by_ssh
+        shell: Guest | None = _shell(server)
+        if shell is None and by_ssh is not None:
+            shell = by_ssh
+            server.login = partial(self._log_in, server, by_ssh.user)
         try:
             answers |= self._inside(server, shell) if shell is not None else {}
         except (HotplateError, DeadlineExceeded, OSError) as error:
@@ -196,12 +201,11 @@ class GuestCheck:
         if not self._image.has_ssh:
             return None, (None, "the image has no ssh server")
         users = (self._image.user,) if self._image.user else USERS
-        deadline = GuestDeadline(SSH_SECONDS, "ssh by Nova's key")
+        deadline = GuestDeadline(SSH_SECONDS, SSH)
         why = ""
         for user in users:
-            ssh = Ssh(lambda: server.machine.wiring.connect(SSH_PORT), keys=[self._key], user=user)
             try:
-                ssh.attach(GuestDeadline(max(1.0, deadline.left / len(users)), deadline.what))
+                ssh = self._log_in(server, user, max(1.0, deadline.left / len(users)))
                 return ssh, (True, f'ssh let "{user}" in by the key pair')
             except HostError as error:
                 return None, (None, error.message)
@@ -210,6 +214,12 @@ class GuestCheck:
             except (DeadlineExceeded, OSError) as error:
                 why = str(error)
         return None, (False, why)
+
+    def _log_in(self, server: Server, user: str, seconds: float) -> Ssh:
+        """Return a connection; see :meth:`Ssh.attach` for the errors."""
+        ssh = Ssh(lambda: server.machine.wiring.connect(SSH_PORT), keys=[self._key], user=user)
+        ssh.attach(GuestDeadline(seconds, SSH))
+        return ssh
 
     def _inside(self, server: Server, shell: Guest) -> dict[Stage, _Answer]:
         late = wait_for_boot(lambda: shell, seconds=self._seconds)

@@ -107,7 +107,7 @@ def save_logs(server: Server, target: Path, *, events: EventLog) -> None:
     if not server.machine.running:
         return
     with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
-        shell = server.shell(seconds=LOG_SECONDS)
+        shell = server.guest(seconds=LOG_SECONDS)
         clock = shell.run(probes.CLOCK.command, timeout=SECONDS)
         text = clock.stdout.decode(errors="replace")
         probes.report(events, server.spec.id, probes.CLOCK, status=clock.rc, text=text)

@@ -38,7 +38,7 @@ class CheckedGuest:
 
 
 class ServerAccess:
-    """The connection to a server of this host: its root shell."""
+    """The connection to a server of this host: its root shell, or ssh."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -51,7 +51,7 @@ class ServerAccess:
     def connect(self, seconds: float) -> Guest:
         """See :meth:`~hotplate.checks.runner.GuestAccess.connect`."""
         try:
-            return self._server.shell(seconds=seconds)
+            return self._server.guest(seconds=seconds)
         except OSError as error:
             # A container's channel refuses connections while the container restarts.
             raise GuestGoneError(f"the guest's shell is not there: {error}") from error

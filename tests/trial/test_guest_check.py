@@ -41,6 +41,7 @@ class Guest:
         self.lets_in = True
         self.refuses: Exception | None = None
         self.users: list[str] = []
+        self.login: Any = None
         self.machine = SimpleNamespace(
             running=True, capabilities=frozenset({Capability.KERNEL}), wiring=None
         )
@@ -67,6 +68,7 @@ def guest(story, monkeypatch):
     class PlayedSsh:
         def __init__(self, connect: Any, *, keys: Any, user: str) -> None:
             made.users.append(user)
+            self.user = user
 
         def attach(self, deadline: Any) -> None:
             if made.refuses is not None:
@@ -160,7 +162,10 @@ def test_refused_key_fails_and_root_shell_answers_the_rest(check, guest):
 
 def test_guest_without_root_shell_is_asked_by_ssh(check, guest):
     guest.lets_in = False
+    assert guest.login is None
     assert check().passed
+    # The user's checks and the logs take the same way.
+    assert guest.login(1.0).user == "debian"
 
 
 def test_guest_that_lets_nobody_in_fails_at_its_key_only(check, guest):
