@@ -8,7 +8,8 @@ from pathlib import Path
 from hotplate.cases.table import TemplateChoice
 from hotplate.errors import HostError, ImageError, UsageError
 from hotplate.inspection.contents import Contents
-from hotplate.inspection.inspection import inspected
+from hotplate.inspection.inspection import Inspection, inspected
+from hotplate.inspection.mounted import KINDS
 from hotplate.stacks import builtin
 
 PLAIN = (
@@ -23,28 +24,40 @@ def builtin_cases(
     *,
     allow_backing: bool = False,
     checksums: Path | None = None,
+    cache: Path | None = None,
 ) -> dict[Path, TemplateChoice]:
     """Return the template choice for each image.
 
     :param groups: the wanted groups; none for all groups of an image.
     :param allow_backing: follow the names of backing files out of an image's directory.
     :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
+    :param cache: see :func:`~hotplate.inspection.inspection.inspected`.
     :raises UsageError: for a group that an image does not have, or that has no built-in case.
     """
     choices = {}
     for image in images:
         why = ""
         try:
-            with inspected(image, allow_backing=allow_backing, checksums=checksums) as inspection:
+            with inspected(
+                image, allow_backing=allow_backing, checksums=checksums, cache=cache
+            ) as inspection:
+                why = inspection.unread
                 if inspection.contents is not None:
                     choices[image] = _choice(image, groups, inspection.contents)
-                why = inspection.unread
+                elif not groups and not inspection.built and _of_others(inspection):
+                    note = f"{PLAIN}; --group tries hooks: it cannot be looked into: {why}"
+                    choices[image] = TemplateChoice(builtin.PLAIN, note=note)
         except (ImageError, HostError) as error:
             why = error.message
         if image not in choices:
             # The image may boot although it cannot be read here: a script is tried on it.
             choices[image] = _unread_choice(groups, why)
     return choices
+
+
+def _of_others(inspection: Inspection) -> bool:
+    """Return whether the root file system is of a kind that hotplate's own images do not have."""
+    return any(each.file_system in KINDS for each in inspection.partitions)
 
 
 def _unread_choice(groups: Sequence[str], why: str) -> TemplateChoice:

@@ -28,6 +28,7 @@ from hotplate.report.artifacts import DATABASES, Artifacts, Folder, is_full
 from hotplate.report.history import History
 from hotplate.report.html import RunReport, report
 from hotplate.report.terminal import Progress, summary
+from hotplate.settings import MachineChoice
 from hotplate.stacks.template import Template
 from hotplate.testbed.maker import DISKS
 from hotplate.text import clean
@@ -211,6 +212,7 @@ class CaseRun:
         The second value is what the built-in test of an image without an agent has to know of it;
         None for other tests.
         """
+        in_container = self.settings.machine is MachineChoice.CONTAINER
         # Bootability is checked elsewhere, and an unreadable image is no fault.
         with (
             contextlib.suppress(HotplateError),
@@ -218,6 +220,8 @@ class CaseRun:
                 self.case.image,
                 allow_backing=self.settings.allow_backing,
                 checksums=self.request.checksums,
+                # The kernel mounts the image of a container in any case.
+                cache=self.settings.cache if in_container else None,
             ) as inspection,
         ):
             unwanted = set(self.settings.skip)

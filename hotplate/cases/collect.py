@@ -18,6 +18,7 @@ from hotplate.checks.files import read_checks, read_goss
 from hotplate.errors import Interrupted, UsageError
 from hotplate.image.plan import BuildRequest
 from hotplate.interrupts import Interrupts
+from hotplate.settings import MachineChoice
 
 
 def collect(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> list[Case]:
@@ -69,6 +70,7 @@ def collect(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> 
         return images_of.with_urls(table(files, templates, settings, checks=checks))
     images_of.check_known(files)
     cases = table(files, [TemplateChoice()], settings, checks=checks)
+    kinds = {each.settings_from(request.settings).machine for each in cases}
     try:
         with interrupts.allowed():
             chosen = builtin_cases(
@@ -76,6 +78,8 @@ def collect(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> 
                 request.groups,
                 allow_backing=request.settings.allow_backing,
                 checksums=request.checksums,
+                # The kernel mounts the image of a container in any case.
+                cache=request.settings.cache if MachineChoice.CONTAINER in kinds else None,
             )
     except Interrupted:
         # None of them is started, and each has a verdict that says so.

@@ -57,7 +57,7 @@ true
 class PlainImage:
     """The properties of an image without an agent that decide what its guest is asked.
 
-    :param reader: the program that reads the metadata, "" for none that is known.
+    :param reader: the program that reads the metadata, "" when there is none that is known.
     :param user: the user that gets Nova's key, "" when unknown.
     :param has_ssh: an ssh server is installed.
     :param root_bytes: of its root partition.
@@ -70,11 +70,16 @@ class PlainImage:
     disk_bytes: int
 
     @classmethod
-    def of(cls, inspection: Inspection) -> PlainImage | None:
-        """Return the properties of an image, None when it cannot be read."""
+    def unread(cls, disk_bytes: int) -> PlainImage:
+        """Return the properties of an image that cannot be read: everything may be there."""
+        return cls("an unknown program", "", True, root_bytes=disk_bytes, disk_bytes=disk_bytes)
+
+    @classmethod
+    def of(cls, inspection: Inspection) -> PlainImage:
+        """Return the properties of an image."""
         contents, root = inspection.contents, inspection.root
         if contents is None or root is None:
-            return None
+            return cls.unread(inspection.file.virtual_size)
         return cls(
             contents.metadata_reader,
             contents.default_user,
@@ -250,7 +255,7 @@ class GuestCheck:
         if not (blocks.isdigit() and size.isdigit()):
             return None, "the guest does not say how large its root file system is"
         gib, before = int(blocks) * int(size) / 2**30, self._image.root_bytes / 2**30
-        told = f"the root file system has {gib:.1f} GiB, its partition in the image {before:.1f}"
+        told = f"the root file system has {gib:.1f} GiB, in the image at most {before:.1f}"
         if gib >= before + GROW_GIB / 2:
             return True, told
         return False, f"{told}, and the disk {GROW_GIB} GiB more than the image"

@@ -111,6 +111,19 @@ def test_image_without_agent_gets_a_plain_boot(folder):
         cases_of("web.raw", "--group", "script")
 
 
+def test_image_on_xfs_is_taken_for_one_of_others(folder):
+    """Only the kernel reads xfs, and it mounts an image for a run in a container only."""
+    path = folder / "rocky.raw"
+    with path.open("wb") as file:
+        file.truncate(320 << 20)
+    subprocess.run(["mkfs.xfs", "-q", path], check=True, env={"PATH": PATH})
+    (case,) = cases_of("rocky.raw")
+    assert case.template.is_plain
+    assert "it cannot be looked into" in case.template.note
+    (case,) = cases_of("rocky.raw", "--group", "script")
+    assert case.template.groups == ("script",)
+
+
 def test_image_with_a_unit_but_no_program_has_an_agent(folder):
     """It was meant to have an agent: its deployment fails, and the verdict has the reason."""
     unit = folder / "web-root/usr/lib/systemd/system/os-collect-config.service"
