@@ -177,7 +177,7 @@ class ContainerMaker:
         machine.start()
 
     def save(self, machine: Machine, folder: Path) -> tuple[str, ...]:
-        """See :meth:`Maker.save`; what was written to its root, without its processes."""
+        """See :meth:`Maker.save`; saves the changes to its root, without its processes."""
         # An orderly end, so that its programs have written everything.
         machine.shutdown(GuestDeadline(SAVE_SECONDS, f'"{machine.name}" to shut down'))
         copy_sparse(machine.directory / LAYER, folder / LAYER)

@@ -1,4 +1,4 @@
-"""Ask the guest of an image without an agent, after its boot, what became of its metadata.
+"""Ask the guest of an image without an agent, after its boot, for the effects of its metadata.
 
 Each answer is a stage of :data:`~hotplate.verdict.stages.ASKED`.  The guest is asked by the root
 shell that its vendor data start, or that a container has; without one by ssh, with the key pair
@@ -55,7 +55,7 @@ true
 
 @dataclass(frozen=True)
 class PlainImage:
-    """The properties of an image without an agent that decide what its guest is asked.
+    """The properties of an image without an agent on which the questions to its guest depend.
 
     :param reader: the program that reads the metadata, "" when there is none that is known.
     :param user: the user that gets Nova's key, "" when unknown.
