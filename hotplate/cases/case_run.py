@@ -282,8 +282,8 @@ class CaseRun:
         image = self._image()
         faults, plain = self._seen()
         history = History(self.settings.cache / "history.json")
-        # Times are comparable for the same image and template only.
-        key = f"{image.sha256()}-{template.source}"
+        # Times are comparable for the same image, template and kind of machine only.
+        key = f"{image.sha256()}-{template.source}-{self.settings.machine.value}"
         with (
             self._follow(history.expected(key), events) as follower,
             Trial(

@@ -232,7 +232,9 @@ def summary(verdict: Verdict) -> str:
     shown = verdict.reasons if verdict.passed else verdict.reasons[:-1]
     lines += [clean(one_line(reason)) for reason in shown if reason not in verdict.unmet]
     if verdict.status:
-        lines.append(f"stack: {clean(verdict.status)} after {verdict.seconds:.0f} s")
+        # A plain run has a stack that its user did not name.
+        ended = "ended" if verdict.subject.plain else f"stack: {clean(verdict.status)}"
+        lines.append(f"{ended} after {verdict.seconds:.0f} s")
     if verdict.artifacts:
         lines.append(f"artifacts: {verdict.artifacts}")
     lines.append(clean(verdict.last_line()))

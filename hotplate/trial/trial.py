@@ -277,15 +277,19 @@ class Trial(BaseTrial):
         stand_ins = [
             f'{each.kind} "{each.name}"' for each in self.testbed.cloud.stand_ins(STACK_NAME)
         ]
+        if self._plain is not None:
+            # Of the built-in template, which is not the user's.
+            stand_ins = []
         stand_ins += taken_for_granted(self.testbed.cloud.taken_for_granted())
         if len(self.trackers) > 1 and not self.testbed.compute.networked:
             stand_ins.append(NO_NETWORK_BETWEEN)
-        return subject_of(
+        subject = subject_of(
             self.testbed,
             self.testbed.server(decisive(self._followed()).server),
             template=self.template.source,
             stand_ins=stand_ins,
         )
+        return replace(subject, plain=self._plain is not None)
 
 
 def stopped_by(events: Iterable[Event], server: str) -> str:

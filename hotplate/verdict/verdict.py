@@ -184,6 +184,7 @@ class Subject:
         for example), one sentence each.
     :param facts: more for the reader: accelerator, wiring, firmware, versions.
     :param case: its name among the others of a command; "" for that of the image.
+    :param plain: the test is the built-in one of an image without an agent.
     """
 
     image: str
@@ -192,6 +193,7 @@ class Subject:
     stand_ins: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     case: str = ""
+    plain: bool = False
 
     def __str__(self) -> str:
         return self.case or Path(self.image).name
