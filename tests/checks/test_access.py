@@ -55,7 +55,7 @@ def test_ssh_is_kept_until_it_is_dropped_or_lost():
 
 def test_refused_channel_of_a_restarting_container_is_a_guest_that_has_gone():
     class Server:
-        def shell(self, *, seconds: float) -> None:
+        def guest(self, *, seconds: float) -> None:
             raise ConnectionRefusedError
 
     with pytest.raises(GuestGoneError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -78,7 +79,9 @@ def test_missing_image_is_a_usage_error(images, tmp_path, capsys):
 def test_unreadable_file_system_is_a_host_error(images, tmp_path, capsys):
     (tmp_path / "x.raw").write_bytes(b"XFSB" + bytes(1 << 20))
     status, _, err = run(capsys, images[0], tmp_path / "x.raw")
-    assert (status, "guestfish" in err) == (3, True)
+    # Root's kernel is asked, and refuses this one.
+    assert ("does not mount it" if os.geteuid() == 0 else "guestfish") in err
+    assert status == 3
 
 
 def test_html_page_has_the_tables_and_the_sizes(images, tmp_path, capsys):

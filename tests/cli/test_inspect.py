@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -39,7 +40,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, st
 def test_inspect_prints_a_table_with_faults(image, capsys):
     status, out, _ = run(capsys, image)
     assert status == 0
-    assert "system       Debian red" in out
+    assert re.search("^system +Debian red", out, re.MULTILINE)
     assert "What will not work:\n  no-kernel-beside: " in out
     assert "  no-agent: " in out
     assert "\x1b" not in out
@@ -109,7 +110,8 @@ def test_unreadable_file_system_is_a_host_error(tmp_path, capsys):
     status, out, err = run(capsys, tmp_path / "x.raw")
     assert status == 3
     assert "xfs, 1 MB" in out
-    assert "guestfish" in err
+    # Root's kernel is asked, and refuses this one.
+    assert ("does not mount it" if os.geteuid() == 0 else "guestfish") in err
 
 
 NESTED = b'{"elements":' * 200_000

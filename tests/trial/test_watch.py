@@ -253,7 +253,7 @@ class Answering:
         self.machine = SimpleNamespace(running=True)
         self.spec = SimpleNamespace(id="a")
 
-    def shell(self, *, seconds):
+    def guest(self, *, seconds):
         del seconds
         return self
 
