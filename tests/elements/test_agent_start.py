@@ -336,6 +336,26 @@ def test_capture_leaves_no_trace_of_the_server(guest: Guest) -> None:
     assert guest.conf.read_text().endswith("[DEFAULT]\ncommand = os-refresh-config\n")
 
 
+def test_capture_leaves_neither_network_nor_random_seed_of_the_server(guest: Guest) -> None:
+    plant(guest)
+    left = [
+        "etc/netplan/50-cloud-init.yaml",
+        "etc/network/interfaces.d/50-cloud-init",
+        "etc/systemd/network/10-cloud-init-ens4.network",
+        "etc/NetworkManager/system-connections/cloud-init-ens4.nmconnection",
+        "var/lib/dhcpcd/duid",
+        "var/lib/dhcpcd/ens4.lease",
+        "var/lib/systemd/random-seed",
+    ]
+    kept = ["etc/systemd/network/90-heat-config.network", "etc/netplan/01-site.yaml"]
+    for name in [*left, *kept]:
+        path = guest.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("match: fa:16:3e:0a:0b:0c")
+    assert guest.run("heat-agent-forget", "--capture").returncode == 0
+    assert [name for name in [*left, *kept] if (guest.root / name).exists()] == kept
+
+
 @pytest.mark.parametrize("metadata", [OTHER, None], ids=["of a stack", "of none"])
 def test_other_instance_finds_no_trace_of_the_server(guest: Guest, metadata: object | None) -> None:
     plant(guest)
