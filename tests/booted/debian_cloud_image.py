@@ -31,7 +31,8 @@ FINISH = """
 echo 'LABEL=root / ext4 rw,discard,errors=remount-ro 0 1' > "$1/etc/fstab"
 cd "$1/boot"
 mkdir -p grub
-echo "linux /boot/$(echo vmlinuz-*) root=LABEL=root ro" > grub/grub.cfg
+words="root=LABEL=root ro console=tty0 console=ttyS0,115200"
+echo "linux /boot/$(echo vmlinuz-*) $words" > grub/grub.cfg
 rm -f "$1"/etc/ssh/ssh_host_*
 truncate -s 0 "$1/etc/machine-id"
 find "$1/var/log" -type f -delete
