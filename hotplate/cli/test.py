@@ -46,6 +46,7 @@ OF_THIS_HOST = {
     "named_images": "--image",
     "environment_dir": "--environment-dir",
     "request_limit": "--request-limit",
+    "network_data": "--network-data",
     "pause_on_fail": "--pause-on-fail",
 }
 

@@ -190,6 +190,7 @@ def test_template_refused_by_heat_fails(cloud):
     ("words", "sentence"),
     [
         (("--memory", "512"), "--memory is for machines of this host"),
+        (("--network-data", "n.json"), "--network-data is for machines of this host"),
         (("--os-image", "played"), "--os-image names the image that is tested"),
         (("--ssh-config", "nowhere"), 'the file "nowhere" does not exist'),
         (("--clean",), "--clean tests nothing"),
