@@ -230,7 +230,9 @@ def _load_network_data(file: Path | None) -> dict[str, dict[str, Any]]:
 
     try:
         return check_network_data(file.read_text())
-    except (OSError, ValueError, TypeError) as error:
+    except OSError as error:
+        raise UsageError(f'the file "{file}" cannot be read: {error.strerror}') from error
+    except (ValueError, TypeError) as error:
         raise UsageError(f'"{file}" is no network data: {error}') from error
 
 

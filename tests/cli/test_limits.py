@@ -75,6 +75,8 @@ def test_too_large_request_fails(verdict):
     [
         (["--request-limit", "0"], "--request-limit 0 is too small"),
         (["--environment-dir", "/nonexistent"], 'environment directory "/nonexistent" does not'),
+        (["--network-data", "/nonexistent"], 'file "/nonexistent" cannot be read: No such file'),
+        (["--network-data", "/dev/null"], '"/dev/null" is no network data: Expecting value'),
     ],
 )
 def test_impossible_options_are_refused(tmp_path, words, sentence):
