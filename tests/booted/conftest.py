@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from hotplate.cloud.options import CloudOptions
     from hotplate.plugin.pool import ServerPool
     from hotplate.testbed.testbed import Testbed
 
@@ -130,7 +131,7 @@ def all_hooks_trixie(images) -> Path:
 def testbed_of(tmp_path_factory, machine) -> Iterator[Callable[..., Testbed]]:
     """Return a function that opens an image's testbed for all tests of a module.
 
-    It takes settings as keywords, and further images as ``others``.
+    It takes settings as keywords, further images as ``others``, and options of the cloud.
 
     :param machine: asked for, so that another kind of machine has another testbed.
     """
@@ -143,7 +144,11 @@ def testbed_of(tmp_path_factory, machine) -> Iterator[Callable[..., Testbed]]:
     with contextlib.ExitStack() as opened:
 
         def make(
-            image: Path, *, others: Mapping[str, Image] | None = None, **settings: Any
+            image: Path,
+            *,
+            others: Mapping[str, Image] | None = None,
+            options: CloudOptions | None = None,
+            **settings: Any,
         ) -> Testbed:
             testbed = Testbed(
                 Image.open(image),
@@ -151,6 +156,7 @@ def testbed_of(tmp_path_factory, machine) -> Iterator[Callable[..., Testbed]]:
                 directory=tmp_path_factory.mktemp("testbed"),
                 events=EventLog(),
                 others=others,
+                options=options,
             )
             return opened.enter_context(testbed)
 
