@@ -14,6 +14,7 @@
     checks: [checks, "smoke.sh"]
     goss: goss.yaml
     known_failures: known-failures.yaml
+    network_data: bare-metal.json
     datasource: [openstack, ec2]
     firmware: auto
     cpu: [x86-64-v1, Nehalem]
@@ -48,7 +49,8 @@ SETTINGS: Mapping[str, Sequence[str]] = {
     "datasource": [each.value for each in Datasource],
     "firmware": [each.value for each in FirmwareChoice],
 }
-TOP = ("images", "releases", "templates", "checks", "goss", "known_failures", *SETTINGS)
+FILES = ("goss", "known_failures", "network_data")
+TOP = ("images", "releases", "templates", "checks", *FILES, *SETTINGS)
 OF_A_TEMPLATE = ("template", "name", "parameters", "environments", "expect")
 
 
@@ -58,7 +60,7 @@ class RunFile:
 
     :param releases: the releases to build an image of.
     :param settings: by the name of the setting, its values.
-    :param known_failures: a file; "" for none, as for ``goss``.
+    :param goss: a file; None for none, as for ``known_failures`` and ``network_data``.
     """
 
     images: Sequence[ImageWord] = ()
@@ -68,6 +70,7 @@ class RunFile:
     checks: Sequence[Path] = ()
     goss: Path | None = None
     known_failures: Path | None = None
+    network_data: Path | None = None
 
 
 def read(path: Path) -> RunFile:
@@ -115,8 +118,7 @@ class _RunFileReader:
                 self._path.parent / self._text(each, "the name of a check")
                 for each in self._list(top, "checks")
             ],
-            goss=self._file(top["goss"]) if "goss" in top else None,
-            known_failures=(self._file(top["known_failures"]) if "known_failures" in top else None),
+            **{name: self._file(top[name]) for name in FILES if name in top},
         )
 
     def _images(self, top: Mapping[str, yaml.Node]) -> Iterator[ImageWord]:

@@ -254,6 +254,7 @@ def request_from(args: argparse.Namespace) -> Request:
     :raises UsageError: when a file does not exist, no image is named, or a value is impossible.
     """
     # Imported here, as all that runs cases: --help and completion do without it.
+    from hotplate.cases import run_file
     from hotplate.cases.images import image_word
     from hotplate.cases.request import Request
     from hotplate.image import named as named_images
@@ -271,6 +272,14 @@ def request_from(args: argparse.Namespace) -> Request:
         if isinstance(image, Path):
             find(image)
     others = named_images.parse(args.named_images)
+    if args.file and not args.network_data:
+        # The cloud is made of it; the other words of the file are for the cases.
+        args.network_data = run_file.read(args.file).network_data
+        if args.network_data and args.os_cloud:
+            raise UsageError(
+                f'"network_data" of "{args.file}" is for machines of this host, and not for '
+                "--os-cloud"
+            )
     from hotplate.stacks.template import parse_parameters
 
     return Request(

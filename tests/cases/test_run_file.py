@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from played_cases import Played, cases_of
+from played_cases import Played, cases_of, requested
 
 from hotplate.cases import run_file
 from hotplate.errors import UsageError
@@ -77,6 +77,19 @@ def test_command_line_overrides_the_run_file(folder):
     assert case.settings["datasource"] == "nocloud"
 
 
+def test_network_data_of_the_run_file_is_the_clouds(folder):
+    text = '{"%s": {"links": [{"id": "a", "type": "phy"}], "networks": []}}'
+    (folder / "file.json").write_text(text % "web")
+    (folder / "given.json").write_text(text % "db")
+    matrix = folder / "matrix.yaml"
+    matrix.write_text("images: web.raw\nnetwork_data: file.json\n")
+    assert [*requested("-f", str(matrix)).cloud.own_network_data] == ["web"]
+    given = ("--network-data", str(folder / "given.json"))
+    assert [*requested("-f", str(matrix), *given).cloud.own_network_data] == ["db"]
+    with pytest.raises(UsageError, match="is for machines of this host"):
+        requested("-f", str(matrix), "--os-cloud", "far")
+
+
 WRONG = [
     ("image: [web.raw]", 'line 1 of "{file}": "image" is not known; did you mean "images"?'),
     ("\n\nimages: web.raw\nfoo: 1", 'line 4 of "{file}": "foo" is not known'),
@@ -85,6 +98,7 @@ WRONG = [
     ("images: ['*.qcow']", 'line 1 of "{file}": no image matches "*.qcow"'),
     ("images: []", 'line 1 of "{file}": "images" is empty'),
     ("images: web.raw\ndatasource: [ec3]", 'line 2 of "{file}": "ec3" is not known; did you mean'),
+    ("images: web.raw\nnetwork_data: gone.json", 'line 2 of "{file}": the file '),
     ("images: web.raw\ntemplates: gone.yaml", 'line 2 of "{file}": the file '),
     (
         "images: web.raw\ntemplates:\n- template: small.yaml\n  parameter: {}",
