@@ -27,7 +27,7 @@ pytestmark = [
 ]
 SECONDS = 900
 #: cloud-init makes the links of ifupdown's /etc/network/interfaces, but none for systemd-networkd.
-PACKAGES = "ifupdown,ifenslave,vlan,iputils-ping"
+PACKAGES = "ifupdown,ifenslave,iputils-ping"
 #: The servers' addresses in the VLAN, which Neutron does not know.
 BONDED, TAGGED = "10.77.0.10", "10.77.0.20"
 
@@ -56,7 +56,7 @@ def network_data() -> str:
         "type": "bond",
         "bond_links": ["a", "b"],
         "bond_mode": "active-backup",
-        # Without it the bond does not look for a carrier: 0 is the kernel's default.
+        # Without it the bond stays with a port that has lost its carrier.
         "bond_miimon": 100,
     }
     on_bond, on_port = vlan("bond0", BONDED), vlan("a", TAGGED)
