@@ -232,7 +232,7 @@ def _load_network_data(file: Path | None) -> dict[str, dict[str, Any]]:
         return check_network_data(file.read_text())
     except OSError as error:
         raise UsageError(f'the file "{file}" cannot be read: {error.strerror}') from error
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise UsageError(f'"{file}" is no network data: {error}') from error
 
 

@@ -422,6 +422,10 @@ def test_own_network_data_needs_as_many_ports_as_links(boot: Any, lan: Any) -> N
             'the link "b" of "web" needs links named before it',
         ),
         (
+            '{"web": {"links": [{"id": "b", "type": "bond", "bond_links": [["a"]]}]}}',
+            'the link "b" of "web" needs links named before it',
+        ),
+        (
             '{"web": {"links": [{"id": "v", "type": "vlan"}]}}',
             'the link "v" of "web" needs links named before it',
         ),

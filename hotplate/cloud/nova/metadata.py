@@ -388,7 +388,8 @@ def check_network_data(text: str) -> dict[str, dict[str, Any]]:
         links = each.get("links") if isinstance(each, dict) else None
         if not isinstance(links, list) or not links:
             raise ValueError(f'"{name}" has no list of "links"')
-        known: set[str] = set()
+        # No set: the links that are needed may be of any type, such as a list.
+        known: list[str] = []
         for link in links:
             if not isinstance(link, dict) or not all(
                 isinstance(link.get(key), str) for key in ("id", "type")
@@ -396,10 +397,12 @@ def check_network_data(text: str) -> dict[str, dict[str, Any]]:
                 raise ValueError(f'a link of "{name}" has no "id" and "type"')
             needed = link.get("bond_links") if link["type"] == "bond" else [link.get("vlan_link")]
             if link["type"] in MADE_BY_GUEST and (
-                not isinstance(needed, list) or not needed or not known.issuperset(needed)
+                not isinstance(needed, list)
+                or not needed
+                or not all(below in known for below in needed)
             ):
                 raise ValueError(f'the link "{link["id"]}" of "{name}" needs links named before it')
-            known.add(link["id"])
+            known.append(link["id"])
     return data
 
 
