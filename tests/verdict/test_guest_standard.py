@@ -81,6 +81,7 @@ def test_each_fault_is_named_and_no_other(kind, sections, words):
 ALIKE = {
     "arm64, whose firmware names the console": {"arch": "aarch64", "cmdline": "root=/dev/vda1"},
     "xfs with a log": {"root": "vda 20971520 20971486 20707295 2440000 4096"},
+    "a partition image of 591 MiB": {"root": "vda 1210368 0 1210368 125184 4096"},
     "a small disk": {"root": "vda 409600 307200 307200 37000 4096"},
     "a root that is known of no disk": {"root": ""},
     "swap of a flavor": {"swap": "/dev/vdb vdb"},
