@@ -155,13 +155,13 @@ def test_image_of_xfs_is_built_and_the_unread_parts_are_reported(builder: Builde
     (builder.out / "image.cdx.json").write_text("of an earlier image")
     done = builder.run()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "no bill of materials was written: the file system of" in done.stderr
+    assert "no bill of materials was written: the disk of" in done.stderr
     assert not (builder.out / "image.cdx.json").exists()
     inspect = [sys.executable, "-m", "hotplate", "inspect", str(builder.out / "image.qcow2")]
     looked = subprocess.run(inspect, capture_output=True, text=True, timeout=120, check=False)
-    assert looked.returncode == 3
+    # The verb is asked for it, and lets the kernel mount it; the build does not.
+    assert looked.returncode == 0, looked.stderr
     assert "xfs" in looked.stdout
-    assert "without root it is read by libguestfs" in looked.stderr
 
 
 def test_image_replaces_an_older_one_whole(builder: Builder):
