@@ -36,6 +36,8 @@ GROW_GIB = 2
 SHELL_SECONDS = 5.0
 SSH_SECONDS = 30.0
 SSH = "ssh by Nova's key"
+#: Limit of the words of cloud-init that are quoted.
+MAX_WORDS = 300
 #: The users of the distributions' own images, where cloud-init's configuration names none.
 USERS = (
     *("root", "cloud-user", "debian", "ubuntu", "rocky", "almalinux", "centos", "fedora"),
@@ -187,16 +189,17 @@ class GuestCheck:
         if shell is None and by_ssh is not None:
             shell = by_ssh
             server.login = partial(self._log_in, server, by_ssh.user)
+        unanswered: _Answer = (None, "nothing lets the harness in")
         try:
             answers |= self._inside(server, shell) if shell is not None else {}
         except (HotplateError, DeadlineExceeded, OSError) as error:
-            answers[Stage.CLOUD_INIT_DONE] = (False, f"the guest gave no answer: {error}")
+            unanswered = (False, f"the guest gave no answer: {error}")
         finally:
             if by_ssh is not None:
                 by_ssh.close()
         fetched = tracker.reached(Stage.METADATA_SERVED)
         for stage in ASKED:
-            reached, text = answers.get(stage, (None, "nothing lets the harness in"))
+            reached, text = answers.get(stage, unanswered)
             if reached is False and not self._image.reader and not fetched:
                 reached, text = None, NO_READER
             self._events.add(GuestAnswer(str(stage), reached, text), server=server.spec.id)
@@ -229,7 +232,8 @@ class GuestCheck:
     def _inside(self, server: Server, shell: Guest) -> dict[Stage, _Answer]:
         late = wait_for_boot(lambda: shell, seconds=self._seconds)
         text = shell.run(_QUESTION).check().text
-        said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        # A guest can write anything here.
+        said = dict(re.findall(r"^(name|root|ran)=(.{0,253})", text, re.MULTILINE))
         ran = "ran" in said
         return {
             Stage.CLOUD_INIT_DONE: self._cloud_init(text, late),
@@ -242,19 +246,21 @@ class GuestCheck:
         lines = re.findall(r"^cloud-init: (.*)$", text, re.MULTILINE)
         if not lines:
             return None, "the image has no cloud-init"
-        status = next((each for each in lines if each.startswith("status: ")), "no status")
-        if late or status != "status: done":
-            wrong = [each for each in lines if re.match(r"(detail|\s*- |extended_status)", each)]
-            return False, late or f"cloud-init says {shlex.quote('; '.join([status, *wrong]))}"
-        return True, f"cloud-init says {status}"
+        # Since 23.4 "extended_status: degraded done" is a status with recoverable errors.
+        status = [each for each in lines if each.startswith(("status: ", "extended_status: "))]
+        if "status: done" in status:
+            return True, f"cloud-init says {'; '.join(status)[:MAX_WORDS]}"
+        # Its end was waited for, and another unit's of the same boot.
+        wrong = [*status, *(each for each in lines if re.match(r"(detail|\s*- )", each))]
+        words = shlex.quote("; ".join(wrong)[:MAX_WORDS])
+        return False, "; ".join(filter(None, [f"cloud-init says {words}", late]))
 
     def _root(self, server: Server, root: str) -> _Answer:
         if Capability.KERNEL not in server.machine.capabilities:
             return None, "a container has no disk of its own"
-        blocks, _, size = root.partition(" ")
-        if not (blocks.isdigit() and size.isdigit()):
+        if not (said := re.fullmatch("([0-9]{1,18}) ([0-9]{1,9})", root)):
             return None, "the guest does not say how large its root file system is"
-        gib, before = int(blocks) * int(size) / 2**30, self._image.root_bytes / 2**30
+        gib, before = int(said[1]) * int(said[2]) / 2**30, self._image.root_bytes / 2**30
         told = f"the root file system has {gib:.1f} GiB, in the image at most {before:.1f}"
         if gib >= before + GROW_GIB / 2:
             return True, told

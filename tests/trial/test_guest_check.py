@@ -152,6 +152,50 @@ def test_stage_that_the_guest_has_not_reached_fails(check, guest, change, stage,
     assert [each.stage for each in verdict.stages if each.seconds is None] == [stage]
 
 
+def test_degraded_cloud_init_is_done_and_says_so(check, guest):
+    """cloud-init 23.4 and later; its exit status is 2."""
+    guest.text = GOOD.replace(
+        "status: done", "status: done\ncloud-init: extended_status: degraded done"
+    )
+    verdict = check()
+    assert verdict.passed
+    assert "degraded done" in stages(verdict)[Stage.CLOUD_INIT_DONE].evidence
+
+
+def test_unit_that_does_not_end_is_no_fault_of_cloud_init(check, monkeypatch):
+    monkeypatch.setattr(guest_check, "wait_for_boot", lambda *_, seconds: "its boot has not ended")
+    assert check().passed
+
+
+HOSTILE = ("9" * 5000 + " 4096", "\u00b2 4096", "1 " + "9" * 5000, "\0 1", "-1 4096", "")
+
+
+@pytest.mark.parametrize("root", HOSTILE, ids=range(len(HOSTILE)))
+def test_senseless_size_of_the_root_is_not_judged(check, guest, root):
+    guest.text = GOOD.replace("root=1010000 4096", f"root={root}")
+    verdict = check()
+    assert verdict.passed
+    assert "does not say how large" in stages(verdict)[Stage.ROOT_GROWN].absent
+
+
+def test_long_answers_of_a_guest_are_cut(check, guest):
+    guest.text = GOOD.replace("name=web", "name=" + "x" * 2_000_000).replace(
+        "status: done", "status: error\ncloud-init: - " + "y" * 2_000_000
+    )
+    verdict = check()
+    assert max(len(each.absence) for each in verdict.stages) < 700
+
+
+def test_guest_that_stops_to_answer_has_not_reached_its_stages(check, guest, monkeypatch):
+    def silent(command, *, timeout=1.0):
+        raise MachineLostError("the guest has gone")
+
+    monkeypatch.setattr(guest, "run", silent)
+    verdict = check()
+    assert not verdict.passed
+    assert "gave no answer: the guest has gone" in stages(verdict)[Stage.HOST_NAME_SET].absence
+
+
 def test_refused_key_fails_and_root_shell_answers_the_rest(check, guest):
     guest.refuses = SubjectError('the guest\'s ssh server does not let "debian" in')
     verdict = check()
