@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -238,7 +239,7 @@ def disk_gib(spec: ServerSpec, image: Image) -> int:
     :raises UsageError: when its metadata name no size, or one that is smaller than the image.
     """
     named = spec.metadata.get(DISK_KEY, "")
-    if named and not (named.isdecimal() and int(named) << 30 >= image.virtual_size):
+    if named and not (re.fullmatch("[0-9]{1,6}", named) and int(named) << 30 >= image.virtual_size):
         raise UsageError(
             f'the metadata "{DISK_KEY}" of the server "{spec.name}" is "{named}"; expected GiB, at '
             f"least the {image.virtual_size / 2**30:.1f} of the image"

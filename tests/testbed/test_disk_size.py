@@ -36,7 +36,7 @@ def test_disk_has_the_size_of_its_image_or_of_its_metadata(image, tmp_path, meta
     assert json.loads(told.stdout)["virtual-size"] == size
 
 
-@pytest.mark.parametrize("named", ["1", "large", "-4", "2.5"])
+@pytest.mark.parametrize("named", ["1", "large", "-4", "2.5", "\u0663", "9" * 5000])
 def test_disk_that_is_smaller_than_its_image_is_refused(image, named):
     """Nova refuses such a flavor, too (FlavorDiskSmallerThanImage)."""
     expected = (
