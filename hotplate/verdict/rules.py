@@ -409,35 +409,15 @@ RULES: tuple[Rule, ...] = (
         stage=Stage.SIGNAL_ACCEPTED,
     ),
     # An image without an agent, asked after its boot.
-    Rule(
-        "cloud-init-failed",
-        detectors.answered,
-        ROWS[Stage.CLOUD_INIT_DONE].advice(in_cloud=False),
-        stage=Stage.CLOUD_INIT_DONE,
-    ),
-    Rule(
-        "user-data-not-run",
-        detectors.answered,
-        ROWS[Stage.USER_DATA_RAN].advice(in_cloud=False),
-        stage=Stage.USER_DATA_RAN,
-    ),
-    Rule(
-        "host-name-not-set",
-        detectors.answered,
-        ROWS[Stage.HOST_NAME_SET].advice(in_cloud=False),
-        stage=Stage.HOST_NAME_SET,
-    ),
-    Rule(
-        "root-not-grown",
-        detectors.answered,
-        ROWS[Stage.ROOT_GROWN].advice(in_cloud=False),
-        stage=Stage.ROOT_GROWN,
-    ),
-    Rule(
-        "key-not-accepted",
-        detectors.answered,
-        ROWS[Stage.KEY_ACCEPTED].advice(in_cloud=False),
-        stage=Stage.KEY_ACCEPTED,
+    *(
+        Rule(fault, detectors.answered, ROWS[stage].advice(in_cloud=False), stage=stage)
+        for fault, stage in (
+            ("user-data-not-run", Stage.USER_DATA_RAN),
+            ("cloud-init-failed", Stage.CLOUD_INIT_DONE),
+            ("host-name-not-set", Stage.HOST_NAME_SET),
+            ("root-not-grown", Stage.ROOT_GROWN),
+            ("key-not-accepted", Stage.KEY_ACCEPTED),
+        )
     ),
     # All stages were reached, and the stack failed all the same.
     Rule(
