@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from hotplate.settings import cache_dir
 from hotplate.verdict.stages import ASKED, BOOT
 from tests import alpine
-from tests.booted.test_plain_dib import package_source
+from tests.booted.test_plain_dib import built
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
 
@@ -27,39 +23,20 @@ ln -sf /run/systemd/resolve/resolv.conf /etc/resolv.conf
 """
 
 
-def built(folder: Path, *elements: str, variables: Mapping[str, str] | None = None) -> Path:
+def plain(folder: Path, *elements: str, **variables: str) -> Path:
     """Build a partition image of bookworm with diskimage-builder alone."""
     hook = folder / "elements" / "network-on" / "post-install.d" / "50-network-on"
     hook.parent.mkdir(parents=True, exist_ok=True)
     hook.write_text(NETWORK)
     hook.chmod(0o755)
-    environment = {
-        **os.environ,
-        **package_source("bookworm"),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "ELEMENTS_PATH": str(folder / "elements"),
-        "DIB_RELEASE": "bookworm",
-        "DIB_IMAGE_CACHE": str(cache_dir() / "plain-dib" / "bookworm"),
-        **(variables or {}),
-    }
-    image = folder / "plain.qcow2"
     words = ["debian-minimal", "baremetal", "cloud-init", *elements, "-p", "openssh-server"]
-    log = folder / "build.log"
-    with log.open("w") as stream:
-        status = subprocess.run(
-            ["disk-image-create", "-o", image, *words],
-            env=environment,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            timeout=1500,
-        ).returncode
-    assert status == 0, log.read_text()[-3000:]
-    return image
+    own = {"ELEMENTS_PATH": str(folder / "elements"), **variables}
+    return built("bookworm", folder, *words, **own)
 
 
 @pytest.fixture(scope="module")
 def with_network(tmp_path_factory):
-    return built(tmp_path_factory.mktemp("dib"), "network-on")
+    return plain(tmp_path_factory.mktemp("dib"), "network-on")
 
 
 def unreached(verdict: Mapping[str, object]) -> list[str]:
@@ -97,7 +74,7 @@ def test_plain_dib_image_reaches_its_stages(
 
 @pytest.mark.long
 def test_plain_dib_image_on_xfs_reaches_its_stages(tmp_path, test_image, nothing_left):
-    image = built(tmp_path, "network-on", variables={"FS_TYPE": "xfs"})
+    image = plain(tmp_path, "network-on", FS_TYPE="xfs")
     done = test_image(image)
     assert done.status == 0, done.stdout
 
@@ -106,7 +83,7 @@ def test_plain_dib_image_on_xfs_reaches_its_stages(tmp_path, test_image, nothing
 @pytest.mark.qemu
 def test_plain_dib_image_without_a_network_fails_at_its_network(tmp_path, test_image):
     """bookworm's systemd-networkd is installed by dib, and not enabled."""
-    done = test_image(built(tmp_path))
+    done = test_image(plain(tmp_path))
     assert done.status == 1, done.stdout
     assert "network up" in done.stdout.splitlines()[-1]
     assert "systemd-networkd" in done.stdout

@@ -39,28 +39,39 @@ def package_source(release: str) -> dict[str, str]:
     return variables
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("release", ["trixie", "bookworm"])
-def test_plain_dib_image_passes_unchanged(release, tmp_path, test_image, nothing_left):
+def built(release: str, folder: Path, *words: str, **variables: str) -> Path:
+    """Return an image that disk-image-create made.
+
+    :param folder: for the image and its log.
+    :param words: the elements, and options.
+    :param variables: more of its environment.
+    """
     environment = {
         **os.environ,
         **package_source(release),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "ELEMENTS_PATH": str(elements_dir()),
         "DIB_RELEASE": release,
         "DIB_IMAGE_CACHE": str(cache_dir() / "plain-dib" / release),
+        **variables,
     }
-    image = tmp_path / "plain.qcow2"
-    log = tmp_path / "build.log"
+    image = folder / "plain.qcow2"
+    log = folder / "build.log"
     with log.open("w") as stream:
         status = subprocess.run(
-            ["disk-image-create", "-o", image, *ELEMENTS],
+            ["disk-image-create", "-o", image, *words],
             env=environment,
             stdout=stream,
             stderr=subprocess.STDOUT,
             timeout=1500,
         ).returncode
     assert status == 0, log.read_text()[-3000:]
+    return image
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", ["trixie", "bookworm"])
+def test_plain_dib_image_passes_unchanged(release, tmp_path, test_image, nothing_left):
+    image = built(release, tmp_path, *ELEMENTS, ELEMENTS_PATH=str(elements_dir()))
     done = test_image(image)
     assert done.status == 0, done.stdout
     assert done.verdict["status"] == "CREATE_COMPLETE"
