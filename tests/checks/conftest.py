@@ -15,7 +15,7 @@ from hotplate.checks import runner
 from hotplate.checks.check import CheckResult, UserCheck
 from hotplate.checks.metadata import NO_METADATA, of_script
 from hotplate.checks.runner import CheckRunner
-from hotplate.errors import MachineLostError
+from hotplate.errors import HostError, MachineLostError
 from hotplate.guest.base import CommandResult, GuestGoneError, contents, shell_text
 from hotplate.timing.deadline import DeadlineExceeded
 
@@ -135,7 +135,7 @@ class LocalGuest:
         return self.run(["cat", source]).check().stdout
 
     def set_time(self, seconds: float) -> None:
-        raise NotImplementedError
+        raise HostError("the guest has the clock of this host")
 
 
 @pytest.fixture
