@@ -209,8 +209,7 @@ class CaseRun:
     def _seen(self) -> tuple[list[ImageFault], PlainImage | None]:
         """Return the image's faults that are visible without a boot.
 
-        The second value is what the built-in test of an image without an agent has to know of it;
-        None for other tests.
+        The second value is for the built-in test of an image without an agent; None for others.
         """
         in_container = self.settings.machine is MachineChoice.CONTAINER
         # Bootability is checked elsewhere, and an unreadable image is no fault.

@@ -59,7 +59,7 @@ class BaseTrial:
     #: The network of each guest is checked at the end of its boot.
     checked = False
 
-    #: Each guest is asked after its boot what became of its metadata.
+    #: Each guest is asked after its boot for the effects of its metadata.
     asked = False
 
     def __init__(self, template: Template, **more: Unpack[Surroundings]) -> None:

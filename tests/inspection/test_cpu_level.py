@@ -147,7 +147,7 @@ def test_c_library_of_this_debian_needs_the_lowest_level(good, make_disk):
 
 
 def test_manifest_is_enough(good, make_disk, write):
-    """The image is not read: what is in it would say something else."""
+    """The image is not read: its files would say something else."""
     write(good, LIBC, program(0b0111))
     disk = make_disk(good)
     disk.with_name("web.manifest.json").write_text(json.dumps({"release": "trixie"}))
