@@ -322,6 +322,7 @@ class Cloud:
         server_id: str,
         *listeners: Mapping[int, socket.socket],
         vendor_data: str = "",
+        isolated: bool = False,
     ) -> ExitStack:
         """Answer one guest, identified by listeners of its own.
 
@@ -330,6 +331,7 @@ class Cloud:
             socket, TCP or unix, that the guest reaches at that port of 169.254.169.254.  They are
             closed with the result.  The guest's limits count over all of them.
         :param vendor_data: a cloud-config for the guest's ``vendor_data.json``.
+        :param isolated: its machine has one link of its own, and none of its ports.
         :return: closes the listeners when its ``with`` block, or ``close()`` of its stack, ends.
         """
         unknown = set().union(*listeners) - set(PORTS)
@@ -337,6 +339,8 @@ class Cloud:
             raise UsageError(f"the cloud serves nothing on port {sorted(unknown)[0]}")
         if vendor_data:
             self.metadata.set_vendor_data(server_id, vendor_data)
+        if isolated:
+            self.metadata.isolate(server_id)
         served = ExitStack()
         serving = Serving(
             events=self.events,

@@ -205,7 +205,12 @@ class LocalCompute:
             # The cloud's services, on the interfaces of this server only.
             vendor_data = maker.vendor_data(start.nonce)
             owned.enter_context(
-                start.services.serve(spec.id, *link.interface_listeners, vendor_data=vendor_data)
+                start.services.serve(
+                    spec.id,
+                    *link.interface_listeners,
+                    vendor_data=vendor_data,
+                    isolated=not link.networked,
+                )
             )
             machine = maker.make(start, directory, wiring=link, owned=owned)
             owned.enter_context(machine)

@@ -18,6 +18,7 @@ from wire_guest import guest
 from hotplate.cloud.nova.compute import RouterInterface, ServerSpec
 from hotplate.cloud.nova.metadata import check_network_data
 from hotplate.cloud.options import CloudOptions
+from hotplate.errors import HostError
 from hotplate.events.event import Event
 from hotplate.events.kinds import ServiceRequest
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
@@ -360,6 +361,20 @@ def test_guest_metadata_describes_its_ports(cloud: Any, neutron: Any, boot: Any,
     tree = cloud.metadata_tree(server.id)
     assert b"10.5.0.9" in tree["ec2/latest/meta-data.json"]
     assert link.encode() in tree["openstack/latest/network_data.json"]
+
+
+def test_guest_whose_machine_has_none_of_its_ports_is_told_of_none(
+    cloud: Any, boot: Any, lan: Any
+) -> None:
+    """On a host without networks; cloud-init fails on a MAC address that is not there."""
+    server = boot([{"net-id": lan["id"]}])
+    cloud.metadata.isolate(server.id)
+    with guest(cloud, server.id) as vm:
+        assert vm.get("/openstack/latest/network_data.json").status_code == 404
+    assert "openstack/latest/network_data.json" not in cloud.metadata_tree(server.id)
+    bonded = boot([{"net-id": lan["id"]}, {"net-id": lan["id"]}], name="bonded")
+    with pytest.raises(HostError, match='network data of the server "bonded" need its ports'):
+        cloud.metadata.isolate(bonded.id)
 
 
 @pytest.mark.parametrize("mode", ["slaac", "dhcpv6-stateless", "dhcpv6-stateful"])

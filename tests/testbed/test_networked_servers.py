@@ -47,7 +47,11 @@ class Services:
     """A cloud that answers each guest with the id of its server."""
 
     def serve(
-        self, server_id: str, *listeners: Mapping[int, socket.socket], vendor_data: str = ""
+        self,
+        server_id: str,
+        *listeners: Mapping[int, socket.socket],
+        vendor_data: str = "",
+        isolated: bool = False,
     ) -> contextlib.AbstractContextManager[object]:
         for listener in (each for of_one in listeners for each in of_one.values()):
             threading.Thread(target=self._answer, args=(listener, server_id), daemon=True).start()

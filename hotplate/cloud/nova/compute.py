@@ -171,11 +171,16 @@ class GuestServices(Protocol):
     """Services of the cloud for a server's guest; the cloud implements them."""
 
     def serve(
-        self, server_id: str, *listeners: Mapping[int, socket.socket], vendor_data: str = ""
+        self,
+        server_id: str,
+        *listeners: Mapping[int, socket.socket],
+        vendor_data: str = "",
+        isolated: bool = False,
     ) -> AbstractContextManager[object]:
         """Answer the guest on its own listeners, keyed by port, until the result is closed.
 
         :param listeners: one mapping for each of its interfaces.
+        :param isolated: its machine has one link of its own, and none of its ports.
         """
 
     def metadata_tree(self, server_id: str) -> Mapping[str, bytes]:

@@ -19,6 +19,7 @@ from hotplate.cloud.nova.compute import PortAddress, ServerPort
 from hotplate.cloud.nova.interfaces import MADE_BY_GUEST, own_link, physical_links
 from hotplate.cloud.nova.server_records import NoSuchServerError, ServerRecord
 from hotplate.cloud.nova.servers import Servers
+from hotplate.errors import HostError
 
 EC2_VERSIONS = (
     "1.0",
@@ -74,10 +75,30 @@ class Metadata:
         self._project = project
         self._network_data = network_data
         self._vendor: dict[str, str] = {}
+        self._isolated: set[str] = set()
 
     def set_vendor_data(self, server_id: str, cloud_config: str) -> None:
         """Give a server a vendor cloud-config, as an operator's ``vendor_data.json`` does."""
         self._vendor[server_id] = cloud_config
+
+    def isolate(self, server_id: str) -> None:
+        """Describe none of a server's ports, as its machine has one link of its own.
+
+        cloud-init would fail on a MAC address that the machine does not have.
+
+        :raises HostError: for a server whose ``network_data.json`` was given.
+        """
+        given = self._own_network_data
+        if given and (name := self._servers.get(server_id).spec.name) in given:
+            raise HostError(
+                f'the network data of the server "{name}" need its ports, and on this host it has '
+                "a link of its own only",
+                hint="hotplate doctor",
+            )
+        self._isolated.add(server_id)
+
+    def _has_ports(self, server: ServerRecord) -> bool:
+        return server.has_ports and server.spec.id not in self._isolated
 
     def tree(self, server_id: str, *, config_drive: bool = False) -> dict[str, bytes]:
         """Return every file that a server can read: path -> content.
@@ -155,7 +176,7 @@ class Metadata:
         if version >= "2013-10-17":
             vendor = self._vendor.get(spec.id)
             files["vendor_data.json"] = _json({"cloud-init": vendor} if vendor else {})
-        if version >= "2015-10-15" and (self._network_data or server.has_ports):
+        if version >= "2015-10-15" and (self._network_data or self._has_ports(server)):
             files["network_data.json"] = _json(self._network_data_of(server))
         if version >= "2016-10-06":
             files["vendor_data2.json"] = _json({})
@@ -163,12 +184,12 @@ class Metadata:
 
     def _network_data_of(self, server: ServerRecord) -> dict[str, object]:
         # A server without ports has the one link, whichever networks were requested.
-        interfaces = [own_link(server.spec.id)]
-        if server.has_ports:
-            interfaces = self._servers.interfaces(server)
-            if own := self._own_network_data.get(server.spec.name):
-                return with_macs(own, [each.port.mac for each in interfaces])
-        return network_data([each.port for each in interfaces], emulated=server.has_ports)
+        if not self._has_ports(server):
+            return network_data([own_link(server.spec.id).port], emulated=False)
+        ports = [each.port for each in self._servers.interfaces(server)]
+        if own := self._own_network_data.get(server.spec.name):
+            return with_macs(own, [each.mac for each in ports])
+        return network_data(ports, emulated=True)
 
     def _meta_data(self, server: ServerRecord, version: str) -> dict[str, object]:
         spec = server.spec
