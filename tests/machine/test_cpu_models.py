@@ -267,7 +267,7 @@ def test_unknown_cpu_is_refused_by_a_sentence(cpu, sentence):
 @pytest.mark.tool("qemu-system-aarch64")
 def test_cpu_that_the_machine_does_not_take_is_refused():
     row = ARCHITECTURES["aarch64"]
-    with pytest.raises(UsageError, match=r'a CPU "cortex-m3": .*not supported'):
+    with pytest.raises(UsageError, match='does not make a CPU "cortex-m3": '):
         cpu_models.check(
             "cortex-m3",
             arch="aarch64",
