@@ -108,8 +108,11 @@ class LocalGuest:
             first = children.read_text().split()[0]
             done = subprocess.run(
                 [
-                    *("nsenter", "--mount", "--pid", "--target", first, "--"),
-                    *("env", "PATH=/run/guest/bin:/usr/bin:/bin", "sh", "-c", shell_text(command)),
+                    # --root: a tests' run in a chroot would leave it for the host's own root.
+                    *("nsenter", "--mount", "--pid", "--root", "--wd=/", "--target", first, "--"),
+                    *("env", "PATH=/run/guest/bin:/usr/bin:/bin", "sh", "-c"),
+                    # Without the guest's own commands a reboot would be one of this host.
+                    f"test -x /run/guest/bin/systemctl || exit 120; {shell_text(command)}",
                 ],
                 input=data,
                 capture_output=True,
@@ -120,6 +123,7 @@ class LocalGuest:
         except (OSError, IndexError) as error:
             raise GuestGoneError("the guest has gone") from error
         # nsenter cannot enter, or the command was killed with the rest.
+        assert done.returncode != 120, "the guest's own commands are not there"
         if done.returncode < 0 or b"nsenter:" in done.stderr:
             raise GuestGoneError("the guest has gone")
         return CommandResult(shell_text(command), done.returncode, done.stdout, done.stderr)
