@@ -216,15 +216,16 @@ class LocalCompute:
             owned.enter_context(machine)
             # Known before it is switched on: readers of its first events look it up.
             server = Server(spec, machine, nonce=start.nonce, owned=owned)
-            self.servers[spec.id] = server
-            try:
-                if not start.off:
-                    maker.turn_on(machine, start)
-            except BaseException:
-                self.servers.pop(spec.id, None)
-                raise
-            # From here on the server closes all of it.
-            server.owned = owned.pop_all()
+            with server.power:
+                self.servers[spec.id] = server
+                try:
+                    if not start.off:
+                        maker.turn_on(machine, start)
+                except BaseException:
+                    self.servers.pop(spec.id, None)
+                    raise
+                # From here on the server closes all of it.
+                server.owned = owned.pop_all()
             return server
 
     def route(self, routers: Sequence[RouterSpec]) -> None:
@@ -256,7 +257,7 @@ class LocalCompute:
 
     def start(self, server_id: str) -> None:
         """Switch a server on again, from its disk."""
-        self._server(server_id).machine.start()
+        self._turn_on(self._server(server_id))
         self._state[server_id] = ("ACTIVE", "")
 
     def replug(self, spec: ServerSpec, services: GuestServices) -> None:
@@ -422,11 +423,16 @@ class LocalCompute:
         server.was_rebooted = True
         try:
             server.machine.kill()
-            server.machine.start()
+            self._turn_on(server)
         except Exception as error:
             self._set_state(server.spec.id, "ERROR", str(error))
             raise
         self._set_state(server.spec.id, "ACTIVE")
+
+    def _turn_on(self, server: Server) -> None:
+        with server.power:
+            # close() of a deleted one may have come first.
+            self._server(server.spec.id).machine.start()
 
     def _remember(self, spec: ServerSpec, error: Exception) -> None:
         with self._lock:

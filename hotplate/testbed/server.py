@@ -47,6 +47,7 @@ class Server:
     :ivar nonce: known to this guest only; proves that the answering guest is the one started.
     :ivar restored: whether it was continued from a saved state instead of booted.
     :ivar login: connects to its guest by ssh, given seconds; set where it has no root shell.
+    :ivar power: held while its machine is switched on, so that it is not closed meanwhile.
     """
 
     def __init__(self, spec: ServerSpec, machine: Machine, *, nonce: str, owned: ExitStack) -> None:
@@ -56,6 +57,7 @@ class Server:
         self.restored = False
         self.was_rebooted = False
         self.owned = owned
+        self.power = threading.RLock()
         # cloud-init gives the guest this nonce again at each boot.
         self._boot_nonce = nonce
         self._shell: shell.Shell | None = None
@@ -305,4 +307,6 @@ class Server:
         """Cut the power and release all resources."""
         if self._ssh is not None:
             self._ssh.close()
-        self.owned.close()
+        # Not in the middle of a start: that would leave a running machine behind.
+        with self.power:
+            self.owned.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.settings import AcceleratorChoice, Settings
 from hotplate.testbed.compute import LocalCompute
+from hotplate.testbed.server import Server
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 ID = "4d0c1f0e-0000-4000-8000-000000000001"
@@ -35,6 +37,9 @@ class PlayedMachine:
         self.obeys = True
         self.may_shut_down = threading.Event()
         self.may_shut_down.set()
+        self.starts = threading.Event()
+        self.may_start = threading.Event()
+        self.may_start.set()
         self.broken = False
         #: Whether its guest shuts down only when the power is cut.
         self.dies = False
@@ -49,6 +54,8 @@ class PlayedMachine:
     def start(self) -> None:
         if self.broken:
             raise HostError("QEMU could not start")
+        self.starts.set()
+        self.may_start.wait(20)
         self.calls.append("start")
 
     def shutdown(self, deadline: Deadline) -> None:
@@ -78,14 +85,38 @@ def compute(tmp_path: Any) -> LocalCompute:
 @pytest.fixture
 def machine(compute: LocalCompute) -> Iterator[PlayedMachine]:
     made = PlayedMachine(compute.events)
-    spec = SimpleNamespace(id=ID, name="web")
-    compute.servers[ID] = SimpleNamespace(  # type: ignore[assignment]
-        machine=made, spec=spec, was_rebooted=False, close=lambda: None
-    )
+    spec: Any = SimpleNamespace(id=ID, name="web")
+    owned = ExitStack()
+    owned.callback(made.kill)
+    compute.servers[ID] = Server(spec, made, nonce="n", owned=owned)  # type: ignore[arg-type]
     compute._state[ID] = ("ACTIVE", "")
     yield made
     made.may_shut_down.set()
     compute.close()
+
+
+def test_server_deleted_while_it_is_switched_on_does_not_run_on(
+    compute: LocalCompute, machine: PlayedMachine
+) -> None:
+    machine.may_start.clear()
+    start = threading.Thread(target=compute.start, args=(ID,))
+    start.start()
+    assert machine.starts.wait(20)
+    deletion = threading.Thread(target=compute.delete, args=(ID,))
+    deletion.start()
+    retry(lambda _: ID not in compute.servers or None, Deadline(20, "the deletion"), every=0.01)
+    machine.may_start.set()
+    for thread in (start, deletion):
+        thread.join(20)
+    assert machine.calls == ["start", "kill"]
+
+
+def test_deleted_server_is_not_switched_on(compute: LocalCompute, machine: PlayedMachine) -> None:
+    server = compute.servers[ID]
+    compute.delete(ID)
+    with pytest.raises(MachineLostError, match="there is no server"):
+        compute._turn_on(server)
+    assert machine.calls == ["kill"]
 
 
 def test_server_is_paused_and_unpaused(compute: LocalCompute, machine: PlayedMachine) -> None:
@@ -145,7 +176,7 @@ def test_server_deleted_during_a_reboot_stays_off(
     compute.delete(ID)
     machine.may_shut_down.set()
     compute.close()
-    assert machine.calls == ["shutdown"]
+    assert machine.calls == ["kill", "shutdown"]
 
 
 def test_server_that_fails_to_start_after_a_reboot_is_error(
