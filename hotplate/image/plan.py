@@ -348,7 +348,8 @@ def make(
     if not request.cloud_init:
         elements.append("heat-config-bootstrap")
     elif debian:
-        elements.append("cloud-init")
+        # The second brings up the network, also in an image without the agent.
+        elements += ["cloud-init", "heat-config-cloud-init"]
     grub = request.layout is Layout.DISK and request.firmware is Starts.BIOS
     if grub:
         elements += ["vm", "block-device-offset-mbr"]
