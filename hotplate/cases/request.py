@@ -57,6 +57,7 @@ class Request:
     :param os_cloud: the cloud to run in; None for this host, or the workers of a cluster.
     :param junit: the file for the verdicts as JUnit XML.
     :param json: the file for the verdicts as JSON.
+    :param tap: the file for the verdicts as TAP.
     :param on: the address of a Dask scheduler, as it was typed; "" for this host.
     :param jobs: the most cases at a time; None for as many as suit.
     :param shard: the part of the cases to run; None for all.
@@ -88,6 +89,7 @@ class Request:
     os_cloud: OsCloudRequest | None = None
     junit: Path | None = None
     json: Path | None = None
+    tap: Path | None = None
     on: str = ""
     jobs: int | None = None
     shard: Shard | None = None

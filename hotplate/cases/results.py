@@ -50,7 +50,7 @@ class ResultSink:
         self._last = last
         self._board = board
         self._lines = lines
-        self._files = ResultFiles(request.junit, request.json, several=several)
+        self._files = ResultFiles(request.junit, request.json, several=several, tap=request.tap)
         self._done: dict[str, RunReport] = {}
         self._problems: list[int] = []
         # Verdicts that the files do not have yet.

@@ -88,6 +88,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the verdict as JSON, a list for several cases; - writes each as a line to "
         "the standard output when its case ends, and what else is said to the standard error",
     )
+    parser.add_argument(
+        "--tap",
+        type=Path,
+        metavar="FILE",
+        help="write the verdict as TAP 14, with a subtest for its stages and checks",
+    )
     add_settings(parser, "artifacts", "keep_runs")
     add_machine_arguments(parser, several=True)
     add_cloud_arguments(parser)
@@ -234,7 +240,7 @@ def run(args: argparse.Namespace) -> int:
         from hotplate.report.files import ResultFiles
 
         # Remove the files of an earlier command first, whatever errors follow.
-        ResultFiles(args.junit, _json_file(args), several=False).begin()
+        ResultFiles(args.junit, _json_file(args), several=False, tap=args.tap).begin()
         request = request_from(args)
         if str(args.json) != STREAM:
             return run_test(request, interrupts)
@@ -303,6 +309,7 @@ def request_from(args: argparse.Namespace) -> Request:
         os_cloud=_os_cloud_of(args),
         junit=args.junit,
         json=_json_file(args),
+        tap=args.tap,
         on=args.on or "",
         jobs=args.jobs,
         shard=_shard_of(args.shard) if args.shard else None,

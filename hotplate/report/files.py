@@ -1,4 +1,4 @@
-"""The files for a command's verdicts on its images: JUnit XML and JSON."""
+"""The files for a command's verdicts on its images: JUnit XML, JSON and TAP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hotplate.errors import HostError, UsageError
-from hotplate.report import junit
+from hotplate.report import junit, tap
 from hotplate.report.artifacts import json_bytes
 from hotplate.verdict.verdict import Verdict
 
@@ -23,11 +23,13 @@ class ResultFiles:
     :param junit: None for no such file.
     :param json: None for no such file.
     :param several: write a list as JSON, also while there is one verdict.
+    :param tap: None for no such file.
     """
 
     junit: Path | None
     json: Path | None
     several: bool
+    tap: Path | None = None
 
     def begin(self) -> None:
         """Remove the files of an earlier command, so that nobody takes them for this one's.
@@ -35,7 +37,7 @@ class ResultFiles:
         :raises UsageError: when a file cannot be made there.
         :raises HostError: when the old one cannot be removed.
         """
-        for file in (self.junit, self.json):
+        for file in (self.junit, self.json, self.tap):
             if file is None:
                 continue
             if not file.absolute().parent.is_dir():
@@ -51,13 +53,15 @@ class ResultFiles:
     def write(self, verdicts: Sequence[Verdict]) -> None:
         """Write the verdicts so far, one after the other.
 
-        :raises HostError: when a file cannot be written; the other one is.
+        :raises HostError: when a file cannot be written; the others are.
         """
         documents: list[tuple[Path, bytes]] = []
         if self.junit is not None:
             documents.append((self.junit, junit.to_xml(verdicts)))
         if self.json is not None:
             documents.append((self.json, self._as_json(verdicts)))
+        if self.tap is not None:
+            documents.append((self.tap, tap.to_tap(verdicts)))
         problem: HostError | None = None
         for file, data in documents:
             try:

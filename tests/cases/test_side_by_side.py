@@ -35,7 +35,7 @@ def left_in(folder: str | Path) -> dict[str, object]:
 
 def test_fault_of_one_case_does_not_affect_others(played):
     images = played.images(good="pass", dead="die", bad="fail", fine="pass")
-    done = played.run(*images, "-j", "2", "--json", "v.json", "--junit", "j.xml")
+    done = played.run(*images, "-j", "2", "--json", "v.json", "--junit", "j.xml", "--tap", "t")
     assert done.returncode == 4, done
     verdicts = played.verdicts()
     assert [*verdicts] == images
@@ -49,6 +49,8 @@ def test_fault_of_one_case_does_not_affect_others(played):
         assert left_in(each["artifacts"]) == each
     suites = ET.parse(played.folder / "j.xml").getroot().findall("testsuite")
     assert [each.get("name") for each in suites] == [f"hotplate {image}" for image in images]
+    points = re.findall(r"(?m)^(ok|not ok) \d - (.*)$", (played.folder / "t").read_text())
+    assert points == [*zip(("ok", "not ok", "not ok", "ok"), images, strict=True)]
     lines = done.stdout.splitlines()
     assert lines[0] == "4 cases, 2 at a time (by -j)"
     assert "good.raw: plays pass" in lines
