@@ -26,6 +26,9 @@ from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
 if TYPE_CHECKING:
     from built_images import Images
 
+# In a workflow the commands that tests run would annotate its step, and print more.
+os.environ.pop("GITHUB_ACTIONS", None)
+
 # With PYTHONDONTWRITEBYTECODE each worker would rewrite the assertions of all files again, which is
 # a third of its collection time.
 sys.dont_write_bytecode = False

@@ -24,6 +24,7 @@ from hotplate.errors import Outcome, UsageError
 from hotplate.interrupts import Interrupts
 from hotplate.report.artifacts import remove_old_runs
 from hotplate.report.board import Board
+from hotplate.report.github import GithubStep
 from hotplate.text import clean
 from hotplate.verdict.verdict import Verdict
 
@@ -31,11 +32,18 @@ if TYPE_CHECKING:
     from hotplate.cases.cluster.runner import OnCluster
 
 
-def run_test(request: Request, interrupts: Interrupts, *, lines: TextIO | None = None) -> int:
+def run_test(
+    request: Request,
+    interrupts: Interrupts,
+    *,
+    lines: TextIO | None = None,
+    step: GithubStep | None = None,
+) -> int:
     """Run a command's cases; each gets a folder and a verdict, however its run ends.
 
     :param interrupts: end the test of an image, but not the writing of its results.
     :param lines: gets each verdict as a line of JSON; None for no output.
+    :param step: gets all verdicts at the end; None outside of a GitHub workflow.
     :return: the verdict's exit status, or the highest of several.
     :raises UsageError: when the request contradicts itself.
     """
@@ -63,6 +71,8 @@ def run_test(request: Request, interrupts: Interrupts, *, lines: TextIO | None =
             _leave_out(request, results, interrupts)
         if several and cases:
             results.write_matrix()
+        if step is not None:
+            step.report([each.verdict for each in results.runs])
         return results.exit_status
 
 

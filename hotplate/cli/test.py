@@ -235,19 +235,22 @@ def run(args: argparse.Namespace) -> int:
         os_cloud.clean(args.os_cloud, load_settings(args).cache)
         return 0
     # From here on, a signal ends no import: PyYAML's extension could not be imported again.
-    with Interrupts() as interrupts:
+    with Interrupts() as interrupts, contextlib.ExitStack() as owned:
         from hotplate.cases.run import run_test
         from hotplate.report.files import ResultFiles
+        from hotplate.report.github import GithubStep
 
+        lines = None
+        if str(args.json) == STREAM:
+            # The standard output gets only the lines of JSON, the standard error everything else.
+            lines = sys.stdout
+            owned.enter_context(contextlib.redirect_stdout(sys.stderr))
+        step = GithubStep.of(os.environ, sys.stdout)
+        if step is not None:
+            owned.enter_context(step)
         # Remove the files of an earlier command first, whatever errors follow.
         ResultFiles(args.junit, _json_file(args), several=False, tap=args.tap).begin()
-        request = request_from(args)
-        if str(args.json) != STREAM:
-            return run_test(request, interrupts)
-        # The standard output gets only the lines of JSON, the standard error everything else.
-        lines = sys.stdout
-        with contextlib.redirect_stdout(sys.stderr):
-            return run_test(request, interrupts, lines=lines)
+        return run_test(request_from(args), interrupts, lines=lines, step=step)
 
 
 def _json_file(args: argparse.Namespace) -> Path | None:

@@ -18,7 +18,7 @@ from played_guest import Guest, PlayedMachine
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import Outcome
 from hotplate.guest.base import CommandResult
-from hotplate.report import html, junit
+from hotplate.report import github, html, junit, tap
 from hotplate.report.terminal import summary
 from hotplate.stacks.template import Template
 from hotplate.testbed.server import Server
@@ -355,6 +355,7 @@ def test_failed_deployment_is_named_and_quoted(play):
         "heat_template_version": "2018-08-31",
         "parameters": {"key": {"type": "string", "hidden": True}},
         "resources": resources,
+        "outputs": {"key": {"value": {"get_param": "key"}}},
     }
     wanted = Template(source="a test", template=hot, parameters={"key": "s3cr3t-key"})
     played = play(wanted, Guest(answers={"second": failing}, hangs=("first",)))
@@ -373,6 +374,11 @@ def test_failed_deployment_is_named_and_quoted(play):
     assert "+ migrate --key REDACTED" in text
     assert "begin" in text
     assert "abcdef" not in text
+    # What a workflow shows to everybody has the reason, and no secret of stdout, output or URL.
+    shown = [*github.annotate([verdict]), github.summary([verdict], github.SUMMARY_BYTES)]
+    for each in (*shown, tap.to_tap([verdict]).decode()):
+        assert "cannot reach db" in each
+        assert "s3cr3t" not in each and "abcdef" not in each
 
 
 def test_wanted_failure_passes(play):
