@@ -177,7 +177,7 @@ def summary(verdicts: Sequence[Verdict], limit: int) -> str:
 
     It has no outputs of stacks and none of checks, which may hold secrets.
 
-    :param limit: of its bytes in UTF-8; what does not fit is left out and counted.
+    :param limit: of its bytes in UTF-8; cases that do not fit are left out and counted.
     """
     ordered = sorted(verdicts, key=lambda each: each.passed)
     passed = sum(each.passed for each in verdicts)

@@ -1,8 +1,8 @@
 """Verdicts as a document of the Test Anything Protocol, version 14.
 
 Each verdict is a test point with a subtest, whose points are those of
-:mod:`hotplate.report.points`.  What is not reached is skipped, and a known failure is one to do,
-which fails no run.  A point that is not ok has its reason as a YAML block.
+:mod:`hotplate.report.points`.  Stages that were not reached are skipped, and a known failure
+is one to do, which fails no run.  A point that is not ok has its reason as a YAML block.
 
 Format: TAP 14 Specification, testanything.org.
 """
