@@ -199,7 +199,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         result = build_shown(build)
         _report(result)
-        _leave_bill(result, request.cache / "checksums")
+        _leave_bills(result, request.cache / "checksums")
     finally:
         signal.signal(signal.SIGTERM, before)
     return 0
@@ -209,13 +209,14 @@ def _terminated(number: int, _frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def _leave_bill(result: BuildResult, checksums: Path) -> None:
-    """Write the bill of materials; an image that cannot be read here is good without one."""
+def _leave_bills(result: BuildResult, checksums: Path) -> None:
+    """Write the bills of materials; an image that cannot be read here is good without them."""
     # Imported here: cyclonedx-python-lib is slow to load when the command ends in a usage error.
     from hotplate.inspection.sbom import leave_beside
 
     try:
-        print(f"           bill of materials: {leave_beside(result.image, checksums=checksums)}")
+        for file in leave_beside(result.image, checksums=checksums):
+            print(f"           bill of materials: {file}")
     except ImageError as error:
         print(f"hotplate: no bill of materials was written: {error.message}", file=sys.stderr)
 

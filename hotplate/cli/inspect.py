@@ -9,7 +9,7 @@ from dataclasses import replace
 from hotplate.cli.arguments import add_settings, load_settings
 from hotplate.errors import HostError, Outcome
 from hotplate.inspection.inspection import inspected
-from hotplate.inspection.sbom import as_cyclonedx
+from hotplate.inspection.sbom import as_cyclonedx, as_spdx
 from hotplate.inspection.show import as_document, as_text
 
 ABOUT = """\
@@ -48,8 +48,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--json", action="store_true", help="print it as JSON, with all packages")
     kind.add_argument(
         "--sbom",
-        action="store_true",
+        dest="bill",
+        action="store_const",
+        const=as_cyclonedx,
         help="print a bill of materials, CycloneDX 1.6",
+    )
+    kind.add_argument(
+        "--spdx",
+        dest="bill",
+        action="store_const",
+        const=as_spdx,
+        help="print a bill of materials, SPDX 2.3",
     )
     parser.add_argument("--strict", action="store_true", help="exit status 1 for a finding")
     add_settings(parser, "skip")
@@ -75,9 +84,9 @@ def run(args: argparse.Namespace) -> int:
     ) as seen:
         counted = tuple(each for each in seen.findings if each.kind not in settings.skip)
         inspection = replace(seen, findings=counted)
-        if args.sbom:
+        if args.bill:
             if inspection.contents is not None:
-                print(as_cyclonedx(inspection, inspection.contents))
+                print(args.bill(inspection, inspection.contents))
         elif args.json:
             print(json.dumps(as_document(inspection), indent=2))
         else:

@@ -1,17 +1,19 @@
-"""A bill of materials of an image, in CycloneDX.
+"""A bill of materials of an image, in CycloneDX and in SPDX.
 
-Sources: the CycloneDX specification 1.6; the package URL types ``deb``, ``rpm`` and ``pypi``
-(package-url/purl-spec).
+Sources: the CycloneDX specification 1.6; the SPDX specification 2.3; the package URL types ``deb``,
+``rpm`` and ``pypi`` (package-url/purl-spec).
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from hotplate import __version__
 from hotplate.errors import HostError, ImageError
 from hotplate.image.manifest import stem_of
 from hotplate.inspection.contents import Contents
@@ -19,37 +21,48 @@ from hotplate.inspection.inspection import Inspection, inspected
 from hotplate.text import clean_line
 
 if TYPE_CHECKING:
+    from cyclonedx.model import Property
+    from cyclonedx.model.bom import Bom
     from cyclonedx.model.component import Component
 
 
-#: Suffix of the file beside an image, by which tools recognize a bill in CycloneDX.
-SUFFIX = ".cdx.json"
+#: Suffixes of the files beside an image, by which tools recognize a bill in CycloneDX and in SPDX.
+SUFFIXES = (".cdx.json", ".spdx.json")
+
+#: The value for "this is not said" (SPDX 2.3, 7.7).
+NOASSERTION = "NOASSERTION"
 
 
-def leave_beside(image: Path, *, checksums: Path | None = None) -> Path:
-    """Write the bill of materials of an image beside it, as ``NAME.cdx.json``.
+def leave_beside(image: Path, *, checksums: Path | None = None) -> tuple[Path, ...]:
+    """Write the bills of materials of an image beside it, as ``NAME.cdx.json``, ``NAME.spdx.json``.
 
-    The bill of an earlier image of that name is removed in any case.
+    The bills of an earlier image of that name are removed in any case.
 
     :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
     :raises ImageError: the root file system cannot be read here.
     :raises HostError: the file cannot be written.
     """
     stem = stem_of(image)
-    file = stem.with_name(f"{stem.name}{SUFFIX}")
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    files = tuple(stem.with_name(f"{stem.name}{suffix}") for suffix in SUFFIXES)
+    temporary = [file.with_name(f".{file.name}.{os.getpid()}") for file in files]
     try:
-        file.unlink(missing_ok=True)
+        for file in files:
+            file.unlink(missing_ok=True)
         with inspected(image, checksums=checksums) as inspection:
             if inspection.contents is None:
                 raise ImageError(inspection.unread)
-            temporary.write_text(as_cyclonedx(inspection, inspection.contents), encoding="utf-8")
-        temporary.replace(file)
+            for write, bill in zip((as_cyclonedx, as_spdx), temporary, strict=True):
+                bill.write_text(write(inspection, inspection.contents), encoding="utf-8")
+        for bill, file in zip(temporary, files, strict=True):
+            bill.replace(file)
     except OSError as error:
-        raise HostError(f'"{file}" cannot be written: {error.strerror}') from error
+        raise HostError(
+            f'the bills of materials of "{image}" cannot be written: {error.strerror}'
+        ) from error
     finally:
-        temporary.unlink(missing_ok=True)
-    return file
+        for bill in temporary:
+            bill.unlink(missing_ok=True)
+    return files
 
 
 def as_cyclonedx(inspection: Inspection, contents: Contents) -> str:
@@ -58,10 +71,91 @@ def as_cyclonedx(inspection: Inspection, contents: Contents) -> str:
     The hash of the image's file is included when its own manifest has it, and the property
     ``hotplate:packages-not-read`` when its packages are not read.
     """
+    from cyclonedx.output.json import JsonV1Dot6
+
+    text: str = JsonV1Dot6(_bill(inspection, contents)).output_as_string(indent=2)
+    return text
+
+
+def as_spdx(inspection: Inspection, contents: Contents) -> str:
+    """Return the same as :func:`as_cyclonedx` as a document of SPDX 2.3, as JSON.
+
+    Properties are in the comments of its packages, and that of the image in the document's.
+    """
+    bill = _bill(inspection, contents)
+    image = bill.metadata.component
+    assert image is not None
+    packages = [_spdx_package("SPDXRef-image", image)]
+    packages += [
+        _spdx_package(f"SPDXRef-{number}", each) for number, each in enumerate(bill.components, 1)
+    ]
+    document = {
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": "SPDXRef-DOCUMENT",
+        "name": clean_line(inspection.file.path.name),
+        # Only a name, which has to be another in each document (6.5).
+        "documentNamespace": f"urn:uuid:{bill.serial_number}",
+        "creationInfo": {
+            "created": f"{bill.metadata.timestamp:%Y-%m-%dT%H:%M:%SZ}",
+            "creators": [f"Tool: hotplate-{__version__}"],
+        },
+        **_spdx_comment(bill.metadata.properties),
+        "packages": packages,
+        "relationships": [
+            {
+                "spdxElementId": source,
+                "relationshipType": kind,
+                "relatedSpdxElement": package["SPDXID"],
+            }
+            for source, kind, package in (
+                ("SPDXRef-DOCUMENT", "DESCRIBES", packages[0]),
+                *(("SPDXRef-image", "CONTAINS", each) for each in packages[1:]),
+            )
+        ],
+    }
+    return json.dumps(document, indent=2)
+
+
+def _spdx_package(identity: str, component: Component) -> dict[str, Any]:
+    """Return a component as a package (SPDX 2.3, 7)."""
+    package: dict[str, Any] = {
+        "SPDXID": identity,
+        "name": component.name,
+        "downloadLocation": NOASSERTION,
+        "filesAnalyzed": False,
+        # CycloneDX has the same words for the kinds that are here.
+        "primaryPackagePurpose": component.type.name.replace("_", "-"),
+        **_spdx_comment(component.properties),
+    }
+    if component.version:
+        package["versionInfo"] = component.version
+    if component.description:
+        package["packageFileName"] = component.description
+    if component.hashes:
+        package["checksums"] = [
+            {"algorithm": "SHA256", "checksumValue": each.content} for each in component.hashes
+        ]
+    if component.purl:
+        package["externalRefs"] = [
+            {
+                "referenceCategory": "PACKAGE-MANAGER",
+                "referenceType": "purl",
+                "referenceLocator": str(component.purl),
+            }
+        ]
+    return package
+
+
+def _spdx_comment(properties: Iterable[Property]) -> dict[str, str]:
+    text = "\n".join(f"{each.name}: {each.value}" for each in properties)
+    return {"comment": text} if text else {}
+
+
+def _bill(inspection: Inspection, contents: Contents) -> Bom:
     from cyclonedx.model import HashAlgorithm, HashType, Property
     from cyclonedx.model.bom import Bom
     from cyclonedx.model.component import Component, ComponentType
-    from cyclonedx.output.json import JsonV1Dot6
 
     # It was compared with the file's, or the manifest would not be used.
     digest = inspection.built.get("sha256")
@@ -80,8 +174,7 @@ def as_cyclonedx(inspection: Inspection, contents: Contents) -> str:
     components = [*_packages(contents), *_elements(inspection), *_hooks(contents)]
     bom.components.update(components)
     bom.register_dependency(bom.metadata.component, components)
-    text: str = JsonV1Dot6(bom).output_as_string(indent=2)
-    return text
+    return bom
 
 
 def _packages(contents: Contents) -> Iterator[Component]:

@@ -116,7 +116,7 @@ def test_build_leaves_image_kernel_log_manifest_and_bill(builder: Builder):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "compress" in done.stdout
     names = {path.name for path in builder.out.iterdir()}
-    suffixes = ("qcow2", "vmlinuz", "initrd", "log", "manifest.json", "cdx.json")
+    suffixes = ("qcow2", "vmlinuz", "initrd", "log", "manifest.json", "cdx.json", "spdx.json")
     assert names == {f"image.{suffix}" for suffix in suffixes}
     image = Image.open(builder.out / "image.qcow2")
     assert image.layout is Layout.PARTITION

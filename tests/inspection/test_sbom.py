@@ -1,9 +1,10 @@
-"""The bill of materials follows the schema, and lists the whole image."""
+"""The bills of materials follow their specifications, and list the whole image."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 
 import pytest
 from cyclonedx.schema import SchemaVersion
@@ -11,13 +12,13 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from hotplate.errors import ImageError
 from hotplate.inspection.inspection import inspected
-from hotplate.inspection.sbom import as_cyclonedx, leave_beside
+from hotplate.inspection.sbom import as_cyclonedx, as_spdx, leave_beside
 
 
-def bill_of(path) -> str:
+def bill_of(path, write=as_cyclonedx) -> str:
     with inspected(path) as inspection:
         assert inspection.contents is not None
-        return as_cyclonedx(inspection, inspection.contents)
+        return write(inspection, inspection.contents)
 
 
 def test_bill_lists_packages_distributions_elements_and_hooks(good, write, make_disk):
@@ -72,19 +73,84 @@ def test_unread_packages_are_named(good, write, make_disk, manager, database):
     assert f"the packages are {manager}'s, whose database is" in missing["value"]
 
 
-def test_bill_replaces_an_earlier_one_beside_the_image(good, make_disk, tmp_path):
+# What the JSON schema of SPDX 2.3 requires, and the words of 7.7, 7.10, 7.21 and 7.24 for the rest.
+SPDX_DOCUMENT = {
+    *("SPDXID", "creationInfo", "dataLicense", "documentNamespace", "name", "packages"),
+    *("relationships", "spdxVersion"),
+}
+SPDX_PACKAGE = {"SPDXID", "downloadLocation", "filesAnalyzed", "name", "primaryPackagePurpose"}
+SPDX_OPTIONAL = {"checksums", "comment", "externalRefs", "packageFileName", "versionInfo"}
+
+
+def test_spdx_bill_has_the_same_components(good, make_disk):
     path = make_disk(good)
-    beside = tmp_path / "web.cdx.json"
-    beside.write_text("of an earlier image")
+    document = {
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "elements": {"heat-config-script": "ab" * 32},
+        "commits": {"heat-config-script": "cd" * 20},
+    }
+    path.with_name("web.manifest.json").write_text(json.dumps(document))
+    bill, other = json.loads(bill_of(path, as_spdx)), json.loads(bill_of(path))
+    assert bill.keys() == SPDX_DOCUMENT
+    assert (bill["spdxVersion"], bill["dataLicense"]) == ("SPDX-2.3", "CC0-1.0")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}Z", bill["creationInfo"]["created"])
+    assert re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", bill["documentNamespace"])
+    packages = {each["SPDXID"]: each for each in bill["packages"]}
+    assert len(packages) == len(bill["packages"])
+    for identity, package in packages.items():
+        assert re.fullmatch(r"SPDXRef-[A-Za-z0-9.-]+", identity)
+        assert package.keys() >= SPDX_PACKAGE
+        assert package.keys() <= SPDX_PACKAGE | SPDX_OPTIONAL
+    image = packages.pop("SPDXRef-image")
+    assert image["checksums"] == [{"algorithm": "SHA256", "checksumValue": document["sha256"]}]
+    assert image["packageFileName"] == path.name
+    assert image["primaryPackagePurpose"] == "OPERATING-SYSTEM"
+    related = [
+        (each["spdxElementId"], each["relationshipType"], each["relatedSpdxElement"])
+        for each in bill["relationships"]
+    ]
+    assert related == [
+        ("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-image"),
+        *(("SPDXRef-image", "CONTAINS", identity) for identity in packages),
+    ]
+
+    assert sorted(
+        (
+            each["name"],
+            each.get("versionInfo", ""),
+            each.get("externalRefs", [{"referenceLocator": ""}])[0]["referenceLocator"],
+            each.get("checksums", [{"checksumValue": ""}])[0]["checksumValue"],
+        )
+        for each in packages.values()
+    ) == sorted(
+        (
+            each["name"],
+            each.get("version", ""),
+            each.get("purl", ""),
+            each.get("hashes", [{"content": ""}])[0]["content"],
+        )
+        for each in other["components"]
+    )
+    (element,) = (each for each in packages.values() if each["name"] == "heat-config-script")
+    assert element["comment"] == f"hotplate:commit: {'cd' * 20}\nhotplate:kind: element"
+
+
+def test_bills_replace_earlier_ones_beside_the_image(good, make_disk, tmp_path):
+    path = make_disk(good)
+    beside = tmp_path / "web.cdx.json", tmp_path / "web.spdx.json"
+    for file in beside:
+        file.write_text("of an earlier image")
     assert leave_beside(path) == beside
-    names = {each["name"] for each in json.loads(beside.read_text())["components"]}
-    assert names == {"dpkg", "puppet", "puppet-agent", "script"}
+    for file, key in zip(beside, ("components", "packages"), strict=True):
+        names = {each["name"] for each in json.loads(file.read_text())[key]}
+        assert names >= {"dpkg", "puppet", "puppet-agent", "script"}
     assert not list(tmp_path.glob(".web*"))
 
 
 def test_unreadable_image_has_no_bill(tmp_path):
     (tmp_path / "web.raw").write_bytes(b"XFSB" + bytes(1 << 20))
-    (tmp_path / "web.cdx.json").write_text("of an earlier image")
+    for suffix in ("cdx", "spdx"):
+        (tmp_path / f"web.{suffix}.json").write_text("of an earlier image")
     with pytest.raises(ImageError, match="xfs"):
         leave_beside(tmp_path / "web.raw")
     assert [each.name for each in tmp_path.iterdir()] == ["web.raw"]
