@@ -23,6 +23,7 @@ from hotplate.image.plan import BuildRequest, Kernel, Layout, Starts
 
 if TYPE_CHECKING:
     from hotplate.image.build import BuildResult
+    from hotplate.inspection.signature import PrivateKey
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--type", choices=TYPES, help="image format (default: qcow2)")
     add_content_arguments(parser)
     add_settings(parser, "cache")
+    parser.add_argument(
+        "--sign",
+        type=Path,
+        metavar="KEY",
+        help="sign the image and the files beside it with this private key: PEM, Ed25519 or ECDSA "
+        "P-256; HOTPLATE_SIGN_PASSPHRASE has the passphrase of an encrypted one",
+    )
     parser.add_argument(
         "--dry-run",
         action="store_true",
@@ -184,6 +192,7 @@ def run(args: argparse.Namespace) -> int:
     from hotplate.image.preflight import Preflight
 
     request = request_from(args)
+    key = _signing_key(args.sign) if args.sign else None
     preflight = Preflight(request, os.environ)
     # Only the request: the tools of this host are not needed to print the commands.
     if args.dry_run:
@@ -200,6 +209,7 @@ def run(args: argparse.Namespace) -> int:
         result = build_shown(build)
         _report(result)
         _leave_bills(result, request.cache / "checksums")
+        _sign(result.image, key)
     finally:
         signal.signal(signal.SIGTERM, before)
     return 0
@@ -219,6 +229,26 @@ def _leave_bills(result: BuildResult, checksums: Path) -> None:
             print(f"           bill of materials: {file}")
     except ImageError as error:
         print(f"hotplate: no bill of materials was written: {error.message}", file=sys.stderr)
+
+
+def _signing_key(file: Path) -> PrivateKey:
+    """Return the private key, before the long work begins."""
+    from hotplate.inspection import signature
+
+    key = signature.private_key(file, os.environ.get("HOTPLATE_SIGN_PASSPHRASE", ""))
+    if problem := signature.others_can_read(file):
+        print(f"hotplate: {problem}", file=sys.stderr)
+    return key
+
+
+def _sign(image: Path, key: PrivateKey | None) -> None:
+    """Sign the image; without a key, remove the signature of an earlier one of that name."""
+    from hotplate.inspection import signature
+
+    if key is None:
+        signature.path_for(image).unlink(missing_ok=True)
+    else:
+        print(f"           signature: {signature.sign(image, key)}")
 
 
 def _report(result: BuildResult) -> None:

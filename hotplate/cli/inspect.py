@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
+from pathlib import Path
 
 from hotplate.cli.arguments import add_settings, load_settings
 from hotplate.errors import HostError, Outcome
+from hotplate.image.inspect import find
 from hotplate.inspection.inspection import inspected
 from hotplate.inspection.sbom import as_cyclonedx, as_spdx
 from hotplate.inspection.show import as_document, as_text
+from hotplate.inspection.signature import public_key, verify
 
 ABOUT = """\
 Say what is in an image: its system, kernel, boot loader and partitions, the
@@ -28,7 +31,8 @@ NAME.manifest.json is used where it is there and is the image's own.
 EPILOG = """\
 exit status:
   0      looked at, whatever was found
-  1      the image is damaged or no image; with --strict, there is a finding
+  1      the image is damaged or no image; with --strict, there is a finding; with
+         --verify, the image or a file beside it is not as it was signed
   2      wrong usage, or an image that does not exist or has another format
   3      the host lacks something, or the root file system cannot be read here
   128+N  interrupted by the signal N
@@ -37,6 +41,7 @@ examples:
   hotplate inspect web.qcow2
   hotplate inspect --strict --json web.qcow2 > web.json
   hotplate inspect --strict --skip no-agent,no-hook web.qcow2
+  hotplate inspect --verify builder.pub web.qcow2
 """
 
 
@@ -61,6 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print a bill of materials, SPDX 2.3",
     )
     parser.add_argument("--strict", action="store_true", help="exit status 1 for a finding")
+    parser.add_argument(
+        "--verify",
+        type=Path,
+        metavar="KEY",
+        help="refuse an image that was not signed by hotplate build --sign, or was changed since: "
+        "the signer's public key, PEM",
+    )
     add_settings(parser, "skip")
     parser.add_argument(
         "--allow-backing",
@@ -76,6 +88,11 @@ def run(args: argparse.Namespace) -> int:
     """
     settings = load_settings(args)
     cache = settings.cache
+    if args.verify:
+        # First: nothing of an image of somebody else is read.
+        names = verify(find(Path(args.image)), public_key(args.verify), named=str(args.verify))
+        if not (args.json or args.bill):
+            print(f'signed with "{args.verify}": {", ".join(names)}\n')
     with inspected(
         args.image,
         allow_backing=args.allow_backing,

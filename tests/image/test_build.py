@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from jsonschema import Draft202012Validator
@@ -21,6 +23,7 @@ from hotplate.image import supervise
 from hotplate.image.inspect import Image
 from hotplate.image.manifest import schema
 from hotplate.image.plan import Layout
+from hotplate.inspection import signature
 
 pytestmark = [
     pytest.mark.root,
@@ -111,13 +114,29 @@ def builder(tmp_path: Path, fake_elements: Path) -> Iterator[Builder]:
     watch.join()
 
 
-def test_build_leaves_image_kernel_log_manifest_and_bill(builder: Builder):
-    done = builder.run()
+def test_build_leaves_image_kernel_log_manifest_bills_and_signature(builder: Builder):
+    key = Ed25519PrivateKey.generate()
+    secret = builder.tmp.with_name("key.pem")
+    secret.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    )
+    done = builder.run("--sign", str(secret))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "compress" in done.stdout
     names = {path.name for path in builder.out.iterdir()}
-    suffixes = ("qcow2", "vmlinuz", "initrd", "log", "manifest.json", "cdx.json", "spdx.json")
+    suffixes = (
+        "qcow2",
+        "vmlinuz",
+        "initrd",
+        "log",
+        "manifest.json",
+        "cdx.json",
+        "spdx.json",
+        "intoto.jsonl",
+    )
     assert names == {f"image.{suffix}" for suffix in suffixes}
+    verified = signature.verify(builder.out / "image.qcow2", key.public_key(), named="")
+    assert set(verified) == names - {"image.log", "image.intoto.jsonl"}
     image = Image.open(builder.out / "image.qcow2")
     assert image.layout is Layout.PARTITION
     manifest = json.loads((builder.out / "image.manifest.json").read_text())
@@ -152,11 +171,12 @@ def test_image_of_xfs_is_built_and_the_unread_parts_are_reported(builder: Builde
     if "xfs" not in Path("/proc/filesystems").read_text().split():
         pytest.skip("the kernel of this host has no xfs")
     builder.environment["DIB_BLOCK_DEVICE_CONFIG"] = XFS
-    (builder.out / "image.cdx.json").write_text("of an earlier image")
+    for suffix in ("cdx.json", "intoto.jsonl"):
+        (builder.out / f"image.{suffix}").write_text("of an earlier image")
     done = builder.run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no bill of materials was written: the disk of" in done.stderr
-    assert not (builder.out / "image.cdx.json").exists()
+    assert [each.name for each in builder.out.glob("image.*.json*")] == ["image.manifest.json"]
     inspect = [sys.executable, "-m", "hotplate", "inspect", str(builder.out / "image.qcow2")]
     looked = subprocess.run(inspect, capture_output=True, text=True, timeout=120, check=False)
     # The verb is asked for it, and lets the kernel mount it; the build does not.
