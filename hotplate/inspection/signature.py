@@ -252,13 +252,13 @@ def _statement(image: Path) -> dict[str, Any]:
 
 
 def _documents(image: Path) -> list[Path]:
-    """Return the paths of what a build says of an image, whether the files are there or not."""
+    """Return the paths of an image's manifest and bills of materials, missing ones too."""
     stem = manifests.stem_of(image)
     return [stem.with_name(stem.name + suffix) for suffix in (manifests.SUFFIX, *sbom.SUFFIXES)]
 
 
 def _provenance(built: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a manifest knows of its build; each package is in the bills of materials."""
+    """Return the facts about a build; each package is in the bills of materials."""
     began = datetime.fromisoformat(built["built"]).astimezone(UTC)
     ended = began + timedelta(seconds=round(built["seconds"]))
     elements = []
