@@ -126,7 +126,7 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
 
 def test_man_page_has_each_verb_and_option_and_no_date():
     """As in a built wheel; by names, because the layout depends on the version of Python."""
-    spec = importlib.util.spec_from_file_location("manpage", ROOT / "docs" / "manpage.py")
+    spec = importlib.util.spec_from_file_location("wheel", ROOT / "docs" / "wheel.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     page = module.page(ROOT)
