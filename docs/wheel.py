@@ -1,4 +1,4 @@
-"""The man page, made from the command's own parser when a wheel is built.
+"""Files that are made when a wheel is built: the man page, and a bill of materials.
 
 A build hook of hatch (https://hatch.pypa.io/latest/plugins/build-hook/custom/).
 """
@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import re
 import sys
+import uuid
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.builders.utils import get_reproducible_timestamp
 
 DESCRIPTION = "images that OpenStack Heat can configure, built and tested"
 
@@ -35,22 +39,78 @@ def page(checkout: Path) -> str:
     return re.sub(r'^(\.TH \S+ "?1"?) .*$', r"\1", text, count=1, flags=re.MULTILINE).strip() + "\n"
 
 
-class ManPage(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds ``share/man/man1/hotplate.1`` to a wheel."""
+def bill(version: str, requirements: Iterable[str]) -> str:
+    """Return the bill of materials of a wheel of hotplate in CycloneDX 1.6, the same in each build.
+
+    :param requirements: those of the wheel's metadata, as in PEP 508.
+    """
+    from cyclonedx.model import Property
+    from cyclonedx.model.bom import Bom
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.license import DisjunctiveLicense
+    from cyclonedx.output.json import JsonV1Dot6
+    from packageurl import PackageURL
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    url = PackageURL("pypi", None, "hotplate", version)
+    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, str(url)))
+    bom.metadata.timestamp = datetime.fromtimestamp(get_reproducible_timestamp(), UTC)
+    bom.metadata.component = Component(
+        type=ComponentType.APPLICATION,
+        bom_ref=str(url),
+        name="hotplate",
+        version=version,
+        purl=url,
+        licenses=[DisjunctiveLicense(id="Apache-2.0")],
+    )
+    for each in map(Requirement, requirements):
+        needed = PackageURL("pypi", None, canonicalize_name(each.name))
+        # CycloneDX has no ranges before 1.7.
+        needs = Property(name="hotplate:requirement", value=str(each))
+        bom.components.add(
+            Component(
+                type=ComponentType.LIBRARY,
+                bom_ref=str(needed),
+                name=each.name,
+                purl=needed,
+                properties=[needs],
+            )
+        )
+    bom.register_dependency(bom.metadata.component, bom.components)
+    text: str = JsonV1Dot6(bom).output_as_string(indent=2)
+    return text + "\n"
+
+
+class MadeFiles(BuildHookInterface):  # type: ignore[type-arg]
+    """Adds ``share/man/man1/hotplate.1``, and ``sboms/hotplate.cdx.json`` as in PEP 770."""
 
     def dependencies(self) -> list[str]:
-        """Return the packages that make the page; the parser needs PyYAML."""
-        return ["argparse-manpage>=4.6", "PyYAML>=6"]
+        """Return the packages that make the files; the parser needs PyYAML."""
+        return [
+            "argparse-manpage>=4.6",
+            "cyclonedx-python-lib>=9",
+            "packageurl-python",
+            "packaging>=22",
+            "PyYAML>=6",
+        ]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write the page and add it to the wheel."""
+        """Write the files and add them to the wheel."""
         if version == "editable":
             return
-        file = Path(self.directory) / "hotplate.1"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(page(Path(self.root)), encoding="utf-8")
-        build_data["shared_data"][str(file)] = "share/man/man1/hotplate.1"
+        directory, metadata = Path(self.directory), self.metadata
+        directory.mkdir(parents=True, exist_ok=True)
+        files = {
+            "hotplate.1": page(Path(self.root)),
+            "hotplate.cdx.json": bill(metadata.version, metadata.core.dependencies),
+        }
+        for name, text in files.items():
+            (directory / name).write_text(text, encoding="utf-8")
+        build_data["shared_data"][str(directory / "hotplate.1")] = "share/man/man1/hotplate.1"
+        build_data["sbom_files"].append(str(directory / "hotplate.cdx.json"))
 
     def finalize(self, *_: object) -> None:
-        """Remove the file, which is now in the wheel."""
-        (Path(self.directory) / "hotplate.1").unlink(missing_ok=True)
+        """Remove the files, which are now in the wheel."""
+        for name in ("hotplate.1", "hotplate.cdx.json"):
+            (Path(self.directory) / name).unlink(missing_ok=True)

@@ -6,15 +6,20 @@ install its dependencies from the package index, into an empty environment.
 
 from __future__ import annotations
 
+import email
+import json
 import os
 import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 ROOT = Path(__file__).resolve().parents[2]
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
@@ -91,6 +96,22 @@ def test_distributions_pass_twine_check(distributions: list[Path], tmp_path: Pat
     assert [path.suffix for path in distributions] == [".whl", ".gz"]
     check = (sys.executable, "-m", "twine", "check", "--strict", *distributions)
     assert "WARNING" not in run(*check, cwd=tmp_path)
+
+
+def test_wheel_has_a_bill_of_its_requirements(distributions: list[Path]):
+    """In the directory of PEP 770, with each requirement of the wheel's metadata."""
+    with zipfile.ZipFile(distributions[0]) as wheel:
+        (bill,) = (name for name in wheel.namelist() if ".dist-info/sboms/" in name)
+        text = wheel.read(bill).decode()
+        (metadata,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
+        needed = email.message_from_bytes(wheel.read(metadata)).get_all("Requires-Dist")
+    assert bill.endswith(".dist-info/sboms/hotplate.cdx.json")
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    document = json.loads(text)
+    name, version = distributions[0].name.split("-")[:2]
+    assert document["metadata"]["component"]["purl"] == f"pkg:pypi/{name}@{version}"
+    listed = {each["properties"][0]["value"] for each in document["components"]}
+    assert listed == {each for each in needed if "extra ==" not in each}
 
 
 def test_installed_wheel_is_complete(programs: Path, tmp_path: Path):

@@ -1,6 +1,6 @@
 """docs/recipes: each CI system accepts its own files, and they install the same packages.
 
-``tests/booted/test_recipes.py`` runs them.
+``tests/booted/test_recipes.py`` runs them.  The workflow that publishes a release is here, too.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ SCHEMAS = {
 BESIDE_BINDEP = {"python3", "python3-venv", "debian-archive-keyring"}
 
 
+RELEASE = ROOT / ".github" / "workflows" / "release.yml"
+
+
 def checked(path: Path, name: str) -> subprocess.CompletedProcess[str]:
     command = (sys.executable, "-m", "check_jsonschema", "--builtin-schema")
     return subprocess.run(
@@ -40,6 +43,28 @@ def checked(path: Path, name: str) -> subprocess.CompletedProcess[str]:
 def test_recipe_follows_its_schema(name):
     done = checked(RECIPES / name, name)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_release_workflow_gives_an_identity_to_its_last_job_alone():
+    """As Trusted Publishing's documentation asks; each action is pinned by the hash of a commit."""
+    done = checked(RELEASE, "github.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    workflow = yaml.safe_load(RELEASE.read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    jobs = workflow["jobs"]
+    assert {name: job.get("permissions") for name, job in jobs.items()} == {
+        "build": None,
+        "publish": {"id-token": "write"},
+    }
+    assert [step["uses"].partition("@")[0] for step in jobs["publish"]["steps"]] == [
+        "actions/download-artifact",
+        "pypa/gh-action-pypi-publish",
+    ]
+    assert jobs["publish"]["steps"][-1]["with"] == {"attestations": True}
+    used = re.findall(r"uses: (.+)", RELEASE.read_text())
+    assert len(used) == 4
+    for each in used:
+        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each), each
 
 
 @pytest.mark.parametrize(
