@@ -1,4 +1,4 @@
-"""Guard a command's output streams against errors of their readers.
+"""Guard a command's output streams against errors of their readers, and draw a live line.
 
 The result of a verb does not depend on its readers: one that is gone (``| head -1``) is no error,
 and a full disk behind ``>`` is reported once, at the end.
@@ -10,11 +10,21 @@ import contextlib
 import errno
 import io
 import os
+import shutil
 import sys
-from collections.abc import Iterator
-from typing import Any, TextIO, cast
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Self, TextIO, cast
 
 STANDARD = (0, 1, 2)
+
+#: CSI K clears the line (ECMA-48); a terminal without it is "dumb" (terminfo(5)).
+WIPE = "\r\x1b[K"
+
+#: Seconds between two drawings of a live line.
+INTERVAL = 0.5
+
+_BAR = 20
 
 
 class Output:
@@ -102,3 +112,78 @@ def _open_standard_files() -> None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+
+
+def is_live(stream: TextIO) -> bool:
+    """Return True when a line can be redrawn on the stream."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def fitted(text: str) -> str:
+    """Return a line cut to the width of the terminal: one that wraps cannot be redrawn."""
+    return text[: max(1, shutil.get_terminal_size().columns - 1)]
+
+
+def usually(elapsed: float, usual: float | None) -> str:
+    """Return a bar with the usual duration, in seconds; "" when that is not known.
+
+    >>> usually(20, 40)
+    '  [##########..........] usually at 40 s'
+    """
+    if not usual:
+        return ""
+    full = min(_BAR, int(_BAR * elapsed / usual))
+    return f"  [{'#' * full}{'.' * (_BAR - full)}] usually at {usual:.0f} s"
+
+
+class LiveLine:
+    """Lines of progress, and on a terminal a last one that is redrawn; a context manager.
+
+    :param text: returns the last line, "" for none; it is called in a thread.
+    :param quiet: write nothing at all.
+    """
+
+    def __init__(self, stream: TextIO, text: Callable[[], str], *, quiet: bool = False) -> None:
+        self._stream = stream
+        self._text = text
+        self._quiet = quiet
+        self._live = not quiet and is_live(stream)
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._ticker: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        if self._live:
+            # A daemon thread does not keep the process from ending.
+            self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
+            self._ticker.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ended.set()
+        if self._ticker is not None:
+            self._ticker.join()
+        # The thread has ended, so that nothing draws the line again.
+        if self._live:
+            self._write(WIPE)
+
+    def say(self, text: str) -> None:
+        """Write a line that stays."""
+        if not self._quiet:
+            with self._lock:
+                self._write(f"{WIPE if self._live else ''}{text}\n")
+
+    def _tick(self) -> None:
+        while not self._ended.wait(INTERVAL):
+            with self._lock:
+                # In one piece, so that a terminal shows no empty line in between.
+                self._write(WIPE + fitted(self._text()))
+
+    def _write(self, text: str) -> None:
+        # A terminal that went away must not take the run with it.
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        # ValueError: the stream is closed.
+        except (OSError, ValueError):
+            self._quiet, self._live = True, False

@@ -25,14 +25,14 @@ from hotplate.inspection.inspection import inspected
 from hotplate.interrupts import Interrupts
 from hotplate.machine.cpu_models import missing_level
 from hotplate.report.artifacts import DATABASES, Artifacts, Folder, is_full
-from hotplate.report.history import History
+from hotplate.report.history import FILE, History
 from hotplate.report.html import RunReport, report
 from hotplate.report.terminal import Progress, summary
 from hotplate.settings import MachineChoice
 from hotplate.stacks.template import Template
 from hotplate.testbed.maker import DISKS
 from hotplate.text import clean
-from hotplate.verdict.stages import ORDER, Mark, Stage
+from hotplate.verdict.stages import ORDER, Mark
 from hotplate.verdict.verdict import Subject, Verdict, of_error
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Follower(Protocol):
 
 
 #: Makes a follower, given the seconds from power-on to each stage in earlier runs.
-Follow = Callable[["Mapping[Stage, float]", "EventLog"], Follower]
+Follow = Callable[["Mapping[str, float]", "EventLog"], Follower]
 
 
 class CaseRun:
@@ -249,7 +249,7 @@ class CaseRun:
         template = self.template
         image = None if options.image else self._image()
         faults = [] if image is None else self._seen()[0]
-        history = History(self.settings.cache / "history.json")
+        history = History(self.settings.cache / FILE)
         content = options.image if image is None else image.sha256()
         key = f"{options.name}-{content}-{template.source}"
         with self._follow(history.expected(key), events) as follower:
@@ -269,7 +269,7 @@ class CaseRun:
             verdict = with_faults(trial.judge(), faults)
         # Only a passed run tells how long the stages take.
         if verdict.passed:
-            history.record(key, verdict.stages)
+            history.record(key, verdict.times)
         return verdict
 
     def _try(self, folder: Path, events: EventLog) -> Verdict:
@@ -280,7 +280,7 @@ class CaseRun:
         template = self.template
         image = self._image()
         faults, plain = self._seen()
-        history = History(self.settings.cache / "history.json")
+        history = History(self.settings.cache / FILE)
         # Times are comparable for the same image, template and kind of machine only.
         key = f"{image.sha256()}-{template.source}-{self.settings.machine.value}"
         with (
@@ -317,7 +317,7 @@ class CaseRun:
             if last and verdict.outcome is Outcome.FAILED:
                 trial.take_picture()
         if verdict.passed:
-            history.record(key, verdict.stages)
+            history.record(key, verdict.times)
         return verdict
 
     def leave(self, artifacts: Artifacts, done: RunReport) -> None:
@@ -338,7 +338,7 @@ class CaseRun:
             for disk in DISKS:
                 artifacts.remove(f"**/servers/*/{disk}")
 
-    def _on_terminal(self, expected: Mapping[Stage, float], events: EventLog) -> Progress:
+    def _on_terminal(self, expected: Mapping[str, float], events: EventLog) -> Progress:
         """Return the line on the terminal that follows one machine."""
         progress = Progress(sys.stdout, stages=ORDER, expected=expected, quiet=self.request.quiet)
 

@@ -27,7 +27,7 @@ from hotplate.events.event import Event
 from hotplate.events.log import EventLog
 from hotplate.interrupts import Interrupts
 from hotplate.output import guarded
-from hotplate.verdict.stages import Mark, Stage
+from hotplate.verdict.stages import Mark
 from hotplate.verdict.verdict import Verdict
 
 #: Receives the command's environment, which may be too long for a request to the keeper.
@@ -209,7 +209,7 @@ def _case_run(
 ) -> CaseRun:
     """Return the run of a case that sends its progress."""
 
-    def follow(_: Mapping[Stage, float], events: EventLog) -> _Relay:
+    def follow(_: Mapping[str, float], events: EventLog) -> _Relay:
         return _Relay(channel, events)
 
     return CaseRun(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from hotplate.report.terminal import is_live
+from hotplate.output import fitted, is_live
 from hotplate.text import clean_line
 
 #: Seconds between two redraws of a terminal.
@@ -63,34 +63,34 @@ class Board:
 
     def say(self, lines: Sequence[str]) -> None:
         """Write lines that stay."""
-        self._wipe()
-        self._write("".join(f"{line}\n" for line in lines))
-        self.draw()
+        text = "".join(f"{line}\n" for line in lines)
+        self._write(self._wiped() + text + self._drawing())
 
     def draw(self) -> None:
         """Draw the lines of the running cases, on a terminal."""
+        if self._live:
+            # In one piece, so that a terminal shows no empty lines in between.
+            self._write(self._wiped() + self._drawing())
+
+    def _drawing(self) -> str:
         if not self._live:
-            return
-        self._wipe()
-        size = shutil.get_terminal_size()
-        lines = [self._line(name, row, size.columns) for name, row in self._rows.items()]
+            return ""
+        lines = [self._line(name, row) for name, row in self._rows.items()]
         # Lines that have scrolled away cannot be redrawn, so the terminal must not scroll.
-        most = max(1, size.lines - 2)
+        most = max(1, shutil.get_terminal_size().lines - 2)
         if len(lines) > most:
             lines = [*lines[: most - 1], f"... and {len(lines) - most + 1} more"]
-        self._write("".join(f"{line}\n" for line in lines))
         self._drawn = len(lines)
+        return "".join(f"{fitted(line)}\n" for line in lines)
 
-    def _line(self, name: str, row: _Line, columns: int) -> str:
-        text = f"{time.monotonic() - row.began:6.0f} s  {clean_line(name)}: {row.doing}"
-        # A line that wraps takes two rows, of which _wipe() would count one.
-        return text[: max(20, columns - 1)]
+    def _line(self, name: str, row: _Line) -> str:
+        return f"{time.monotonic() - row.began:6.0f} s  {clean_line(name)}: {row.doing}"
 
-    def _wipe(self) -> None:
-        if self._drawn:
-            # CSI n A moves the cursor up n lines, CSI J clears from there to the end of the screen.
-            self._write(f"\x1b[{self._drawn}A\x1b[J")
-            self._drawn = 0
+    def _wiped(self) -> str:
+        """Return the sequence that removes the drawn lines."""
+        drawn, self._drawn = self._drawn, 0
+        # CSI n A moves the cursor up n lines, CSI J clears from there to the end of the screen.
+        return f"\x1b[{drawn}A\x1b[J" if drawn else ""
 
     def _write(self, text: str) -> None:
         self._stream.write(text)

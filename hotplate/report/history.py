@@ -1,4 +1,4 @@
-"""The durations of the stages in earlier runs, as estimates for the progress display."""
+"""The durations of earlier runs, builds and uploads, as estimates for the progress display."""
 
 from __future__ import annotations
 
@@ -7,50 +7,48 @@ import json
 import os
 import statistics
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
-from hotplate.verdict.stages import Stage
-from hotplate.verdict.verdict import StageTime
-
 RUNS = 10
-KEYS = 100
+KEYS = 1000
+
+#: Its file in the cache.
+FILE = "history.json"
 
 
 class History:
-    """A small file of stage times, by a key such as an image's hash with the accelerator.
+    """A small file of times, by a key such as an image's hash with the accelerator.
 
     A file that is missing, damaged or cannot be written is no reason to stop: estimates are then
     unknown.
 
     ::
 
-        history = History(settings.cache / "history.json")
+        history = History(settings.cache / FILE)
         history.expected(key)               # {Stage.BOOTED: 17.2, ...}
-        history.record(key, verdict.stages)
+        history.record(key, verdict.times)
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def expected(self, key: str) -> dict[Stage, float]:
-        """Return the median seconds from power-on to each stage, empty when nothing is known."""
+    def expected(self, key: str) -> dict[str, float]:
+        """Return the median seconds to each stage or step, empty when nothing is known."""
         # The median, which one run on a busy host does not move.
         return {
-            stage: statistics.median(seconds)
-            for stage in Stage
-            if (seconds := self._read().get(key, {}).get(stage.value))
+            name: statistics.median(seconds)
+            for name, seconds in self._read().get(key, {}).items()
+            if seconds
         }
 
-    def record(self, key: str, stages: Iterable[StageTime]) -> None:
-        """Store the stages that a run reached; the oldest runs and keys are dropped."""
+    def record(self, key: str, times: Mapping[str, float]) -> None:
+        """Store the seconds to each stage or step; the oldest runs and keys are dropped."""
         entries = self._read()
         # Put at the end again: the first keys are those unused for the longest time.
         entry = entries.pop(key, {})
-        for each in stages:
-            if each.seconds is not None and not each.implied:
-                kept = [*entry.get(each.stage.value, []), round(each.seconds, 2)]
-                entry[each.stage.value] = kept[-RUNS:]
+        for name, seconds in times.items():
+            entry[name] = [*entry.get(name, []), round(seconds, 2)][-RUNS:]
         entries[key] = entry
         while len(entries) > KEYS:
             del entries[next(iter(entries))]

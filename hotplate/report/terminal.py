@@ -6,25 +6,19 @@ On a terminal one line is live (stage, elapsed, expected); elsewhere each stage 
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from hotplate.text import clean
+from hotplate.output import LiveLine, usually
+from hotplate.text import clean, clean_line
 from hotplate.verdict.stages import Mark, Stage
 from hotplate.verdict.verdict import StageTime, Verdict, one_line
 
 # A long value belongs in the artifacts, not all over the screen.
 VALUE_LINES = 12
 VALUE_WIDTH = 200
-_BAR = 20
-
-
-def is_live(stream: TextIO) -> bool:
-    """Return True when a line can be redrawn on the stream."""
-    return stream.isatty()
 
 
 class Progress:
@@ -43,36 +37,25 @@ class Progress:
         stream: TextIO,
         *,
         stages: tuple[Stage, ...],
-        expected: Mapping[Stage, float] | None = None,
+        expected: Mapping[str, float] | None = None,
         quiet: bool = False,
     ) -> None:
-        self._stream = stream
         self._stages = stages
         self._expected = dict(expected or {})
-        self._quiet = quiet
-        self._live = not quiet and is_live(stream)
         self._start = time.monotonic()
         self._powered = False
+        self._said, self._said_at = "", self._start
         self._waiting: Stage | None = stages[0] if stages else None
         self._done: dict[str, set[Stage]] = {}
         self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._ticker: threading.Thread | None = None
+        self._lines = LiveLine(stream, self._line, quiet=quiet)
 
     def __enter__(self) -> Progress:
-        if self._live:
-            # A daemon thread does not keep the process from ending.
-            self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
-            self._ticker.start()
+        self._lines.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._ended.set()
-        if self._ticker is not None:
-            self._ticker.join()
-        # The thread has ended, so that nothing draws the line again.
-        with self._lock:
-            self._wipe()
+        self._lines.__exit__(*exc)
 
     def powered(self, at: float | None = None) -> None:
         """Count elapsed times from here, the power-on of the first machine."""
@@ -81,12 +64,10 @@ class Progress:
         self._powered = True
 
     def say(self, text: str) -> None:
-        """Write a line between the stages."""
-        if self._quiet:
-            return
-        with self._lock:
-            self._wipe()
-            self._write(f"{clean(text)}\n")
+        """Write a line between the stages; before the power-on it is the present action."""
+        self._lines.say(clean(text))
+        if not self._powered:
+            self._said, self._said_at = clean_line(text), time.monotonic()
 
     def reached(self, mark: Mark, server: str = "") -> None:
         """Show that a stage was reached.
@@ -101,49 +82,26 @@ class Progress:
             if mark.stage in self._stages:
                 done.update(self._stages[: self._stages.index(mark.stage) + 1])
             self._waiting = self._next()
-            if self._quiet:
-                return
-            self._wipe()
-            usual = self._expected.get(mark.stage)
-            estimate = f"  (usually {usual:.0f} s)" if usual else ""
-            elapsed = max(0.0, mark.at - self._start)
-            whose = f"{clean(server)}: " if server else ""
-            self._write(f"{elapsed:7.1f} s  {whose}{mark.stage}{estimate}\n")
+        usual = self._expected.get(mark.stage)
+        estimate = f"  (usually {usual:.0f} s)" if usual else ""
+        elapsed = max(0.0, mark.at - self._start)
+        whose = f"{clean(server)}: " if server else ""
+        self._lines.say(f"{elapsed:7.1f} s  {whose}{mark.stage}{estimate}")
 
     def _next(self) -> Stage | None:
         """Return the first stage that some server has not reached yet."""
         done = set.intersection(*self._done.values())
         return next((stage for stage in self._stages if stage not in done), None)
 
-    def _tick(self) -> None:
-        while not self._ended.wait(0.5):
-            with self._lock:
-                self._wipe()
-                if self._waiting is not None:
-                    self._write(self._line())
-
     def _line(self) -> str:
-        elapsed = time.monotonic() - self._start
-        usual = self._expected.get(self._waiting) if self._waiting else None
-        text = f"{elapsed:7.1f} s  waiting for: {self._waiting}"
-        if usual:
-            full = min(_BAR, int(_BAR * elapsed / usual))
-            text += f"  [{'#' * full}{'.' * (_BAR - full)}] usually at {usual:.0f} s"
-        return text[: max(20, shutil.get_terminal_size().columns - 1)]
-
-    def _wipe(self) -> None:
-        if self._live:
-            # CSI K clears the line.
-            self._write("\r\x1b[K")
-
-    def _write(self, text: str) -> None:
-        # A terminal that went away must not take the run with it.
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        # ValueError: the stream is closed.
-        except (OSError, ValueError):
-            self._quiet, self._live = True, False
+        now = time.monotonic()
+        if not self._powered:
+            return f"{now - self._said_at:7.1f} s  {self._said}" if self._said else ""
+        if self._waiting is None:
+            return ""
+        elapsed = now - self._start
+        usual = usually(elapsed, self._expected.get(self._waiting))
+        return f"{elapsed:7.1f} s  waiting for: {self._waiting}{usual}"
 
 
 def _value(value: object) -> list[str]:

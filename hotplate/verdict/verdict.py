@@ -238,6 +238,15 @@ class Verdict:
         return self.servers or (ServerResult(self.decided_by, self.subject.server, self.stages),)
 
     @property
+    def times(self) -> dict[str, float]:
+        """The seconds to each stage that was reached, and not proved by a later one alone."""
+        return {
+            each.stage: each.seconds
+            for each in self.stages
+            if each.seconds is not None and not each.implied
+        }
+
+    @property
     def passed(self) -> bool:
         """True when the image passed."""
         return self.outcome is Outcome.PASSED

@@ -12,7 +12,7 @@ PLAIN = {
     "children/keeper.py": "what it calls is guarded by who gives it; its room knows no events",
     "cloud/http/serving.py": "logs what a connection raises, as waitress's own threads do",
     "elsewhere/ways.py": "keeps what ssh complains of, and raises nothing but at its end",
-    "report/terminal.py": "draws a line, which is no part of a verdict",
+    "output.py": "draws a line, which is no part of a verdict",
     "session/channel.py": "answers with what it raises",
 }
 

@@ -33,6 +33,8 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def size(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+
     def of(columns, lines):
         monkeypatch.setattr(
             boards.shutil, "get_terminal_size", lambda: os.terminal_size((columns, lines))

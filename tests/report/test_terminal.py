@@ -3,6 +3,9 @@ from __future__ import annotations
 import io
 import time
 
+import pytest
+
+from hotplate import output
 from hotplate.errors import HostError
 from hotplate.events.log import EventLog
 from hotplate.report.terminal import Progress, summary
@@ -38,6 +41,22 @@ def test_stages_are_plain_lines_without_terminal():
         "   20.2 s  network up",
         "the machine was lost; trying once more",
     ]
+
+
+@pytest.fixture(autouse=True)
+def capable_terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(output, "INTERVAL", 0.01)
+
+
+def test_live_line_shows_the_present_action_before_power_on():
+    stream = Terminal()
+    with Progress(stream, stages=ORDER) as progress:
+        progress.say("uploading web.qcow2")
+        end = time.monotonic() + 30
+        while " s  uploading web.qcow2" not in stream.getvalue() and time.monotonic() < end:
+            time.sleep(0.01)
+    assert " s  uploading web.qcow2" in stream.getvalue()
 
 
 def test_live_line_shows_awaited_stage_and_is_wiped():

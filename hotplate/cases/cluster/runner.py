@@ -35,7 +35,7 @@ from hotplate.errors import HostError, HotplateError, Interrupted, MachineLostEr
 from hotplate.interrupts import Interrupts
 from hotplate.report.artifacts import Artifacts
 from hotplate.report.board import Board
-from hotplate.report.history import History
+from hotplate.report.history import FILE, History
 from hotplate.text import clean
 from hotplate.timing.deadline import Deadline
 
@@ -451,8 +451,8 @@ class OnCluster(SideBySide):
             each.artifacts.point()
         sha256 = self._payloads.image_of(case).sha256
         if verdict.passed and verdict.stages and sha256:
-            history = History(self._request.settings.cache / "history.json")
-            history.record(f"{sha256}-{case.template.source}", verdict.stages)
+            history = History(self._request.settings.cache / FILE)
+            history.record(f"{sha256}-{case.template.source}", verdict.times)
         self._on_end(CaseEnd(case, verdict, folder, time.monotonic() - each.began, complaint))
 
     def _end_with(self, each: Submitted, error: BaseException) -> None:
