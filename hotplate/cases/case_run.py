@@ -18,6 +18,7 @@ from hotplate.cases.table import Case
 from hotplate.errors import HostError, HotplateError, Outcome, is_unforeseen
 from hotplate.events.event import Event
 from hotplate.events.log import EventLog
+from hotplate.history import FILE, History
 from hotplate.image import named
 from hotplate.image.inspect import Image
 from hotplate.inspection.findings import ImageFault, Level
@@ -25,7 +26,6 @@ from hotplate.inspection.inspection import inspected
 from hotplate.interrupts import Interrupts
 from hotplate.machine.cpu_models import missing_level
 from hotplate.report.artifacts import DATABASES, Artifacts, Folder, is_full
-from hotplate.report.history import FILE, History
 from hotplate.report.html import RunReport, report
 from hotplate.report.terminal import Progress, summary
 from hotplate.settings import MachineChoice

@@ -32,10 +32,10 @@ from hotplate.cases.request import Request
 from hotplate.cases.side_by_side import CaseEnd, SideBySide
 from hotplate.cases.table import Case
 from hotplate.errors import HostError, HotplateError, Interrupted, MachineLostError, Outcome
+from hotplate.history import FILE, History
 from hotplate.interrupts import Interrupts
 from hotplate.report.artifacts import Artifacts
 from hotplate.report.board import Board
-from hotplate.report.history import FILE, History
 from hotplate.text import clean
 from hotplate.timing.deadline import Deadline
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotplate.report.history import KEYS, RUNS, History
+from hotplate.history import KEYS, RUNS, History
 
 
 def test_median_of_last_runs_is_expected(tmp_path):
