@@ -125,15 +125,16 @@ def fitted(text: str) -> str:
 
 
 def usually(elapsed: float, usual: float | None) -> str:
-    """Return a bar with the usual duration, in seconds; "" when that is not known.
+    """Return the usual duration, in seconds, and a bar; "" when that is not known.
 
     >>> usually(20, 40)
-    '  [##########..........] usually at 40 s'
+    '  usually at 40 s [##########..........]'
     """
     if not usual:
         return ""
     full = min(_BAR, int(_BAR * elapsed / usual))
-    return f"  [{'#' * full}{'.' * (_BAR - full)}] usually at {usual:.0f} s"
+    # A narrow terminal cuts the bar first.
+    return f"  usually at {usual:.0f} s [{'#' * full}{'.' * (_BAR - full)}]"
 
 
 class LiveLine:
@@ -174,10 +175,13 @@ class LiveLine:
                 self._write(f"{WIPE if self._live else ''}{text}\n")
 
     def _tick(self) -> None:
+        shown = ""
         while not self._ended.wait(INTERVAL):
             with self._lock:
-                # In one piece, so that a terminal shows no empty line in between.
-                self._write(WIPE + fitted(self._text()))
+                before, shown = shown, self._text()
+                if shown or before:
+                    # In one piece, so that a terminal shows no empty line in between.
+                    self._write(WIPE + fitted(shown))
 
     def _write(self, text: str) -> None:
         # A terminal that went away must not take the run with it.

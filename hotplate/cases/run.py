@@ -21,6 +21,7 @@ from hotplate.cases.results import ResultSink
 from hotplate.cases.side_by_side import CaseEnd, SideBySide, how_many
 from hotplate.cases.table import Case
 from hotplate.errors import Outcome, UsageError
+from hotplate.history import FILE, History
 from hotplate.interrupts import Interrupts
 from hotplate.report.artifacts import remove_old_runs
 from hotplate.report.board import Board
@@ -57,7 +58,7 @@ def run_test(
         plan = _plan(request, len(cases))
         board = None
         if cases and plan.side_by_side:
-            board = Board(sys.stdout, quiet=request.quiet)
+            board = Board(sys.stdout, usual=_Times(request).usual, quiet=request.quiet)
         # Before this command makes a folder, so that none of its own cases is an old run.
         _remove_old_runs(request)
         with ResultSink(
@@ -90,6 +91,21 @@ def chosen(request: Request, cases: Sequence[Case], last: LastCases) -> Sequence
     if why and not request.quiet:
         print(f"{len(running)} of {len(cases)} cases run; {'; '.join(why)}", flush=True)
     return running
+
+
+class _Times:
+    """The seconds that cases took, in the cache."""
+
+    def __init__(self, request: Request) -> None:
+        self._history = History(request.settings.cache / FILE)
+
+    def usual(self, name: str) -> float | None:
+        """Return the seconds that a case took in earlier runs, None when that is not known."""
+        return self._history.expected(f"case-{name}").get("ended")
+
+    def record(self, name: str, seconds: float) -> None:
+        """Store the seconds that a passed case took."""
+        self._history.record(f"case-{name}", {"ended": seconds})
 
 
 class _Plan(NamedTuple):
@@ -173,9 +189,12 @@ def _run_side_by_side(
     board: Board,
 ) -> None:
     """Run the cases in processes of this host, or on the workers of a cluster."""
+    times = _Times(request)
 
     def on_end(end: CaseEnd) -> None:
         results.add(end)
+        if end.verdict.passed:
+            times.record(end.case.name, end.seconds)
         if _is_last(request, end.verdict):
             runner.more = False
 

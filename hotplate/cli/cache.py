@@ -43,7 +43,7 @@ KINDS = (
     Kind("dib", "base systems and packages for builds"),
     Kind("checksums", "checksums of images", always=True),
     Kind("memory", "what running machines have reserved of the memory"),
-    Kind("history.json", "how long the stages of tests took"),
+    Kind("history.json", "how long tests, builds and uploads took"),
     Kind("kvm.json", "whether KVM works on this host"),
 )
 

@@ -33,13 +33,11 @@ class BuildProgress:
     """Follows a build line by line.
 
     :param on_step: called with the name of each step that begins, and the seconds since the start.
-    :param on_line: called after each line has been processed.
     :ivar script: the running hook, as ``phase.d/name``, or "".
     :ivar steps: (name, seconds) of each step that has begun; the last one is still counting.
     """
 
     on_step: Callable[[str, float], None] = lambda _name, _seconds: None
-    on_line: Callable[[], None] = lambda: None
     script: str = ""
     elements: tuple[str, ...] = ()
     steps: list[tuple[str, float]] = field(default_factory=list)
@@ -68,7 +66,6 @@ class BuildProgress:
             if name != self.step and pattern.search(text):
                 self.steps.append((name, self.elapsed))
                 self.on_step(name, self.elapsed)
-        self.on_line()
 
     def durations(self) -> dict[str, float]:
         """Return the seconds of each step, for the last one until now."""

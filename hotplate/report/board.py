@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -22,17 +22,26 @@ INTERVAL = 0.5
 @dataclass
 class _Line:
     began: float
+    usual: float | None = None
     doing: str = ""
 
 
 class Board:
     """Shows the activity of each case.
 
+    :param usual: returns the seconds that a case took in earlier runs, by its name.
     :param quiet: show only the output of cases that have ended.
     """
 
-    def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        usual: Callable[[str], float | None] = lambda _: None,
+        quiet: bool = False,
+    ) -> None:
         self._stream = stream
+        self._usual = usual
         self._quiet = quiet
         self._live = not quiet and is_live(stream)
         self._rows: dict[str, _Line] = {}
@@ -45,7 +54,7 @@ class Board:
 
     def begin(self, name: str) -> None:
         """Give a case a line."""
-        self._rows[name] = _Line(time.monotonic())
+        self._rows[name] = _Line(time.monotonic(), self._usual(name))
         self.doing(name, "starting")
 
     def doing(self, name: str, text: str) -> None:
@@ -84,7 +93,9 @@ class Board:
         return "".join(f"{fitted(line)}\n" for line in lines)
 
     def _line(self, name: str, row: _Line) -> str:
-        return f"{time.monotonic() - row.began:6.0f} s  {clean_line(name)}: {row.doing}"
+        usual = f" of {row.usual:.0f}" if row.usual else ""
+        elapsed = f"{time.monotonic() - row.began:6.0f}{usual} s"
+        return f"{elapsed}  {clean_line(name)}: {row.doing}"
 
     def _wiped(self) -> str:
         """Return the sequence that removes the drawn lines."""

@@ -7,6 +7,7 @@ host.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from hotplate.elsewhere.ways import WayOptions, Ways
 from hotplate.errors import HostError, HotplateError, TemplateError, UsageError
 from hotplate.events.kinds import GuestLogin
 from hotplate.guest.ssh import Ssh
+from hotplate.history import FILE, History
 from hotplate.image.inspect import Image
 from hotplate.report.artifacts import Folder
 from hotplate.stacks.fitting import fitted
@@ -122,11 +124,23 @@ class CloudTrial(BaseTrial):
         image = images.find(self._cloud, self.options.image) if self.options.image else ""
         key_pair = self._project.make_key_pair()
         if self.image is not None and not image:
-            self._say(f"uploading {self.image.path} to the cloud {self._cloud.name}")
-            image = self._project.make_image(self.image)
+            image = self._upload(self.image)
         stack = make_stack(self._project, self.template, image=image, key_pair=key_pair)
         self._say(f"stack: {stack.name} in the cloud {self._cloud.name}")
         return stack
+
+    def _upload(self, image: Image) -> str:
+        """Upload the image, and say how long that took the last times; return its id."""
+        history = History(self.settings.cache / FILE)
+        # By its name: most images that are uploaded again have changed.
+        key = f"upload-{self._cloud.name}-{image.path.name}"
+        usual = history.expected(key).get("uploaded")
+        estimate = f", which usually takes {usual:.0f} s" if usual else ""
+        self._say(f"uploading {image.path} to the cloud {self._cloud.name}{estimate}")
+        began = time.monotonic()
+        made = self._project.make_image(image)
+        history.record(key, {"uploaded": time.monotonic() - began})
+        return made
 
     def _follow(self, stack: Stack) -> Following:
         self._following = Following(

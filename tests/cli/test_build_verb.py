@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import io
+import time
 
 import pytest
 
+from hotplate import output
 from hotplate.cli import build as verb
 from hotplate.errors import UsageError
 from hotplate.image import build_display, build_request
@@ -97,24 +99,33 @@ LINES = (
 )
 
 
-def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(build_display.Display, "EVERY", 0.0)
-    progress = BuildProgress()
-    with build_display.Display(progress, stream):
+EXPECTED = {"install": 40.0, "done": 100.0}
+
+
+def test_progress_without_a_terminal_is_plain_lines():
+    stream, progress = io.StringIO(), BuildProgress()
+    with build_display.Display(progress, stream, expected=EXPECTED):
         for line in LINES:
             progress.feed(line)
-    return stream.getvalue()
-
-
-def test_progress_without_a_terminal_is_plain_lines(monkeypatch: pytest.MonkeyPatch):
-    lines = shown(io.StringIO(), monkeypatch).splitlines()
-    assert [line.split("s  ")[1] for line in lines] == ["base system", "install"]
+    lines = stream.getvalue().splitlines()
+    assert [line.split("s  ", 1)[1] for line in lines] == [
+        "base system",
+        "install  (usually 40 s)",
+    ]
 
 
 def test_progress_on_a_terminal_shows_the_running_hook(monkeypatch: pytest.MonkeyPatch):
-    text = shown(Terminal(), monkeypatch)
-    assert "... root.d/08-debootstrap" in text
-    assert text.endswith("\r\x1b[K")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(output, "INTERVAL", 0.01)
+    stream, progress = Terminal(), BuildProgress()
+    with build_display.Display(progress, stream, expected=EXPECTED):
+        for line in LINES[:2]:
+            progress.feed(line)
+        end = time.monotonic() + 30
+        while "root.d/08-debootstrap" not in stream.getvalue() and time.monotonic() < end:
+            time.sleep(0.01)
+    assert "... root.d/08-debootstrap  usually at 100 s [....................]" in stream.getvalue()
+    assert stream.getvalue().endswith("\r\x1b[K")
 
 
 @pytest.mark.parametrize(("text", "epoch"), [("", None), ("0", 0), ("1795305600", 1795305600)])

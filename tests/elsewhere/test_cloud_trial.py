@@ -18,6 +18,7 @@ from heatclient import exc as heat_errors
 from heatclient.v1 import software_deployments
 from played_guest import Guest
 
+from hotplate.history import FILE, History
 from hotplate.timing.deadline import Deadline, retry
 
 pytestmark = pytest.mark.slow
@@ -240,13 +241,18 @@ def test_clean_removes_kept_resources(cloud):
     assert cloud.run("--clean").returncode == 0
 
 
-def test_failed_removal_is_reported(cloud):
+def test_failed_removal_and_usual_upload_time_are_reported(cloud):
+    # In one run: what the upload says of earlier ones, and leaves for later ones.
+    history, key = History(cloud.folder / "cache" / FILE), "upload-hotplate-played.raw"
+    history.record(key, {"uploaded": 4100.0})
     cloud.roles["web"] = GOOD
     with cloud.testbed.cloud.fault(endpoint="nova", kind="status", status=500, method="DELETE"):
         done = cloud.try_it("-t", written(cloud.folder))
     assert done.returncode == 0
     left = cloud.verdict()["facts"]["left in the cloud"]
     assert "could not be removed" in left
+    assert "to the cloud hotplate, which usually takes 4100 s\n" in done.stdout
+    assert history.expected(key)["uploaded"] < 4100
     assert "hotplate test --os-cloud hotplate --clean" in done.stdout
     assert cloud.run("--clean").returncode == 0
 

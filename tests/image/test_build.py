@@ -151,6 +151,8 @@ def test_build_leaves_image_kernel_log_manifest_bills_and_signature(builder: Bui
     assert "fake-os" not in manifest["commits"]
     commit = {"name": "hotplate:commit", "value": manifest["commits"]["baremetal"]}
     assert commit in listed["baremetal"]["properties"]
+    (times,) = json.loads((builder.tmp.with_name("cache") / "history.json").read_text()).values()
+    assert {"base system", "compress", "done"} <= times.keys()
     assert len(builder.works) == 1
     assert builder.leftovers() == []
 

@@ -101,3 +101,11 @@ def test_guest_text_is_one_clean_line(kind, size):
     board.doing("one", "server \x1b[2J\nPASSED")
     assert "\x1b[2J" not in stream.getvalue()
     assert "one: server  PASSED" in stream.getvalue()
+
+
+def test_line_has_the_usual_time_of_its_case(size):
+    stream = Terminal()
+    board = Board(stream, usual={"old": 41.6}.get)
+    board.begin("old")
+    board.begin("new")
+    assert stream.screen() == ["     0 of 42 s  old: starting", "     0 s  new: starting"]
