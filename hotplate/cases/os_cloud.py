@@ -36,6 +36,7 @@ def choice(
     return CloudChoice(
         name=request.name,
         image=request.image,
+        network=request.network,
         ways=WayOptions(
             jump=request.ssh_jump,
             config=request.ssh_config,

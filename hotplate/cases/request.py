@@ -19,6 +19,7 @@ class OsCloudRequest:
 
     :param name: of the cloud, in ``clouds.yaml``.
     :param image: the name or id of an image in the cloud; "" for an image of this host.
+    :param network: the name or id of the network of servers that name none; "" for the only one.
     :param ssh_jump: jump hosts, ``[USER@]HOST[:PORT]`` with commas between them; "" for none.
     :param ssh_config: a file for ``ssh -F``.
     :param ssh_user: the user who logs in to servers; "" for the default.
@@ -26,6 +27,7 @@ class OsCloudRequest:
 
     name: str
     image: str = ""
+    network: str = ""
     ssh_jump: str = ""
     ssh_config: Path | None = None
     ssh_user: str = ""

@@ -204,6 +204,11 @@ def _add_os_cloud_arguments(parser: argparse.ArgumentParser) -> None:
         "--os-image", metavar="NAME", help="an image of the cloud, in the place of IMAGE"
     )
     group.add_argument(
+        "--os-network",
+        metavar="NAME",
+        help="the network of the servers that name none; by default the project's only one",
+    )
+    group.add_argument(
         "--clean",
         action="store_true",
         help="take away what earlier runs have left in the cloud, and nothing else",
@@ -339,6 +344,7 @@ def _check_os_cloud(args: argparse.Namespace) -> None:
     if not args.os_cloud:
         for given, option in (
             (args.os_image, "--os-image"),
+            (args.os_network, "--os-network"),
             (args.clean, "--clean"),
             (args.ssh_jump, "--ssh-jump"),
             (args.ssh_config, "--ssh-config"),
@@ -358,7 +364,12 @@ def _check_os_cloud(args: argparse.Namespace) -> None:
         if args.os_image and given:
             raise UsageError(f"--os-image names the image that is tested, and so does {option}")
     if args.clean and (
-        args.images or args.releases or args.os_image or args.templates or args.file
+        args.images
+        or args.releases
+        or args.os_image
+        or args.os_network
+        or args.templates
+        or args.file
     ):
         raise UsageError("--clean tests nothing: it goes with --os-cloud alone")
     if args.ssh_jump and args.ssh_config:
@@ -375,6 +386,7 @@ def _os_cloud_of(args: argparse.Namespace) -> OsCloudRequest | None:
     return OsCloudRequest(
         name=args.os_cloud,
         image=args.os_image or "",
+        network=args.os_network or "",
         ssh_jump=args.ssh_jump,
         ssh_config=args.ssh_config,
         ssh_user=args.ssh_user,

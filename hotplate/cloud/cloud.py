@@ -44,12 +44,16 @@ if TYPE_CHECKING:
 #: Maximum number of open connections of the host's own clients.
 HOST_CONNECTIONS = 500
 
+#: A server that a real Heat cannot make: it asks Nova without networks, and novaclient refuses that
+#: with the microversion that Heat uses ("nics are required after microversion 2.36").
+UNCONNECTED = "network (the template names none) of the server"
+
 
 @dataclass(frozen=True, order=True)
 class StoodIn:
     """A resource of a template that is not real.
 
-    :param kind: the resource type, or ``image``, ``flavor``, ``key pair``.
+    :param kind: the resource type, or ``image``, ``flavor``, ``key pair``, :data:`UNCONNECTED`.
     :param name: the resource's name in its template, or the name that the template gives.
     """
 
@@ -94,6 +98,7 @@ class Cloud:
         self._fronts: dict[str, Front] = {}
         self.proxy = ""
         self._closing = False
+        self._unconnected: set[str] = set()
         self.progress = patches.TaskWaker()
         self._labels = expected_deployments.Labels()
 
@@ -186,6 +191,7 @@ class Cloud:
                 self._compute.networked,
                 self.parts.images.refusal,
                 self.progress.wait,
+                self._unconnected.add,
             )
         )
         self._exit.callback(client_plugins.use, client_plugins.Used())
@@ -476,8 +482,8 @@ class Cloud:
         """Return the parts of a stack that were accepted but are not real, with nested stacks.
 
         :param stack: the stack's name or id.
-        :return: resources of services that do not run here or are not enforced, and the images,
-            flavors and key pairs that its servers name.
+        :return: resources of services that do not run here or are not enforced, the images, flavors
+            and key pairs that its servers name, and servers that name no network.
         """
         from hotplate.cloud.heat import stand_ins
 
@@ -504,6 +510,8 @@ class Cloud:
                     present.append(StoodIn(kind, name))
             if spec.key_name and not self.servers.has_keypair(spec.key_name):
                 present.append(StoodIn("key pair", spec.key_name))
+            if spec.id in self._unconnected:
+                present.append(StoodIn(UNCONNECTED, spec.name))
         return sorted(set(present))
 
     def _not_carried(self, resource: Any) -> list[StoodIn]:

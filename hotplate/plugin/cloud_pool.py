@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,11 @@ from hotplate.report.artifacts import Folder
 from hotplate.report.html import report
 from hotplate.settings import Settings
 from hotplate.stacks.deployment import Deployment, DeploymentSpec
+from hotplate.stacks.fitting import Fit
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.timing.deadline import GuestDeadline, retry
-from hotplate.trial.cloud_trial import RUNS, UNSEEN, make_stack
+from hotplate.trial.cloud_trial import RUNS, UNSEEN, connection, make_stack
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
 from hotplate.verdict.noticed import notice
 from hotplate.verdict.tracker import StageTracker
@@ -44,7 +45,7 @@ class Place:
 
     :param cloud: of ``clouds.yaml``.
     :param flavor: of each server.
-    :param network: of each server; "" for the project's own.
+    :param network: of each server; "" for the project's only one.
     :param ways: the options for connections to them.
     """
 
@@ -55,12 +56,7 @@ class Place:
 
     def template(self) -> Template:
         """Return the template of a server whose agent polls."""
-        properties: dict[str, object] = {
-            "flavor": self.flavor,
-            "user_data_format": "SOFTWARE_CONFIG",
-        }
-        if self.network:
-            properties["networks"] = [{"network": self.network}]
+        properties = {"flavor": self.flavor, "user_data_format": "SOFTWARE_CONFIG"}
         server = {"type": "OS::Nova::Server", "properties": properties}
         body = {"heat_template_version": "2018-08-31", "resources": {"server": server}}
         return Template(source="a server for a test", template=body)
@@ -131,16 +127,18 @@ class CloudPlatform(Platform):
 
 
 class CloudPool:
-    """The servers of one image in a cloud; see :class:`hotplate.plugin.pool.ServerPool`."""
+    """The servers of one image in a cloud; see :class:`hotplate.plugin.pool.ServerPool`.
+
+    :param fit: the image, the key pair and the network of each server.
+    """
 
     def __init__(
-        self, project: Project, ways: Ways, place: Place, *, image: str, key_pair: str, folder: Path
+        self, project: Project, ways: Ways, place: Place, *, fit: Fit, folder: Path
     ) -> None:
         self._project = project
         self._ways = ways
         self._place = place
-        self._image = image
-        self._key_pair = key_pair
+        self._fit = fit
         self._folder = folder
         self._numbers = itertools.count(1)
         self._owned = ExitStack()
@@ -156,13 +154,7 @@ class CloudPool:
         if self._lent:
             raise HotplateError("a module uses the fixture server or booted_server, not both")
         name = self._next_name()
-        stack = make_stack(
-            self._project,
-            self._place.template(),
-            image=self._image,
-            key_pair=self._key_pair,
-            name=name,
-        )
+        stack = make_stack(self._project, self._place.template(), self._fit, name=name)
         self._lent = True
         following = self._follow(name, stack.id)
         self._owned.enter_context(following)
@@ -249,9 +241,11 @@ def open_cloud_pool(
         say=say,
     )
     with project, Ways(place.ways, key=project.key) as ways:
+        # Looked up before anything is made: a wrong name is no reason to upload.
+        fit = connection(cloud, place.template(), network=place.network)
         key_pair = project.make_key_pair()
         say(f"uploading {image.path} to the cloud {cloud.name}")
-        identity = project.make_image(image)
-        pool = CloudPool(project, ways, place, image=identity, key_pair=key_pair, folder=folder)
+        fit = replace(fit, image=project.make_image(image), key_pair=key_pair)
+        pool = CloudPool(project, ways, place, fit=fit, folder=folder)
         with contextlib.closing(pool):
             yield pool

@@ -109,7 +109,11 @@ OPTIONS = (
         "NAME",
     ),
     Option("os-flavor", "with --os-cloud, the flavor of the servers (m1.small)", "NAME"),
-    Option("os-network", "with --os-cloud, the network of the servers", "NAME"),
+    Option(
+        "os-network",
+        "with --os-cloud, the network of the servers; by default the project's only one",
+        "NAME",
+    ),
     Option("ssh-jump", "with --os-cloud, a jump host for ssh", "[USER@]HOST[:PORT]"),
     Option("ssh-config", "with --os-cloud, how servers are reached, as for ssh -F", "FILE"),
     Option("ssh-user", "with --os-cloud, who logs in to servers", "USER"),

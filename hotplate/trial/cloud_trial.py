@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Unpack
 
-from hotplate.elsewhere import images
+from hotplate.elsewhere import images, leftovers, networks
 from hotplate.elsewhere.following import Followed, Following, folder_name
 from hotplate.elsewhere.os_cloud import OsCloud
 from hotplate.elsewhere.project import Project
@@ -26,7 +26,7 @@ from hotplate.guest.ssh import Ssh
 from hotplate.history import FILE, History
 from hotplate.image.inspect import Image
 from hotplate.report.artifacts import Folder
-from hotplate.stacks.fitting import fitted
+from hotplate.stacks.fitting import Fit, fitted, needs_network
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
@@ -54,6 +54,8 @@ class CloudChoice:
 
     :param name: of the cloud, in ``clouds.yaml``.
     :param image: the name or id of an image in the cloud; "" to upload the one under test.
+    :param network: the name or id of the network of servers whose template names none; "" for the
+        project's only one.
     :param ways: the connections to its servers.
     :param keep: leave the resources that the run has made.
     :param uninterrupted: a context manager in which signals wait.
@@ -61,6 +63,7 @@ class CloudChoice:
 
     name: str
     image: str = ""
+    network: str = ""
     ways: WayOptions = field(default_factory=WayOptions)
     keep: bool = False
     uninterrupted: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
@@ -120,8 +123,9 @@ class CloudTrial(BaseTrial):
 
     def _make_stack(self) -> Stack:
         """Make a key pair, an image unless the cloud has it, and begin to make the stack."""
-        # Look the image up before anything is made: a wrong name is no reason to upload.
+        # Look both up before anything is made: a wrong name is no reason to upload.
         image = images.find(self._cloud, self.options.image) if self.options.image else ""
+        fit = connection(self._cloud, self.template, network=self.options.network)
         key_pair = self._project.make_key_pair()
         if self.image is not None and not image:
             image = self._upload(self.image)
@@ -287,13 +291,22 @@ class _SshAccess:
     close = drop
 
 
-def make_stack(
-    project: Project, template: Template, *, image: str, key_pair: str, name: str = ""
-) -> Stack:
+def connection(cloud: OsCloud, template: Template, *, network: str) -> Fit:
+    """Return the network for the servers of a template that name none.
+
+    :param network: its name or id; "" for the project's only one, if a server needs it.
+    :raises UsageError: when there is none, or several.
+    """
+    if not network and not needs_network(template):
+        return Fit()
+    found = networks.find(cloud, network) if network else networks.only(cloud)
+    return Fit(network=str(found.id), subnet=networks.subnet_of(cloud, found))
+
+
+def make_stack(project: Project, template: Template, fit: Fit, *, name: str = "") -> Stack:
     """Begin to make a stack of a run, from a template fitted to the cloud.
 
-    :param image: the id of the image that its servers boot.
-    :param key_pair: for the servers that have none.
+    :param fit: the resources for its servers.
     :param name: of the stack; by default that of the run.
     :raises TemplateError: when Heat refuses it.
     :raises HostError: when the cloud has no room for it.

@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from hotplate.stacks.fitting import fitted
+from hotplate.stacks import builtin
+from hotplate.stacks.fitting import Fit, fitted, needs_network
 from hotplate.stacks.template import Template
 
 SERVER: dict[str, Any] = {"type": "OS::Nova::Server", "properties": {"flavor": "m1.small"}}
@@ -21,7 +22,7 @@ def server(**properties: object) -> dict[str, Any]:
 
 
 def fit(body: dict[str, Any], **more: Any) -> Template:
-    return fitted(Template("a test", {**VERSION, **body}, **more), image="IMAGE", key_pair="KEY")
+    return fitted(Template("a test", {**VERSION, **body}, **more), Fit("IMAGE", "KEY"))
 
 
 def test_server_gets_the_image_and_the_key_pair():
@@ -73,3 +74,55 @@ def test_cloudformation_instance_is_fitted():
     properties = made.template["Resources"]["web"]["Properties"]
     assert properties == {"ImageId": "IMAGE", "KeyName": "KEY"}
     assert made.parameters == {"Image": "IMAGE"}
+
+
+def connected(body: dict[str, Any], **more: Any) -> Template:
+    template = Template("a test", {**VERSION, **body}, **more)
+    return fitted(template, Fit("IMAGE", "KEY", network="NET", subnet="SUBNET"))
+
+
+def test_server_without_networks_gets_that_of_the_run():
+    """Real Heat 19 and 27: "nics are required after microversion 2.36"."""
+    lan = [{"network": "lan"}]
+    auto = [{"allocate_network": "auto"}]
+    servers = {
+        "none": server(),
+        "empty": server(networks=[]),
+        "auto": server(networks=auto),
+        "named": server(networks=lan),
+        "asked": server(networks={"get_param": "networks"}),
+    }
+    made = connected({"resources": servers}).template["resources"]
+    networks = {name: each["properties"]["networks"] for name, each in made.items()}
+    ours = [{"network": "NET"}]
+    assert networks == {
+        **dict.fromkeys(("none", "empty", "auto"), ours),
+        "named": lan,
+        "asked": {"get_param": "networks"},
+    }
+
+
+def test_cloudformation_instance_gets_the_subnet_of_the_run():
+    """Heat makes a port on its network (heat/engine/resources/aws/ec2/instance.py)."""
+    instance = {"Type": "AWS::EC2::Instance", "Properties": {"ImageId": "any"}}
+    placed = {**instance, "Properties": {"ImageId": "any", "SubnetId": "theirs"}}
+    made = connected({"Resources": {"web": instance, "db": placed}}).template["Resources"]
+    assert made["web"]["Properties"]["SubnetId"] == "SUBNET"
+    assert made["db"]["Properties"]["SubnetId"] == "theirs"
+
+
+def test_network_is_needed_by_a_nested_server_without_one():
+    lan = server(networks=[{"network": "lan"}])
+    nested = yaml.safe_dump({**VERSION, "resources": {"one": server()}})
+    body = {**VERSION, "resources": {"web": lan}}
+    assert not needs_network(Template("a test", body))
+    assert needs_network(Template("a test", body, files={"file:///one.yaml": nested}))
+
+
+def test_builtin_templates_leave_the_network_to_the_cloud():
+    """In the words of Heat, so that they also work where nothing fits them."""
+    for made in (builtin.plain(), builtin.of(["script"]), builtin.of(["script", "salt"])):
+        assert made.template["resources"]["server"]["properties"]["networks"] == [
+            {"allocate_network": "auto"}
+        ]
+        assert needs_network(made)

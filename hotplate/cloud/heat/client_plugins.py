@@ -35,6 +35,7 @@ class Used:
     :param networked: True when servers have ports of Neutron.
     :param image_refusal: returns the reason why no server can boot an image, "" when one can.
     :param wait: waits for news, at most that many seconds; raises SystemExit when the engine ends.
+    :param unconnected: called with the id of each server for which a template names no network.
     """
 
     host: Mapping[str, str] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class Used:
     networked: bool = False
     image_refusal: Callable[[str], str] = lambda _: ""
     wait: Callable[[float], None] = time.sleep
+    unconnected: Callable[[str], object] = str
 
 
 _use = Used()
@@ -75,9 +77,13 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
             groups = fields.get("security_groups")
             if groups:
                 fields["security_groups"] = self._neutron.get_secgroup_uuids(groups)
-            # Heat 27 passes no networks for a server without any, and novaclient refuses that from
-            # 2.37 on; Nova's word for its default is "auto".
-            return create(*args, nics=self._fitting(nics) or "auto", **fields)
+            if nics := self._fitting(nics):
+                return create(*args, nics=nics, **fields)
+            # Heat (19 to 27) passes no networks for a server without any, and novaclient refuses
+            # that from 2.37 on. Nova's word for its default is "auto"; the verdict reports it.
+            made = create(*args, nics="auto", **fields)
+            _use.unconnected(made.id)
+            return made
 
         client.servers.create = create_somewhere
         return client
