@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import threading
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Self
 
 from hotplate.elsewhere.refusals import refusal
@@ -14,7 +17,11 @@ from hotplate.events.log import EventLog
 #: How long to wait for an answer, when ``clouds.yaml`` has no ``api_timeout``.
 ANSWER_SECONDS = 60.0
 
-UNAUTHORIZED, FORBIDDEN, TOO_LARGE = 401, 403, 413
+UNAUTHORIZED, FORBIDDEN, TOO_LARGE, INTERNAL = 401, 403, 413, 500
+
+#: The loggers of the clients. Without a handler, Python prints their warnings on the terminal; the
+#: exceptions that follow say the same.
+LOGGERS = ("keystoneauth", "openstack", "heatclient")
 
 
 class OsCloud:
@@ -35,6 +42,7 @@ class OsCloud:
         self.sdk = sdk
         self.events = events
         self._heat: Any = None
+        self._answered = threading.local()
 
     @classmethod
     def open(cls, name: str, events: EventLog) -> Self:
@@ -49,6 +57,8 @@ class OsCloud:
             import openstack
         from openstack import exceptions
 
+        for each in LOGGERS:
+            logging.getLogger(each).addHandler(logging.NullHandler())
         try:
             sdk = openstack.connect(cloud=name, app_name="hotplate")
         except exceptions.ConfigException as error:
@@ -56,6 +66,9 @@ class OsCloud:
         self = cls(name, sdk, events)
         with self.translated("a token"):
             session = sdk.session
+            self._check_files(session.verify, session.cert)
+            # python-heatclient's exceptions have no headers of an answer.
+            session.session.hooks["response"].append(self._note_request_id)
             if session.timeout is None:
                 session.timeout = ANSWER_SECONDS
             session.get_token()
@@ -125,9 +138,44 @@ class OsCloud:
             )
         if status == TOO_LARGE:
             return HostError(f'the cloud "{self.name}" has no room for {what}: {words}')
+        kind = str(self.sdk.config.config.get("auth_type"))
+        if status == INTERNAL and "applicationcredential" in kind:
+            # Keystone's "Delegated tokens cannot manage trusts" is in Heat's log only.
+            return UsageError(
+                f'the cloud "{self.name}" does not give {what}{self._request()}: {words}; Heat '
+                "makes a trust for the user, which Keystone refuses to application credentials",
+                hint="a user's password in clouds.yaml; or, where Keystone allows it to make "
+                "trusts, openstack application credential create --unrestricted",
+            )
         if isinstance(error, (auth.ClientException, sdk.ConfigException)) and status == 0:
             return UsageError(f'the cloud "{self.name}" cannot be used as it is set up: {words}')
-        return HostError(f'the cloud "{self.name}" does not give {what}: {words}')
+        request = self._request() if status >= INTERNAL else ""
+        return HostError(f'the cloud "{self.name}" does not give {what}{request}: {words}')
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _check_files(self, *named: object) -> None:
+        """Check the files of TLS, at which requests fails with an OSError.
+
+        :raises UsageError: when one is not there.
+        """
+        for each in named:
+            for path in each if isinstance(each, tuple) else (each,):
+                if isinstance(path, str) and not Path(path).exists():
+                    raise UsageError(
+                        f'the cloud "{self.name}" of clouds.yaml names the file "{path}", which '
+                        "does not exist",
+                        hint="cacert:, cert: and key: of that cloud",
+                    )
+
+    def _note_request_id(self, answer: Any, *_: object, **__: object) -> None:
+        """Note the id by which the cloud's logs have this thread's last request."""
+        self._answered.id = answer.headers.get("x-openstack-request-id", "")
+
+    def _request(self) -> str:
+        """Return the id of this thread's last request in brackets, "" when it had none."""
+        identity = getattr(self._answered, "id", "")
+        return f" ({identity})" if identity else ""
 
 
 def status_of(error: Exception) -> int:

@@ -37,6 +37,13 @@ REFUSALS = (
         NO_SUCH,
         LIST,
     ),
+    # novaclient 18, by which Heat 19 finds a flavor.
+    Refusal(
+        r"No (?P<kind>Flavor) matching \{'name': '(?P<name>[^']*)'\}",
+        Outcome.FAILED,
+        NO_SUCH,
+        LIST,
+    ),
     # Neutron's client, which Heat uses to find a network, a subnet or a port by name.
     Refusal(
         r"Unable to find (?P<kind>\w+) with name or id '(?P<name>[^']*)'",

@@ -49,6 +49,11 @@ WORDS = {
         Outcome.FAILED,
         'names the network "lan"',
     ),
+    # Heat 19 with novaclient 18 (Debian 12), recorded.
+    "No Flavor matching {'name': 'm1.nosuch'}. (HTTP 404)": (
+        Outcome.FAILED,
+        'names the flavor "m1.nosuch"',
+    ),
     "No Network found for lan": (Outcome.FAILED, 'names the network "lan"'),
 }
 
@@ -97,9 +102,9 @@ def second(cloud):
     path = cloud.folder / "clouds.yaml"
     before = path.read_text()
 
-    def make(**auth: str) -> None:
+    def make(*, more: dict[str, object] | None = None, **auth: str) -> None:
         clouds = yaml.safe_load(before)
-        clouds["clouds"]["second"] = copy.deepcopy(clouds["clouds"]["hotplate"])
+        clouds["clouds"]["second"] = copy.deepcopy(clouds["clouds"]["hotplate"]) | (more or {})
         clouds["clouds"]["second"]["auth"].update(auth)
         path.write_text(yaml.safe_dump(clouds))
 
@@ -120,6 +125,25 @@ def test_unreachable_cloud_is_a_host_error(cloud, second):
     done = cloud.run("played.raw", "-t", written(cloud.folder), cloud="second")
     assert done.returncode == 3
     assert 'the cloud "second" cannot be reached at "http://127.0.0.1:9/v3"' in last(done.stdout)
+
+
+def test_clients_write_no_log_on_the_terminal(cloud, second):
+    """keystoneauth warns "Failed to discover available identity versions ..." before it raises."""
+    second(auth_url="http://127.0.0.1:9/v3")
+    # A process of its own: pytest has handlers for all loggers.
+    process = cloud.start("played.raw", "-t", written(cloud.folder), cloud="second")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 3, out
+    assert err == ""
+
+
+@pytest.mark.parametrize("key", ["cacert", "cert"])
+def test_missing_file_of_tls_is_a_usage_error(cloud, second, key):
+    """requests: OSError, "Could not find a suitable TLS CA certificate bundle, invalid path"."""
+    second(more={key: "/nowhere/ca.pem"})
+    done = cloud.run("played.raw", "-t", written(cloud.folder), cloud="second")
+    assert done.returncode == 2
+    assert 'names the file "/nowhere/ca.pem", which does not exist' in done.stderr
 
 
 def test_refused_image_fails(cloud):
@@ -177,6 +201,26 @@ def test_missing_flavor_fails(cloud, monkeypatch):
     assert done.returncode == 1
     expected = 'the template names the flavor "m1.small", and the cloud "hotplate" has none'
     assert expected in last(done.stdout)
+
+
+def test_application_credential_that_heat_cannot_use_is_a_usage_error(cloud, monkeypatch):
+    """Heat 19 answers 500 "Internal Error"; its log: "Delegated tokens cannot manage trusts"."""
+    from openstack.config import cloud_region
+
+    opened = cloud_region.CloudRegion.get_session
+
+    def disguised(region):
+        made = opened(region)
+        # After the login, since the embedded Keystone has no application credentials.
+        region.config["auth_type"] = "v3applicationcredential"
+        return made
+
+    monkeypatch.setattr(cloud_region.CloudRegion, "get_session", disguised)
+    with cloud.testbed.cloud.fault(endpoint="heat", kind="status", status=500, method="POST"):
+        done = cloud.try_it("-t", written(cloud.folder))
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "which Keystone refuses to application credentials" in done.stderr
+    assert "a user's password in clouds.yaml" in done.stderr
 
 
 def test_template_refused_by_heat_fails(cloud):
