@@ -303,8 +303,9 @@ def _cell(verdict: Verdict, stage: Stage) -> tuple[str, str]:
 
 
 def _facts(verdict: Verdict) -> dict[str, str]:
+    after = f" after {verdict.seconds:.1f} s" if verdict.seconds else ""
     return {
-        "stack": f"{verdict.status or 'none'} after {verdict.seconds:.1f} s",
+        "stack": f"{verdict.status or 'none'}{after}",
         "template": verdict.subject.template,
         "server": verdict.subject.server,
         **verdict.subject.facts,

@@ -189,10 +189,13 @@ def summary(verdict: Verdict) -> str:
     # The last line already has one reason of a run that did not pass.
     shown = verdict.reasons if verdict.passed else verdict.reasons[:-1]
     lines += [clean(one_line(reason)) for reason in shown if reason not in verdict.unmet]
-    if verdict.status:
+    # Counted from power-on, which a stack without a machine never saw.
+    after = f" after {verdict.seconds:.0f} s" if verdict.seconds else ""
+    if verdict.status and not verdict.subject.plain:
+        lines.append(f"stack: {clean(verdict.status)}{after}")
+    elif verdict.status and after:
         # A plain run has a stack that its user did not name.
-        ended = "ended" if verdict.subject.plain else f"stack: {clean(verdict.status)}"
-        lines.append(f"{ended} after {verdict.seconds:.0f} s")
+        lines.append(f"ended{after}")
     if verdict.artifacts:
         lines.append(f"artifacts: {verdict.artifacts}")
     lines.append(clean(verdict.last_line()))

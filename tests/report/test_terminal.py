@@ -115,6 +115,13 @@ def test_last_line_of_failure_is_stage_and_advice(story):
     assert "         -  agent polled" in lines
 
 
+def test_stack_without_a_machine_has_no_time(story):
+    """Seconds are counted from power-on: it read "stack: CREATE_FAILED after 0 s"."""
+    assert "stack: CREATE_FAILED" in block(story, "CREATE_FAILED", reason="no").splitlines()
+    story.power()
+    assert "stack: CREATE_FAILED after " in block(story, "CREATE_FAILED")
+
+
 def test_unmet_expectations_are_a_block_in_order(passed):
     text = block(passed, "CREATE_COMPLETE", problems=["one is wrong", "two is\x1b wrong"])
     assert "\nnot as expected\n  one is wrong\n  two is" in text
