@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import contextlib
 import hashlib
 import re
@@ -22,20 +21,26 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 #: The tag of all stacks and images of runs, besides the tag of the run.
 TAG = "hotplate-test"
 
+#: Short: Heat names a server ``RUN-RESOURCE-`` and 12 characters more, and of its name it keeps 53
+#: (its option ``max_server_name_length``), which are the guest's host name. So a resource's name of
+#: up to 16 characters stays whole.
 _PREFIX = "hotplate-"
-_NAME = re.compile(_PREFIX + r"(\d{8}t\d{6}z-[0-9a-f]{6}-[0-9a-f]{8})(?:-\d+)?")
-_TIME = "%Y%m%dt%H%M%Sz"
+_NAME = re.compile(_PREFIX + r"([0-9a-f]{14})(?:-\d+)?")
+
+#: 1 January 2026, from which an id counts minutes: six digits last for 31 years.
+_BEGIN = 1767225600
 
 
 @dataclass(frozen=True)
 class Run:
     """One run.
 
-    :param id: the time of its start, a hash of its host's name, and a random part.
+    :param id: in hexadecimal digits: the minute of its start (6), a hash of its host's name (4),
+        and a random part (4).
 
-    >>> run = Run("20260102t030405z-0a1b2c-01234567")
+    >>> run = Run("0000b70a1b0123")
     >>> run.name
-    'hotplate-20260102t030405z-0a1b2c-01234567'
+    'hotplate-0000b70a1b0123'
     >>> Run.of(run.name) == run, Run.of("hotplate-of-mine")
     (True, None)
     """
@@ -45,7 +50,8 @@ class Run:
     @classmethod
     def begin(cls) -> Self:
         """Return a new run of this host."""
-        return cls(f"{time.strftime(_TIME, time.gmtime())}-{_host()}-{secrets.token_hex(4)}")
+        minutes = int(time.time() - _BEGIN) // 60
+        return cls(f"{minutes:06x}{_host()}{secrets.token_hex(2)}")
 
     @classmethod
     def of(cls, name: str) -> Self | None:
@@ -69,12 +75,12 @@ class Run:
     @property
     def is_of_this_host(self) -> bool:
         """Return whether it began on this host, by its name."""
-        return self.id.split("-")[1] == _host()
+        return self.id[6:10] == _host()
 
     @property
     def age(self) -> float:
-        """Return the seconds since it began."""
-        return time.time() - calendar.timegm(time.strptime(self.id.split("-")[0], _TIME))
+        """Return the seconds since the minute in which it began."""
+        return time.time() - (_BEGIN + 60 * int(self.id[:6], 16))
 
     @contextlib.contextmanager
     def going_on(self, folder: Path) -> Iterator[None]:
@@ -102,7 +108,7 @@ class Run:
 
 
 def _host() -> str:
-    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:4]
 
 
 STACK, KEY_PAIR, IMAGE = "stack", "key pair", "image"

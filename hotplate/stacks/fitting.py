@@ -57,7 +57,7 @@ def needs_network(template: Template) -> bool:
 
 
 def fitted(template: Template, fit: Fit) -> Template:
-    """Return a template whose servers boot an image, and get what they leave out.
+    """Return a template whose servers boot an image, with a key pair and a network.
 
     A parameter that only names the image or the key pair, and has no value, gets one: it may have
     a constraint of Heat's. Templates that it names are fitted in the same way.

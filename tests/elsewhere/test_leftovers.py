@@ -16,6 +16,16 @@ def test_run_is_found_by_its_own_name_only():
         assert Run.of(name) is None, name
 
 
+def test_server_name_is_whole_in_its_guest():
+    """Heat names it STACK-RESOURCE-ID, and shortens what is longer than it may be."""
+    from heat.common import config  # noqa: F401 - registers the option
+    from heat.engine.resource import Resource
+    from oslo_config import cfg
+
+    name = f"{Run.begin().name}-database_server1-abcdefghijkl"
+    assert Resource.reduce_physical_resource_name(name, cfg.CONF.max_server_name_length) == name
+
+
 def test_run_goes_on_while_its_lock_is_held(tmp_path):
     run = Run.begin()
     assert not run.goes_on(tmp_path)
@@ -31,6 +41,6 @@ def test_run_of_another_host_is_not_of_this_host(monkeypatch):
     assert not run.is_of_this_host
 
 
-@pytest.mark.parametrize("name", ["", "hotplate-", "hotplate-20260102t030405z-0a1b2c-0123456g"])
+@pytest.mark.parametrize("name", ["", "hotplate-", "hotplate-0000b70a1b012g", "hotplate-0000b7"])
 def test_other_names_are_no_runs(name):
     assert Run.of(name) is None
