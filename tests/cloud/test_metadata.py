@@ -6,6 +6,7 @@ import base64
 import json
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hotplate.cloud.cloud import Cloud
 from hotplate.cloud.http.addresses import PORTS
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.nova.metadata import EC2_VERSIONS, OPENSTACK_VERSIONS
+from hotplate.cloud.nova.server_records import Notes
 
 SPEC = ServerSpec(
     id="0b3f9a52-58e5-4a8c-9a15-0d2a6e1c7c11",
@@ -74,6 +76,51 @@ def test_unknown_path_is_404(vm: Guest, path: str) -> None:
     assert vm.get(path).status_code == 404
 
 
+# Nova's MetadataRequestHandler and InstanceMetadata (``nova/api/metadata``) set these; seen from a
+# guest of a Zed cloud, too.
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "text/plain; charset=UTF-8"),
+        ("/latest/meta-data/", "text/plain; charset=UTF-8"),
+        ("/latest/meta-data/hostname", "text/plain; charset=UTF-8"),
+        ("/latest/user-data", "text/plain; charset=UTF-8"),
+        ("/openstack", "text/plain; charset=UTF-8"),
+        ("/openstack/latest", "text/plain; charset=UTF-8"),
+        ("/openstack/latest/meta_data.json", "application/json"),
+        ("/openstack/latest/password", "text/html; charset=UTF-8"),
+        ("/openstack/latest/user_data", "text/plain; charset=UTF-8"),
+        ("/openstack/latest/vendor_data.json", "application/json"),
+        ("/openstack/latest/vendor_data2.json", "application/json"),
+    ],
+)
+def test_file_has_the_content_type_of_nova(vm: Guest, path: str, kind: str) -> None:
+    assert vm.get(path).headers["Content-Type"] == kind
+
+
+def test_network_data_is_text(cloud: Any) -> None:
+    spec = replace(SPEC, id="22222222-58e5-4a8c-9a15-0d2a6e1c7c11")
+    cloud.servers.boot(spec, Notes(has_ports=True))
+    with guest(cloud, spec.id) as vm:
+        answer = vm.get("/openstack/latest/network_data.json")
+    cloud.servers.delete(spec.id)
+    assert answer.json() == {"links": [], "networks": [], "services": []}
+    assert answer.headers["Content-Type"] == "text/plain; charset=UTF-8"
+
+
+def test_error_has_the_form_that_the_request_accepts(vm: Guest) -> None:
+    # WSGIHTTPException of WebOb, of which Nova's and its proxy's answers are made.
+    url = "http://169.254.169.254/latest/nothing"
+    page, text, data = (
+        vm.request("GET", url, headers={"Accept": kind})
+        for kind in ("*/*", "text/plain", "application/json")
+    )
+    assert page.headers["Content-Type"] == "text/html; charset=UTF-8"
+    assert "<title>404 Not Found</title>" in page.text
+    assert text.text.startswith("404 Not Found\n\nThe resource could not be found.")
+    assert data.json()["code"] == "404 Not Found"
+
+
 def test_password_is_set_once(vm: Guest) -> None:
     url = "http://169.254.169.254/openstack/latest/password"
     assert vm.get("/openstack/latest/password").text == ""
@@ -86,6 +133,8 @@ def test_vendor_data(cloud: Any, vm: Guest) -> None:
     cloud.metadata.set_vendor_data(SPEC.id, "#cloud-config\nx: 1\n")
     document = vm.get("/openstack/latest/vendor_data.json").json()
     assert document == {"cloud-init": "#cloud-config\nx: 1\n"}
+    # InstanceMetadata._vendor_data2 with the default of ``[api] vendordata_providers``.
+    assert vm.get("/openstack/latest/vendor_data2.json").json() == {"static": document}
 
 
 def test_real_agent_reads_the_ec2_tree(vm: Guest, tmp_path: Path) -> None:
@@ -102,6 +151,8 @@ def test_config_drive_tree(cloud: Any, vm: Guest) -> None:
     assert tree["ec2/latest/user-data"] == SPEC.user_data
     ec2 = json.loads(tree["ec2/latest/meta-data.json"])
     assert ec2["public-keys"] == {"0": {"openssh-key": "ssh-ed25519 AAAA me"}}
+    # Lists and numbers stay such in JSON (get_ec2_metadata of ``nova/api/metadata/base.py``).
+    assert (ec2["security-groups"], ec2["ami-launch-index"]) == (["default"], 0)
     assert not any("password" in name for name in tree)
     served = json.loads(vm.get("/openstack/latest/meta_data.json").text)
     assert json.loads(tree["openstack/latest/meta_data.json"]) == served

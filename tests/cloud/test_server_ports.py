@@ -313,10 +313,13 @@ def test_instance_name_of_a_deleted_server_is_not_reused(nova: Any, boot: Any) -
     assert getattr(boot(), attribute) > getattr(first, attribute)
 
 
-def test_server_has_the_groups_of_its_ports(neutron: Any, boot: Any) -> None:
+def test_server_has_the_groups_of_its_ports(cloud: Any, neutron: Any, boot: Any) -> None:
     group = neutron.create_security_group({"security_group": {"name": "web"}})["security_group"]
     server = boot(security_groups=["web", "default"])
     assert {each["name"] for each in server.security_groups} == {"web", "default"}
+    with guest(cloud, server.id) as vm:
+        named = vm.get("/latest/meta-data/security-groups").text
+    assert sorted(named.split("\n")) == ["default", "web"]
     with pytest.raises(nova_failures.BadRequest, match="group nothing not found"):
         boot(security_groups=["nothing"])
     server.delete()

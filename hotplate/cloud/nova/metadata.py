@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
+from webob import exc
+
 from hotplate.cloud.http.gateway import SERVER, WSGIApp
 from hotplate.cloud.http.rest import Answer
 from hotplate.cloud.nova.compute import PortAddress, ServerPort
@@ -52,6 +54,16 @@ DRIVE_EC2_VERSIONS = ("2009-04-04", "latest")
 
 #: Length of the name of a port's interface on a host (``nova/network/model.py``).
 TAP = 14
+
+TEXT, HTML = "text/plain; charset=UTF-8", "text/html; charset=UTF-8"
+#: Files that Nova gives a type of their own; all others are text, also ``network_data.json``.
+#: ``password`` has the default of WebOb, because its handler sets none.
+TYPES = {
+    "meta_data.json": "application/json",
+    "vendor_data.json": "application/json",
+    "vendor_data2.json": "application/json",
+    "password": HTML,
+}
 
 
 class Metadata:
@@ -124,7 +136,7 @@ class Metadata:
             return files
         for version in EC2_VERSIONS:
             for name, value in self._ec2(server).items():
-                files[f"{version}/meta-data/{name}"] = value.encode()
+                files[f"{version}/meta-data/{name}"] = _printed(value)
             if server.spec.user_data:
                 files[f"{version}/user-data"] = server.spec.user_data
         return files
@@ -144,42 +156,41 @@ class Metadata:
         if parts[:1] == ["ec2"]:
             parts = parts[1:]
         if not parts:
-            return "text/plain", "\n".join(EC2_VERSIONS).encode()
+            return TEXT, "\n".join(EC2_VERSIONS).encode()
         return self._answer_ec2(server, parts)
 
     # -- OpenStack --------------------
 
     def _answer_openstack(self, server: ServerRecord, parts: list[str]) -> tuple[str, bytes] | None:
         if not parts:
-            return "text/plain", "\n".join(OPENSTACK_VERSIONS).encode()
+            return TEXT, "\n".join(OPENSTACK_VERSIONS).encode()
         version, rest = parts[0], parts[1:]
         if version not in OPENSTACK_VERSIONS or len(rest) > 1:
             return None
         files = self._openstack(server, version)
         if not rest:
-            return "text/plain", "\n".join(files).encode()
+            return TEXT, "\n".join(files).encode()
         content = files.get(rest[0])
         if content is None:
             return None
-        if rest[0].endswith(".json"):
-            return "application/json", content
-        kind = "text/plain" if rest[0] == "password" else "application/octet-stream"
-        return kind, content
+        return TYPES.get(rest[0], TEXT), content
 
     def _openstack(self, server: ServerRecord, version: str) -> dict[str, bytes]:
         spec = server.spec
+        vendor = self._vendor.get(spec.id)
+        static = {"cloud-init": vendor} if vendor else {}
         files = {"meta_data.json": _json(self._meta_data(server, version))}
         if spec.user_data:
             files["user_data"] = spec.user_data
         if version >= "2013-04-04":
             files["password"] = self._servers.password(spec.id).encode()
         if version >= "2013-10-17":
-            vendor = self._vendor.get(spec.id)
-            files["vendor_data.json"] = _json({"cloud-init": vendor} if vendor else {})
+            files["vendor_data.json"] = _json(static)
         if version >= "2015-10-15" and (self._network_data or self._has_ports(server)):
             files["network_data.json"] = _json(self._network_data_of(server))
         if version >= "2016-10-06":
-            files["vendor_data2.json"] = _json({})
+            # The only provider of ``[api] vendordata_providers`` by default, ``StaticJSON``.
+            files["vendor_data2.json"] = _json({"static": static})
         return files
 
     def _network_data_of(self, server: ServerRecord) -> dict[str, object]:
@@ -228,15 +239,15 @@ class Metadata:
         user_data = server.spec.user_data
         if not rest:
             names = ["meta-data/"] + (["user-data"] if user_data else [])
-            return "text/plain", "\n".join(names).encode()
+            return TEXT, "\n".join(names).encode()
         if rest == ["user-data"]:
-            return ("application/octet-stream", user_data) if user_data else None
+            return (TEXT, user_data) if user_data else None
         if rest[0] != "meta-data":
             return None
         values = self._ec2(server)
         path = "/".join(rest[1:])
         if path in values:
-            return "text/plain", values[path].encode()
+            return TEXT, _printed(values[path])
         prefix = f"{path}/" if path else ""
         below = [name[len(prefix) :] for name in values if name.startswith(prefix)]
         if not below:
@@ -245,18 +256,18 @@ class Metadata:
         # Keys are listed as INDEX=NAME.
         if path == "public-keys":
             names = [f"{i}={name}" for i, name in enumerate(server.spec.public_keys)]
-        return "text/plain", "\n".join(names).encode()
+        return TEXT, "\n".join(names).encode()
 
-    def _ec2(self, server: ServerRecord) -> dict[str, str]:
+    def _ec2(self, server: ServerRecord) -> dict[str, object]:
         spec = server.spec
         interfaces = self._servers.interfaces(server)
         addresses = [each for interface in interfaces for each in interface.port.addresses]
         local = _first_ipv4(each.address for each in addresses)
         floating = _first_ipv4(each for interface in interfaces for each in interface.floating)
         hostname = _with_domain(server)
-        values = {
+        values: dict[str, object] = {
             "ami-id": "ami-00000001",
-            "ami-launch-index": "0",
+            "ami-launch-index": 0,
             # Nova's own value.
             "ami-manifest-path": "FIXME",
             "block-device-mapping/ami": "vda",
@@ -271,7 +282,9 @@ class Metadata:
             "public-hostname": hostname,
             "public-ipv4": floating if server.has_ports else local,
             "reservation-id": f"r-{server.number:08x}",
-            "security-groups": "default",
+            "security-groups": list(
+                dict.fromkeys(each for one in interfaces for each in one.groups)
+            ),
         }
         for index, key in enumerate(spec.public_keys.values()):
             values[f"public-keys/{index}/openssh-key"] = key
@@ -281,8 +294,12 @@ class Metadata:
 def app(metadata: Metadata, servers: Servers) -> WSGIApp:
     """Return the metadata service; the listener identifies the guest, never the request."""
 
-    def metadata_app(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-        return _answer(metadata, servers, environ).send(start_response)
+    def metadata_app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        try:
+            return _answer(metadata, servers, environ).send(start_response)
+        except exc.HTTPException as error:
+            # Nova's are WebOb's, too: a page, text or JSON, as the request accepts it.
+            return error(environ, start_response)  # type: ignore[no-any-return]
 
     return metadata_app
 
@@ -293,13 +310,13 @@ def _answer(metadata: Metadata, servers: Servers, environ: WSGIEnvironment) -> A
     if method == "POST" and path.rstrip("/").endswith("/password"):
         return _post_password(environ, servers, server_id)
     if method not in ("GET", "HEAD"):
-        return _text(405, b"")
+        raise exc.HTTPMethodNotAllowed
     try:
         answer = metadata.answer(server_id, path)
     except NoSuchServerError:
         answer = None
     if answer is None:
-        return _text(404, b"404 Not Found\n\nNot Found\n")
+        raise exc.HTTPNotFound
     kind, body = answer
     return Answer(200, body, (("Content-Type", kind),))
 
@@ -308,13 +325,10 @@ def _post_password(environ: WSGIEnvironment, servers: Servers, server_id: str) -
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     # Nova: 4 chunks of 255 bytes (``nova/api/metadata/password.py``).
     if len(body) > 1020:
-        return _text(400, b"Request is too large.")
-    stored = servers.set_password(server_id, body.decode("utf-8", "replace"))
-    return _text(200 if stored else 409, b"")
-
-
-def _text(status: int, body: bytes) -> Answer:
-    return Answer(status, body, (("Content-Type", "text/plain"),))
+        raise exc.HTTPBadRequest("Request is too large.")
+    if not servers.set_password(server_id, body.decode("utf-8", "replace")):
+        raise exc.HTTPConflict
+    return Answer(200, b"", (("Content-Type", HTML),))
 
 
 def _json(value: object) -> bytes:
@@ -330,7 +344,12 @@ def _entry(name: str) -> str:
     return head + slash
 
 
-def _nested(values: dict[str, str]) -> dict[str, Any]:
+def _printed(value: object) -> bytes:
+    """Return a value of the EC2 tree as text, a list with a line for each item."""
+    return ("\n".join(value) if isinstance(value, list) else str(value)).encode()
+
+
+def _nested(values: dict[str, object]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for name, value in values.items():
         *heads, leaf = name.split("/")
