@@ -76,9 +76,30 @@ def test_catalogue_leads_to_the_api(cloud: Any) -> None:
 def test_versions_are_described_without_a_token(cloud: Any) -> None:
     root = requests.get(url(cloud, "/"), timeout=10).json()
     assert [(each["id"], each["status"]) for each in root["versions"]] == [("v2.1", "CURRENT")]
-    one = requests.get(url(cloud, "/v2.1/"), timeout=10).json()["version"]
+    answer = requests.get(url(cloud, "/v2.1/"), timeout=10)
+    one = answer.json()["version"]
     assert (one["min_version"], one["version"]) == ("2.1", f"2.{NEWEST}")
-    assert one["links"][0]["href"] == url(cloud, "/v2.1/")
+    # doc/api_samples/versions/v21-version-get-resp.json of Nova.
+    assert one["links"] == [
+        {"rel": "self", "href": url(cloud, "/v2.1/")},
+        {"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"},
+    ]
+    assert answer.headers["OpenStack-API-Version"] == "compute 2.1"
+    assert [each["links"] for each in root["versions"]] == [one["links"][:1]]
+
+
+def test_answer_of_each_service_has_a_request_id(cloud: Any) -> None:
+    for service, path in (
+        ("nova", "/v2.1/servers"),
+        ("neutron", "/v2.0/networks"),
+        ("glance", "/v2/images"),
+        ("keystone", "/v3"),
+        ("heat", f"/v1/{cloud.credentials.project_id}/stacks"),
+        ("cfn", "/v1"),
+    ):
+        address = cloud.endpoints[service] + path
+        answer = requests.get(address, headers=owner_headers(cloud), timeout=20)
+        assert answer.headers["x-openstack-request-id"].startswith("req-"), service
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
@@ -52,6 +53,13 @@ def test_route_answers_as_json() -> None:
     assert headers["Content-Type"] == "application/json"
     assert headers["Content-Length"] == str(len(body))
     assert headers["X-Always"] == "1"
+
+
+def test_each_answer_has_a_request_id_of_its_own() -> None:
+    """As from the RequestId filter of oslo_middleware, which all real services have."""
+    ids = [ask("GET", path)[1]["x-openstack-request-id"] for path in ("/raw", "/raw", "/nothing")]
+    assert len(set(ids)) == 3
+    assert all(re.fullmatch("req-[0-9a-f-]{36}", each) for each in ids)
 
 
 def test_path_parts_are_decoded() -> None:

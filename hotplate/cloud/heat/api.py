@@ -21,6 +21,7 @@ from keystonemiddleware.auth_token import (  # type: ignore[import-untyped]
     _exceptions as ksm_exceptions,
 )
 from oslo_config import cfg
+from oslo_middleware.request_id import RequestId
 
 from hotplate.cloud.heat.describe_cache import DatabaseVersion, DescribeCache
 from hotplate.cloud.http.addresses import Side, guest_base
@@ -124,7 +125,7 @@ class _AuthUrl:
 
 
 def heat_app(identity: Identity, version: DatabaseVersion) -> WSGIApp:
-    """Return the REST API: faultwrap, version negotiation, authurl, authtoken, context, API.
+    """Return the REST API, whose filters are those of a deployment's pipeline.
 
     :param version: of Heat's database; cached answers to polls are valid until it changes.
     """
@@ -136,11 +137,12 @@ def heat_app(identity: Identity, version: DatabaseVersion) -> WSGIApp:
     app = _AuthToken(app, identity)
     app = _AuthUrl(app, identity)
     app = openstack.version_negotiation_filter(app, cfg.CONF)
-    return openstack.faultwrap_filter(app, cfg.CONF)  # type: ignore[no-any-return]
+    app = openstack.faultwrap_filter(app, cfg.CONF)
+    return RequestId(app)
 
 
 def cfn_app(identity: Identity, version: DatabaseVersion, *, signature_ttl: int) -> WSGIApp:
-    """Return the CloudFormation API: version negotiation, ec2authtoken, authtoken, context, API.
+    """Return the CloudFormation API, whose filters are those of a deployment's pipeline.
 
     :param version: of Heat's database; cached answers to polls are valid until it changes.
     """
@@ -149,4 +151,5 @@ def cfn_app(identity: Identity, version: DatabaseVersion, *, signature_ttl: int)
     app = DescribeCache(app, version)
     app = _AuthToken(app, identity)
     app = _Ec2Token(app, identity, signature_ttl)
-    return cfn.version_negotiation_filter(app, cfg.CONF)  # type: ignore[no-any-return]
+    app = cfn.version_negotiation_filter(app, cfg.CONF)
+    return RequestId(app)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -24,6 +25,9 @@ Caller = TypeVar("Caller")
 Row = TypeVar("Row")
 
 Headers = tuple[tuple[str, str], ...]
+
+#: The header with the id of a request.
+REQUEST_ID = "x-openstack-request-id"
 
 
 class HttpError(Exception):
@@ -185,6 +189,8 @@ def respond(
 ) -> list[bytes]:
     """Answer a WSGI request.
 
+    The answer has a request id, as from ``oslo_middleware``, unless ``answer`` gave it one.
+
     :param describe: returns the JSON of an error in the form of the service.
     :param headers: sent with every answer.
     """
@@ -193,7 +199,14 @@ def respond(
     except HttpError as error:
         body = error.body if error.body is not None else describe(error)
         given = Answer(error.status, body, error.headers)
+    if not any(name == REQUEST_ID for name, _ in given.headers):
+        headers = (*headers, (REQUEST_ID, request_id()))
     return replace(given, headers=(*given.headers, *headers)).send(start_response)
+
+
+def request_id() -> str:
+    """Return a new id of a request."""
+    return f"req-{uuid.uuid4()}"
 
 
 def page(

@@ -5,12 +5,20 @@ It listens for clients on the host only; guests cannot reach it.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.database.store import Store
-from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
+from hotplate.cloud.http.rest import (
+    REQUEST_ID,
+    Answer,
+    Headers,
+    HttpError,
+    Request,
+    Routes,
+    request_id,
+    respond,
+)
 from hotplate.cloud.keystone.guard import Guard
 from hotplate.cloud.keystone.identity import Identity
 from hotplate.cloud.nova import microversions
@@ -69,18 +77,19 @@ class NovaApi:
         return self._identity.addresses.host["nova"] + "/v2.1"
 
     def _answer(self, request: Request) -> Answer:
-        if request.path in ("", "/v2.1") and request.method == "GET":
-            return self._versions(request)
-        grant = self._guard.check(request)
-        minor = microversions.asked_for(request)
-        caller = Caller(grant, minor, self._base, f"req-{uuid.uuid4()}")
-        headers = (
-            *microversions.headers(minor),
-            ("x-openstack-request-id", caller.request_id),
-            ("x-compute-request-id", caller.request_id),
-        )
+        this = request_id()
+        headers: Headers = ((REQUEST_ID, this), ("x-compute-request-id", this))
         try:
-            answer = self._routes.answer(_below_version(request, grant.project), caller)
+            if request.path in ("", "/v2.1") and request.method == "GET":
+                if request.path:
+                    headers = (*headers, *microversions.headers(microversions.asked_for(request)))
+                answer = self._versions(request)
+            else:
+                grant = self._guard.check(request)
+                minor = microversions.asked_for(request)
+                headers = (*headers, *microversions.headers(minor))
+                caller = Caller(grant, minor, self._base, this)
+                answer = self._routes.answer(_below_version(request, grant.project), caller)
         except HttpError as error:
             # An error names its version and request id, too.
             error.headers += headers
@@ -92,6 +101,8 @@ class NovaApi:
         if request.path:
             return Answer(body={"version": document})
         del document["media-types"]
+        # The root has no link to the documentation (``nova/api/openstack/compute/views/versions``).
+        document["links"] = document["links"][:1]
         return Answer(body={"versions": [document]})
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hotplate.cloud.http.rest import Headers, HttpError, Request, page
 from hotplate.cloud.keystone.identity import Grant
@@ -112,7 +112,7 @@ def headers(minor: int) -> Headers:
     )
 
 
-def document(base: str) -> dict[str, object]:
+def document(base: str) -> dict[str, Any]:
     """Return the description of the only version.
 
     :param base: the URL of the API.
@@ -123,7 +123,10 @@ def document(base: str) -> dict[str, object]:
         "version": f"2.{NEWEST}",
         "min_version": "2.1",
         "updated": "2013-07-23T11:33:21Z",
-        "links": [{"rel": "self", "href": f"{base}/"}],
+        "links": [
+            {"rel": "self", "href": f"{base}/"},
+            {"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"},
+        ],
         "media-types": [
             {
                 "base": "application/json",
