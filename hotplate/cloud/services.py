@@ -87,7 +87,8 @@ class Parts:
             # Called later: the servers are made below.
             used=lambda: {each.spec.image for each in self.servers.all()},
         )
-        self.networking = Networking(self.store, project=project)
+        operator = self.identity.service.project_id
+        self.networking = Networking(self.store, project=project, operator=operator)
         self.granted = TakenForGranted(self.networking, project=project)
         self.servers = Servers(
             self.store,

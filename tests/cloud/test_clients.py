@@ -7,6 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import openstack as sdk
@@ -35,6 +36,13 @@ def owner_session(cloud: Any, **changes: str) -> session.Session:
         **changes,
     }
     return session.Session(auth=v3.Password(**fields))
+
+
+def admin_token(cloud: Any) -> str:
+    """Return a token of an administrator, whom no cloud of hotplate has."""
+    identity = cloud.identity
+    grant = identity.grant(identity.user(cloud.credentials.user_id))
+    return str(identity.token(replace(grant, roles=("admin", "member"))))
 
 
 def ask(cloud: Any, service: str, method: str, path: str, **fields: Any) -> requests.Response:

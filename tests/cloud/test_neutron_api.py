@@ -14,7 +14,7 @@ import pytest
 import requests
 from neutronclient.common import exceptions as failures
 from neutronclient.v2_0 import client as neutron_client
-from test_clients import ask, owner_session
+from test_clients import admin_token, ask, owner_session
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.neutron.networking import Networking
@@ -26,6 +26,14 @@ NOWHERE = "9392d605-90bd-4547-8c0a-2d3609fb667e"
 @pytest.fixture(scope="module")
 def neutron(cloud: Any) -> Any:
     return neutron_client.Client(session=owner_session(cloud))
+
+
+@pytest.fixture(scope="module")
+def admin(cloud: Any) -> Any:
+    """Return neutronclient with the rights of an administrator."""
+    return neutron_client.Client(
+        endpoint_url=cloud.endpoints["neutron"], token=admin_token(cloud), auth_strategy="noauth"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +95,14 @@ def error_of(answer: requests.Response) -> tuple[int, str, str]:
 # -- networks --------------------
 
 
-def test_networks(neutron: Any, made: Any) -> None:
+def test_networks(neutron: Any, admin: Any, made: Any) -> None:
     net = made("network", name="n", description="d", mtu=1400)
     assert (net["status"], net["mtu"], net["subnets"], net["shared"]) == ("ACTIVE", 1400, [], False)
     assert net["project_id"] == net["tenant_id"]
     assert neutron.show_network(net["id"])["network"] == net
-    changed = neutron.update_network(net["id"], {"network": {"name": "m", "shared": True}})
+    # global_physnet_mtu of 1500 without the 50 bytes of VXLAN over IPv4.
+    assert made("network")["mtu"] == 1450
+    changed = admin.update_network(net["id"], {"network": {"name": "m", "shared": True}})
     assert (changed["network"]["name"], changed["network"]["shared"]) == ("m", True)
     assert changed["network"]["revision_number"] == 2
     neutron.delete_network(net["id"])
@@ -100,25 +110,33 @@ def test_networks(neutron: Any, made: Any) -> None:
         neutron.show_network(net["id"])
 
 
-def test_initial_networks_exist_and_cannot_be_deleted(neutron: Any) -> None:
-    (shared,) = neutron.list_networks(shared=True)["networks"]
+def test_initial_networks_exist_and_cannot_be_deleted(cloud: Any, neutron: Any) -> None:
+    project = cloud.credentials.project_id
+    (own,) = neutron.list_networks(project_id=project)["networks"]
     (external,) = neutron.list_networks(**{"router:external": True})["networks"]
-    assert (shared["name"], external["name"]) == ("hotplate", "public")
-    (subnet,) = neutron.list_subnets(network_id=shared["id"])["subnets"]
+    assert (own["name"], external["name"]) == ("hotplate", "public")
+    assert not own["shared"]
+    assert not own["router:external"]
+    assert not external["shared"]
+    # In Neutron ``is_default`` is an attribute of external networks (``auto_allocate/db.py``).
+    assert external["is_default"] is True
+    assert "is_default" not in own
+    # A user sees the subnets of own and of shared networks (Neutron's get_subnet).
+    (subnet,) = neutron.list_subnets()["subnets"]
     assert (subnet["cidr"], subnet["enable_dhcp"]) == ("10.0.0.0/24", True)
-    for each in (shared, external):
-        with refused("NetworkInUse", 409, "each cloud"):
-            neutron.delete_network(each["id"])
-    project = shared["project_id"]
+    with refused("NetworkInUse", 409, "each cloud"):
+        neutron.delete_network(own["id"])
+    with refused("PolicyNotAuthorized", 403, "rule:delete_network is disallowed by policy"):
+        neutron.delete_network(external["id"])
     topology = neutron.get_auto_allocated_topology(project)["auto_allocated_topology"]
-    assert topology["id"] == shared["id"]
+    assert topology["id"] == own["id"]
 
 
 def test_restart_keeps_the_networks(tmp_path: Any) -> None:
     ids = []
     for _ in range(2):
         store = Store(tmp_path / "n.db")
-        networking = Networking(store, project="p")
+        networking = Networking(store, project="p", operator="o")
         ids.append((networking.default_network, networking.external_network))
         networking.create("networks", {"name": "mine"}, "p")
         names = [each["name"] for each in networking.all("networks")]
@@ -236,7 +254,7 @@ def test_used_subnet_cannot_be_deleted(neutron: Any, made: Any, subnet: Any) -> 
 # -- ports --------------------
 
 
-def test_ports(neutron: Any, made: Any, subnet: Any) -> None:
+def test_ports(neutron: Any, admin: Any, made: Any, subnet: Any) -> None:
     port = made("port", network_id=subnet["network_id"], name="p", dns_name="web")
     assert port["fixed_ips"] == [{"subnet_id": subnet["id"], "ip_address": "10.9.0.2"}]
     assert port["mac_address"].startswith("fa:16:3e:")
@@ -250,9 +268,9 @@ def test_ports(neutron: Any, made: Any, subnet: Any) -> None:
     after = made("port", network_id=subnet["network_id"])
     assert after["fixed_ips"][0]["ip_address"] == "10.9.0.4"
     bound = {"binding:host_id": "here", "device_id": NOWHERE, "device_owner": "compute:nova"}
-    changed = neutron.update_port(port["id"], {"port": bound})["port"]
+    changed = admin.update_port(port["id"], {"port": bound})["port"]
     assert (changed["status"], changed["binding:vif_type"]) == ("ACTIVE", "ovs")
-    assert neutron.list_ports(device_id=NOWHERE)["ports"] == [changed]
+    assert admin.list_ports(device_id=NOWHERE)["ports"] == [changed]
     neutron.delete_port(port["id"])
     with refused("PortNotFound", 404, port["id"]):
         neutron.show_port(port["id"])
@@ -295,11 +313,96 @@ def test_bad_ports_are_refused(
     assert words in error_of(answer)[2]
 
 
-def test_distributed_router_is_refused(cloud: Any, made: Any) -> None:
-    answer = raw(cloud, "POST", "/v2.0/routers", {"router": {"distributed": True}})
-    assert error_of(answer)[:2] == (400, "HTTPBadRequest")
-    assert '"distributed" cannot be "True" in hotplate' in error_of(answer)[2]
-    assert made("router", distributed="false")["distributed"] is False
+POLICIES: list[tuple[str, dict[str, Any], str]] = [
+    ("network", {"shared": True}, "(rule:create_network and rule:create_network:shared)"),
+    (
+        "network",
+        {"shared": True, "router:external": True},
+        "((rule:create_network and rule:create_network:shared) and "
+        "rule:create_network:router:external)",
+    ),
+    ("network", {"is_default": True}, "rule:create_network:is_default"),
+    ("network", {"provider:network_type": "flat"}, "rule:create_network:provider:network_type"),
+    ("port", {"binding:host_id": "h"}, "(rule:create_port and rule:create_port:binding:host_id)"),
+    ("port", {"binding:profile": {"a": "b"}}, "rule:create_port:binding:profile"),
+    ("router", {"distributed": False}, "(rule:create_router and rule:create_router:distributed)"),
+    ("router", {"ha": True}, "(rule:create_router and rule:create_router:ha)"),
+    (
+        "router",
+        {"external_gateway_info": {"network_id": NOWHERE, "enable_snat": False}},
+        "(rule:create_router and (rule:create_router:external_gateway_info and "
+        "(rule:create_router:external_gateway_info:network_id and "
+        "rule:create_router:external_gateway_info:enable_snat)))",
+    ),
+    ("subnet", {"ip_version": 4, "cidr": "10.9.8.0/24", "service_types": ["compute:nova"]},
+     "(rule:create_subnet and rule:create_subnet:service_types)"),
+    ("subnetpool", {"name": "n", "prefixes": ["10.0.0.0/8"], "is_default": True},
+     "rule:create_subnetpool:is_default"),
+    ("floatingip", {"floating_network_id": NOWHERE, "floating_ip_address": "203.0.113.9"},
+     "(rule:create_floatingip and rule:create_floatingip:floating_ip_address)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("single", "values", "rule"), POLICIES)
+def test_user_does_not_set_what_is_an_administrators(
+    cloud: Any, net: Any, single: str, values: dict[str, Any], rule: str
+) -> None:
+    """Neutron's defaults (``neutron/conf/policies``), in the words of ``neutron/policy.py``."""
+    if single in ("port", "subnet"):
+        values = {**values, "network_id": net["id"]}
+    answer = raw(cloud, "POST", f"/v2.0/{single}s", {single: values})
+    assert error_of(answer)[:2] == (403, "PolicyNotAuthorized")
+    assert rule in error_of(answer)[2]
+    assert error_of(answer)[2].endswith(" is disallowed by policy")
+
+
+def test_user_does_not_change_what_is_an_administrators(cloud: Any, made: Any, net: Any) -> None:
+    port = made("port", network_id=net["id"])
+    for path, body, rule in (
+        (f"networks/{net['id']}", {"network": {"shared": True}}, "update_network:shared"),
+        (f"ports/{port['id']}", {"port": {"mac_address": "fa:16:3e:00:00:09"}},
+         "update_port:mac_address"),
+        (f"quotas/{port['project_id']}", {"quota": {"port": 9}}, "update_quota"),
+    ):  # fmt: skip
+        answer = raw(cloud, "PUT", f"/v2.0/{path}", body)
+        assert error_of(answer)[:2] == (403, "PolicyNotAuthorized")
+        assert f"rule:{rule}" in error_of(answer)[2]
+    assert error_of(raw(cloud, "GET", "/v2.0/quotas"))[0] == 403
+    assert error_of(raw(cloud, "DELETE", f"/v2.0/quotas/{port['project_id']}"))[0] == 403
+    other = {"network": {"project_id": NOWHERE}}
+    assert "requires admin privileges" in error_of(raw(cloud, "POST", "/v2.0/networks", other))[2]
+
+
+def test_user_does_not_see_what_is_an_administrators(admin: Any, neutron: Any, made: Any) -> None:
+    net = made("network")
+    made("port", network_id=net["id"])
+    made("router")
+    for name, hidden in (
+        ("networks", {"provider:network_type", "provider:physical_network"}),
+        ("ports", {"binding:host_id", "binding:profile", "binding:vif_type"}),
+        ("routers", {"ha", "distributed"}),
+    ):
+        (seen, everything) = (
+            getattr(each, f"list_{name}")()[name][-1] for each in (neutron, admin)
+        )
+        assert hidden <= everything.keys()
+        assert not hidden & seen.keys()
+
+
+def test_user_does_not_use_the_external_network_as_an_own_one(
+    cloud: Any, neutron: Any, external: str
+) -> None:
+    for path, body, rule in (
+        ("subnets", {"subnet": {"ip_version": 4, "cidr": "10.6.0.0/24"}}, "rule:create_subnet"),
+        ("ports", {"port": {"fixed_ips": [{"ip_address": "203.0.113.5"}]}},
+         "rule:create_port:fixed_ips:ip_address"),
+        ("ports", {"port": {"port_security_enabled": False}},
+         "rule:create_port:port_security_enabled"),
+    ):  # fmt: skip
+        (single,) = body
+        body[single]["network_id"] = external
+        assert rule in error_of(raw(cloud, "POST", f"/v2.0/{path}", body))[2]
+    assert neutron.list_subnets(network_id=external)["subnets"] == []
 
 
 def test_network_with_qos_is_refused(cloud: Any) -> None:
@@ -467,7 +570,7 @@ def test_security_groups(neutron: Any, made: Any) -> None:
     assert (rule["remote_ip_prefix"], rule["ethertype"]) == ("10.0.0.7/32", "IPv4")
     shown = neutron.show_security_group(group["id"])["security_group"]
     assert rule in shown["security_group_rules"]
-    port = made("port", network_id=neutron.list_networks(shared=True)["networks"][0]["id"],
+    port = made("port", network_id=neutron.list_networks(name="hotplate")["networks"][0]["id"],
                 security_groups=[group["id"]])  # fmt: skip
     with refused("SecurityGroupInUse", 409, group["id"]):
         neutron.delete_security_group(group["id"])
@@ -615,14 +718,16 @@ def test_floating_addresses(neutron: Any, made: Any, subnet: Any, external: str)
 
 
 def test_bad_floating_addresses_are_refused(
-    neutron: Any, made: Any, net: Any, external: str
+    neutron: Any, admin: Any, made: Any, net: Any, external: str
 ) -> None:
     with refused("BadRequest", 400, "is not a valid external network"):
         made("floatingip", floating_network_id=net["id"])
-    asked = made("floatingip", floating_network_id=external, floating_ip_address="203.0.113.77")
+    body = {"floating_network_id": external, "floating_ip_address": "203.0.113.77"}
+    asked = admin.create_floatingip({"floatingip": body})["floatingip"]
     assert asked["floating_ip_address"] == "203.0.113.77"
     with refused("IpAddressAlreadyAllocated", 409):
-        made("floatingip", floating_network_id=external, floating_ip_address="203.0.113.77")
+        admin.create_floatingip({"floatingip": body})
+    neutron.delete_floatingip(asked["id"])
     bare = made("port", network_id=net["id"])
     with refused("BadRequest", 400, "has no fixed IPv4 addresses"):
         made("floatingip", floating_network_id=external, port_id=bare["id"])
@@ -633,28 +738,28 @@ def test_bad_floating_addresses_are_refused(
 # -- quotas --------------------
 
 
-def test_quotas(neutron: Any, made: Any, cloud: Any) -> None:
+def test_quotas(neutron: Any, admin: Any, made: Any, cloud: Any) -> None:
     project = cloud.credentials.project_id
     assert neutron.show_quota(project)["quota"]["network"] == 100
-    changed = neutron.update_quota(project, {"quota": {"router": 1, "port": -1}})["quota"]
+    changed = admin.update_quota(project, {"quota": {"router": 1, "port": -1}})["quota"]
     assert (changed["router"], changed["port"], changed["network"]) == (1, -1, 100)
     made("router")
     with refused("OverQuota", 409, "Quota exceeded for resources: ['router']"):
         made("router")
     made("network")
     with refused("OverQuota", 409, "['network']"):
-        neutron.update_quota(project, {"quota": {"network": 0, "check_limit": True}})
-    forced = neutron.update_quota(project, {"quota": {"network": 0, "force": True}})["quota"]
+        admin.update_quota(project, {"quota": {"network": 0, "check_limit": True}})
+    forced = admin.update_quota(project, {"quota": {"network": 0, "force": True}})["quota"]
     assert (forced["network"], "force" in forced) == (0, False)
     details = neutron.show_quota_details(project)["quota"]
     assert details["router"] == {"limit": 1, "used": 1, "reserved": 0}
-    (listed,) = neutron.list_quotas()["quotas"]
+    (listed,) = admin.list_quotas()["quotas"]
     assert (listed["project_id"], listed["router"]) == (project, 1)
-    neutron.delete_quota(project)
+    admin.delete_quota(project)
     assert neutron.show_quota(project)["quota"] == neutron.show_quota_default(project)["quota"]
     for bad in ({"router": "many"}, {"router": -2}, {"unicorn": 1}):
         with refused("HTTPBadRequest", 400):
-            neutron.update_quota(project, {"quota": bad})
+            admin.update_quota(project, {"quota": bad})
 
 
 # -- access, versions and extensions --------------------

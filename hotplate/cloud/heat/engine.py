@@ -232,6 +232,8 @@ class Engine:
 
         # As deployments do: under the new defaults the cfn API refuses its own stack users.
         policy_opts.set_defaults(conf, enforce_new_defaults=False, enforce_scope=False)
+        # The option is registered by then.
+        self._override("policy_file", str(Path(__file__).with_name("policy.yaml")), "oslo_policy")
         cfn = guest_base("cfn")
         options: dict[str, object] = {
             "keystone_backend": self.keystone_backend,

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from heat.engine import attributes, constraints, resource
+from heat.engine.resources.openstack.neutron import provider_net
 
 #: Types that are real here, by the beginning of their names.
 REAL = (
@@ -46,14 +47,13 @@ LINKS = frozenset(
         "ExtraRouteSet",
         "Net",
         "Port",
-        "ProviderNet",
         "Router",
         "RouterInterface",
         "Subnet",
     )
 )
 #: Types that are real here, by the whole name.
-EXACTLY = NOT_ENFORCED | LINKS | {"OS::Neutron::Quota", "OS::Neutron::SubnetPool"}
+EXACTLY = NOT_ENFORCED | LINKS | {"OS::Neutron::SubnetPool"}
 #: Services that are asked about names in a template, by the prefix of a custom constraint.
 ASKED = frozenset(("glance", "heat", "nova", "zaqar"))
 #: Constraints about which Neutron is asked; it has no resources of the other kinds.
@@ -119,6 +119,31 @@ class StandIn(resource.Resource):  # type: ignore[misc]
         }.get(getattr(schema, "type", None), self.physical_resource_name())
 
 
+class ProviderNet(provider_net.ProviderNet):  # type: ignore[misc]
+    """A network of the project in place of one of the provider's, which is an administrator's."""
+
+    #: Properties that Neutron takes from administrators only.
+    ADMINS = (
+        provider_net.ProviderNet.PROVIDER_NETWORK_TYPE,
+        provider_net.ProviderNet.PROVIDER_PHYSICAL_NETWORK,
+        provider_net.ProviderNet.PROVIDER_SEGMENTATION_ID,
+        provider_net.ProviderNet.ROUTER_EXTERNAL,
+        provider_net.ProviderNet.SHARED,
+        provider_net.ProviderNet.TENANT_ID,
+    )
+
+    @classmethod
+    def prepare_properties(cls, properties: Any, name: str) -> dict[str, Any]:
+        return cls._of_user(super().prepare_properties(properties, name))
+
+    def handle_update(self, json_snippet: Any, tmpl_diff: Any, prop_diff: dict[str, Any]) -> None:
+        super().handle_update(json_snippet, tmpl_diff, self._of_user(prop_diff))
+
+    @classmethod
+    def _of_user(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if name not in cls.ADMINS}
+
+
 class _Accept(constraints.BaseCustomConstraint):  # type: ignore[misc]
     """A constraint that accepts every name."""
 
@@ -179,6 +204,10 @@ def _register(environment: Any) -> list[str]:
         stood_in.append(kind)
         if issubclass(real, NoneResource):
             # Heat itself made it a no-op.
+            continue
+        if kind == "OS::Neutron::ProviderNet":
+            # Subnets and servers are on it.
+            environment.register_class(kind, ProviderNet)
             continue
         # Heat reads the schemas from the class, so each type needs one.
         made = type(

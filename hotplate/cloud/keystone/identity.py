@@ -113,7 +113,7 @@ class Identity:
         self.addresses = Addresses({})
         #: Clock skew of this Keystone in seconds, read at each check.
         self.skew: Callable[[], float] = lambda: 0.0
-        self.owner = self._bootstrap("hotplate", ("admin", "member", "reader"))
+        self.owner = self._bootstrap("hotplate", ("member", "reader"))
         self.service = self._bootstrap("heat", ("service",))
 
     # -- users and projects --------------------

@@ -13,6 +13,7 @@ from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
 from hotplate.cloud.keystone.guard import Guard
 from hotplate.cloud.keystone.identity import Grant, Identity
+from hotplate.cloud.neutron import policy
 from hotplate.cloud.neutron.attributes import KINDS, ResourceKind, body_object, extensions, inside
 from hotplate.cloud.neutron.errors import described, http_error, refusal
 from hotplate.cloud.neutron.listing import chosen, listed
@@ -105,7 +106,11 @@ class NeutronApi:
             with self._networking.transaction():
                 self._networking.groups.default(caller.project)
         everything = self._networking.all(kind.name)
-        visible = [record for record in everything if _visible(record, caller)]
+        visible = [
+            policy.seen(kind, record, caller)
+            for record in everything
+            if self._visible(kind, record, caller)
+        ]
         return Answer(body=listed(kind, visible, request, f"{self._base}{request.path}"))
 
     def _create(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
@@ -113,40 +118,68 @@ class NeutronApi:
         # The plural in a body creates several, or none of them.
         if kind.name in body:
             return self._create_many(kind, body[kind.name], caller)
-        made = self._networking.create(kind.name, inside(body, kind.single), caller.project)
+        made = self._made(kind, inside(body, kind.single), caller)
         return Answer(201, {kind.single: made})
+
+    def _made(self, kind: ResourceKind, body: Values, caller: Grant) -> Values:
+        owner = body.get("project_id", body.get("tenant_id")) or caller.project
+        if owner != caller.project and not policy.is_admin(caller):
+            raise exc.HTTPBadRequest(
+                "Specifying 'project_id' or 'tenant_id' other than the authenticated project in "
+                "request requires admin privileges"
+            )
+        values = kind.new(body, caller.project)
+        policy.check_create(kind, values, caller, self._network_of(kind, values))
+        made = self._networking.create(kind.name, body, caller.project)
+        return policy.seen(kind, made, caller)
+
+    def _network_of(self, kind: ResourceKind, record: Values) -> Values | None:
+        if kind.name not in ("ports", "subnets"):
+            return None
+        return self._networking.records.get("networks", str(record.get("network_id")))
 
     def _create_many(self, kind: ResourceKind, bodies: object, caller: Grant) -> Answer:
         if not isinstance(bodies, list) or not 0 < len(bodies) <= MAX_BULK:
             raise exc.HTTPBadRequest(f"{kind.name} must be a list of 1 to {MAX_BULK} resources")
         with self._networking.transaction():
-            made = [
-                self._networking.create(kind.name, body_object(body), caller.project)
-                for body in bodies
-            ]
+            made = [self._made(kind, body_object(body), caller) for body in bodies]
         return Answer(201, {kind.name: made})
 
     def _show(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
-        record = self._mine(kind, request, caller)
+        record = policy.seen(kind, self._mine(kind, request, caller), caller)
         fields = set(request.query.get("fields", []))
         return Answer(body={kind.single: chosen(record, fields)})
 
     def _change(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
         record = self._mine(kind, request, caller)
         body = inside(request.json(), kind.single)
-        return Answer(body={kind.single: self._networking.change(kind.name, record["id"], body)})
+        changes = kind.changes(body)
+        policy.check_change(kind, changes, caller, record, self._network_of(kind, record))
+        changed = self._networking.change(kind.name, record["id"], body)
+        return Answer(body={kind.single: policy.seen(kind, changed, caller)})
 
     def _delete(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
         record = self._mine(kind, request, caller)
+        policy.check_owner("delete", kind, record, caller, self._network_of(kind, record))
         self._networking.delete(kind.name, record["id"])
         return Answer(204)
 
     def _mine(self, kind: ResourceKind, request: Request, caller: Grant) -> Values:
         """Return the resource of a path, if the caller may see it."""
         record = self._networking.get(kind.name, request.part("id"))
-        if not _visible(record, caller):
+        if not self._visible(kind, record, caller):
             raise self._networking.kinds[kind.name].missing(request.part("id"))
         return record
+
+    def _visible(self, kind: ResourceKind, record: Values, caller: Grant) -> bool:
+        """Return True for a resource of the caller's, on such a network, or offered to all."""
+        if policy.is_admin(caller) or record["project_id"] == caller.project:
+            return True
+        network = self._network_of(kind, record) or {}
+        if kind.name == "subnets":
+            return bool(network.get("shared"))
+        owned = network.get("project_id") == caller.project
+        return owned or bool(record.get("shared") or record.get("router:external"))
 
     # -- tags --------------------
 
@@ -205,20 +238,23 @@ class NeutronApi:
     # -- quotas --------------------
 
     def _quotas(self, request: Request, caller: Grant) -> Answer:
-        del request, caller
+        del request
+        _check_admin("get_quota", caller)
         return Answer(body={"quotas": self._networking.quotas.all()})
 
     def _quota(self, read: Callable[[str], object], request: Request, caller: Grant) -> Answer:
-        return Answer(body={"quota": read(_project(request, caller))})
+        return Answer(body={"quota": read(_project(request, caller, "get_quota"))})
 
     def _change_quota(self, request: Request, caller: Grant) -> Answer:
+        _check_admin("update_quota", caller)
         limits = inside(request.json(), "quota")
         with self._networking.transaction():
-            changed = self._networking.quotas.change(_project(request, caller), limits)
+            changed = self._networking.quotas.change(request.part("project"), limits)
         return Answer(body={"quota": changed})
 
     def _reset_quota(self, request: Request, caller: Grant) -> Answer:
-        self._networking.quotas.reset(_project(request, caller))
+        _check_admin("delete_quota", caller)
+        self._networking.quotas.reset(request.part("project"))
         return Answer(204)
 
     # -- extensions and versions --------------------
@@ -248,7 +284,7 @@ class NeutronApi:
         raise exceptions.ExtensionsNotFound(extensions=[alias])
 
     def _auto_allocated(self, request: Request, caller: Grant) -> Answer:
-        project = _project(request, caller)
+        project = _project(request, caller, "get_auto_allocated_topology")
         topology = {"id": self._networking.default_network, "tenant_id": project}
         return Answer(body={"auto_allocated_topology": topology})
 
@@ -274,17 +310,14 @@ def _version(base: str) -> Values:
     }
 
 
-def _visible(record: Values, caller: Grant) -> bool:
-    return (
-        "admin" in caller.roles
-        or record["project_id"] == caller.project
-        or bool(record.get("shared") or record.get("router:external"))
-    )
-
-
-def _project(request: Request, caller: Grant) -> str:
+def _project(request: Request, caller: Grant, rule: str) -> str:
     """Return the project of a path, the caller's own unless an administrator calls."""
     project = request.part("project")
-    if project != caller.project and "admin" not in caller.roles:
-        raise refusal(403, "PolicyNotAuthorized", "The project is not yours.")
+    if project != caller.project:
+        _check_admin(rule, caller)
     return project
+
+
+def _check_admin(rule: str, caller: Grant) -> None:
+    if not policy.is_admin(caller):
+        raise policy.not_authorized(rule)

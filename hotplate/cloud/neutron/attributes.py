@@ -208,10 +208,9 @@ _OWN: dict[str, AttributeMap] = {
     },
     "routers": {
         "availability_zone_hints": _ZONE_HINTS,
-        "ha": _given(False, convert_to=converters.convert_to_boolean),
-        "distributed": _refused(
-            "distributed", "all servers are on one host, and so are their routers", default=False
-        ),
+        # Those of administrators, of whom there is none (policy.py).
+        "ha": _given(convert_to=converters.convert_to_boolean_if_not_none),
+        "distributed": _given(convert_to=converters.convert_to_boolean_if_not_none),
         "availability_zones": _shown(),
         "flavor_id": _given(None, change=False, validate={"type:values": [None]}),
     },
@@ -228,11 +227,11 @@ _CORE = ("network", "subnet", "subnetpool", "port")
 _WITH_ATTRIBUTES = (
     *("external_net", "network_mtu", "network_mtu_writable", "provider_net", "port_security"),
     *("portbindings", "allowedaddresspairs", "extra_dhcp_opt", "l3", "l3_ext_gw_mode"),
-    *("extraroute", "fip_port_details"),
+    *("extraroute", "fip_port_details", "auto_allocated_topology"),
 )
 #: Modules of neutron-lib's ``api.definitions``: Neutron's core, and the supported extensions.
 _WITHOUT_ATTRIBUTES = (
-    *("auto_allocated_topology", "extraroute_atomic", "filter_validation", "pagination"),
+    *("extraroute_atomic", "filter_validation", "pagination"),
     *("project_id", "quota_check_limit", "sorting", "stateful_security_group"),
 )
 #: Extensions that neutron-lib does not define: alias -> name.

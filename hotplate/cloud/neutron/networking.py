@@ -34,8 +34,11 @@ EXTERNAL_CIDR = "203.0.113.0/24"
 #: The id of the default network's subnet, fixed because some Heat types do not accept a name.
 DEFAULT_SUBNET = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"subnet.{DEFAULT_NETWORK}"))
 
-
-MTU = 1500
+#: Of a project's network: that of Ethernet without the headers of VXLAN, the usual overlay
+#: (``[ml2] overlay_ip_version`` 4, ``[DEFAULT] global_physnet_mtu`` 1500).
+MTU = 1450
+#: Of a provider's network, which has no overlay.
+EXTERNAL_MTU = 1500
 
 
 class Networks(Resources):
@@ -46,7 +49,9 @@ class Networks(Resources):
 
     def create(self, values: Values) -> Values:
         """Create a network, which is active at once."""
-        return super().create({**values, "status": "ACTIVE", "mtu": _mtu(values.get("mtu"))})
+        external = values["router:external"]
+        mtu = _mtu(values.get("mtu")) or (EXTERNAL_MTU if external else MTU)
+        return super().create({**values, "status": "ACTIVE", "mtu": mtu})
 
     def change(self, record: Values, changes: Values) -> Values:
         """Change a network; it stays external while a router or a floating address uses it."""
@@ -55,7 +60,7 @@ class Networks(Resources):
         if internal and {each["device_owner"] for each in ports} & {ROUTER_GATEWAY, FLOATING_IP}:
             raise external_net.ExternalNetworkInUse(net_id=record["id"])
         if "mtu" in changes:
-            changes = {**changes, "mtu": _mtu(changes["mtu"])}
+            changes = {**changes, "mtu": _mtu(changes["mtu"]) or MTU}
             six = self.records.where("subnets", network_id=record["id"], ip_version=6)
             if six and changes["mtu"] < constants.IPV6_MIN_MTU:
                 raise exceptions.NetworkMTUSubnetConflict(
@@ -90,12 +95,17 @@ class Networks(Resources):
                 each["id"] for each in self.records.where("subnets", network_id=record["id"])
             ],
         }
-        return super().view(shown)
+        view = super().view(shown)
+        # Neutron keeps it in a table of external networks.
+        if not record["router:external"]:
+            del view["is_default"]
+        return view
 
 
 def _mtu(asked: int | None) -> int:
+    """Return the requested MTU; 0 for none."""
     if not asked:
-        return MTU
+        return 0
     # 68 is the smallest MTU of IPv4 (RFC 791).
     if not 68 <= asked <= 9000:
         raise invalid("Requested MTU is not from 68 to 9000")
@@ -105,12 +115,12 @@ def _mtu(asked: int | None) -> int:
 class Networking:
     """The networks of one cloud.  Thread-safe: each change is one transaction.
 
-    :param project: the owner of the initial networks.
+    :param project: the owner of the network ``hotplate``.
+    :param operator: the project that owns the external network.
     """
 
-    def __init__(self, store: Store, *, project: str) -> None:
+    def __init__(self, store: Store, *, project: str, operator: str) -> None:
         self.records = Records(store)
-        self._project = project
         # Each of these knows only those above it.
         pools = SubnetPools(self.records)
         subnets = Subnets(self.records, pools)
@@ -132,8 +142,12 @@ class Networking:
                 rules,
             )
         }
-        self.default_network = self._network("default_network", DEFAULT_NETWORK, DEFAULT_CIDR)
-        self.external_network = self._network("external_network", EXTERNAL_NETWORK, EXTERNAL_CIDR)
+        self.default_network = self._network(
+            "default_network", DEFAULT_NETWORK, DEFAULT_CIDR, project
+        )
+        self.external_network = self._network(
+            "external_network", EXTERNAL_NETWORK, EXTERNAL_CIDR, operator
+        )
 
     def transaction(self) -> AbstractContextManager[None]:
         """Store all changes of the ``with`` block, or none, isolated from other threads."""
@@ -188,15 +202,15 @@ class Networking:
                 )
             self.kinds[name].delete(self.kinds[name].get(record_id))
 
-    def _network(self, setting: str, network_name: str, cidr: str) -> str:
+    def _network(self, setting: str, network_name: str, cidr: str, owner: str) -> str:
         """Return the id of a network that every cloud has; create it in a new database."""
         with self.transaction():
             for network in self.records.all("networks"):
                 if network.get("role") == setting:
                     return str(network["id"])
             external = setting == "external_network"
-            body = {"name": network_name, "shared": not external, "router:external": external}
-            values = KINDS["networks"].new(body, self._project)
+            body = {"name": network_name, "router:external": external, "is_default": external}
+            values = KINDS["networks"].new(body, owner)
             made = self.kinds["networks"].create({**values, "role": setting})
             subnet = {
                 "name": network_name,
@@ -206,5 +220,5 @@ class Networking:
                 "enable_dhcp": not external,
             }
             own = {} if external else {"id": DEFAULT_SUBNET}
-            self.kinds["subnets"].create({**KINDS["subnets"].new(subnet, self._project), **own})
+            self.kinds["subnets"].create({**KINDS["subnets"].new(subnet, owner), **own})
             return str(made["id"])
