@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
@@ -289,8 +290,9 @@ def test_lists_are_paged(nova: Any, compute_sdk: Any, five: list[str]) -> None:
         ({"power_state": "4"}, {4}),
         ({"ip": "^192[.]0", "tags": "five"}, set()),
         ({"ip": MINE, "tags": "five,n2"}, {2}),
-        ({"host": "elsewhere"}, set()),
-        ({"host": "hotplate", "tags": "five,n2"}, {2}),
+        # Of a user's request Nova ignores these (remove_invalid_options).
+        ({"host": "elsewhere", "uuid": "none", "tags": "five,n2"}, {2}),
+        ({"all_tenants": "false", "tags": "five,n2"}, {2}),
         ({"locked": "true"}, set()),
         ({"user_id": "nobody"}, set()),
         ({"hostname": "five-3"}, {3}),
@@ -306,6 +308,15 @@ def test_lists_are_filtered(
     assert {each.id for each in nova.servers.list(search_opts=asked)} == {
         five[number] for number in numbers
     }
+
+
+def test_administrators_list_is_filtered_by_host(nova_admin: Any, at: Any, five: list[str]) -> None:
+    assert nova_admin.servers.list(search_opts={"host": "elsewhere"}) == []
+    assert len(nova_admin.servers.list(search_opts={"host": "hotplate", "tags": "five"})) == 5
+    # Users may name the availability zone since 2.83.
+    nowhere = {"availability_zone": "nowhere", "name": "five-1"}
+    assert len(at("2.82").servers.list(search_opts=nowhere)) == 1
+    assert at("2.83").servers.list(search_opts=nowhere) == []
 
 
 def test_lists_are_sorted(nova: Any, five: list[str]) -> None:
@@ -501,7 +512,9 @@ def test_server_is_renamed_and_described(nova: Any, cloud: Any, web: str) -> Non
         nova.servers.update(web, name=" ")
 
 
-def test_properties_of_a_new_server_are_shown(nova: Any, cloud: Any, made: None) -> None:
+def test_properties_of_a_new_server_are_shown(
+    nova: Any, nova_admin: Any, cloud: Any, made: None
+) -> None:
     """The fields are those of Nova 2.96."""
     at = {"access_ip_v4": "192.0.2.7", "access_ip_v6": "2001:db8::7"}
     server = nova.servers.create(
@@ -511,7 +524,15 @@ def test_properties_of_a_new_server_are_shown(nova: Any, cloud: Any, made: None)
     assert (shown["accessIPv4"], shown["accessIPv6"]) == ("192.0.2.7", "2001:db8::7")
     assert shown["OS-DCF:diskConfig"] == "AUTO"
     assert shown["OS-EXT-SRV-ATTR:hostname"] == "front"
-    assert base64.b64decode(shown["OS-EXT-SRV-ATTR:user_data"]) == b"words"
+    # The time of a database, without a zone; of the attributes with this prefix a user sees one.
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\.000000", shown["OS-SRV-USG:launched_at"])
+    assert [each for each in shown if each.startswith("OS-EXT-SRV-ATTR:")] == [
+        "OS-EXT-SRV-ATTR:hostname"
+    ]
+    assert "host_status" not in shown
+    seen = nova_admin.servers.get(server.id).to_dict()
+    assert base64.b64decode(seen["OS-EXT-SRV-ATTR:user_data"]) == b"words"
+    assert (seen["OS-EXT-SRV-ATTR:host"], seen["host_status"]) == ("hotplate", "UP")
     with guest(cloud, server.id) as vm:
         answer = vm.request("GET", "http://169.254.169.254/openstack/latest/meta_data.json").json()
         assert answer["hostname"] == "front.novalocal"
@@ -526,8 +547,8 @@ def test_properties_of_a_new_server_are_shown(nova: Any, cloud: Any, made: None)
     assert nova.servers.get(server.id).to_dict()["OS-EXT-SRV-ATTR:hostname"] == "front"
     nova.servers.rebuild(server.id, "other", hostname="back")
     assert nova.servers.get(server.id).to_dict()["OS-EXT-SRV-ATTR:hostname"] == "back"
-    plain = nova.servers.get(nova.servers.create("plain", "i", "f", nics="auto").id).to_dict()
-    assert plain["OS-EXT-SRV-ATTR:user_data"] is None
+    plain = nova.servers.create("plain", "i", "f", nics="auto")
+    assert nova_admin.servers.get(plain.id).to_dict()["OS-EXT-SRV-ATTR:user_data"] is None
 
 
 @pytest.mark.parametrize(
@@ -737,9 +758,21 @@ def test_resize_is_confirmed_or_reverted(nova: Any, cloud: Any, web: str) -> Non
         nova.servers.resize(web, "m1.large")
 
 
-def test_locks_are_recorded(nova: Any, web: str) -> None:
+def test_locked_server_refuses_changes(nova: Any, web: str) -> None:
+    """As ``check_instance_lock`` of ``nova/compute/api.py``, also to its owner."""
     nova.servers.lock(web, reason="mine")
     assert (nova.servers.get(web).locked, nova.servers.get(web).locked_reason) == (True, "mine")
+    for change in (
+        nova.servers.stop,
+        nova.servers.delete,
+        lambda server: nova.servers.set_meta(server, {"a": "b"}),
+        lambda server: nova.servers.delete_meta(server, ["role"]),
+        lambda server: nova.servers.interface_attach(server, None, None, None),
+        lambda server: nova.servers.interface_detach(server, "port"),
+    ):
+        with pytest.raises(nova_exceptions.Conflict, match=f"Instance {web} is locked"):
+            change(web)
+    nova.servers.get_console_output(web)
     nova.servers.unlock(web)
     assert not nova.servers.get(web).locked
 
@@ -876,13 +909,45 @@ def test_limits_and_quotas(nova: Any, at: Any, compute_sdk: Any, cloud: Any, web
     assert nova.quotas.get(project, detail=True).instances["in_use"] == used
 
 
-def test_zones_and_services(nova: Any, compute_sdk: Any) -> None:
+def test_zones_and_extensions(nova: Any, compute_sdk: Any) -> None:
     assert [each.zoneName for each in nova.availability_zones.list(detailed=False)] == ["nova"]
-    (zone,) = nova.availability_zones.list(detailed=True)
-    assert "nova-compute" in next(iter(zone.hosts.values()))
-    assert [each.binary for each in nova.services.list()] == ["nova-compute"]
     assert [each.name for each in compute_sdk.availability_zones()] == ["nova"]
     assert list(compute_sdk.extensions()) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "rule"),
+    [
+        ("GET", "/servers?all_tenants=1", "servers:index:get_all_tenants"),
+        ("GET", "/servers/detail?all_tenants", "servers:detail:get_all_tenants"),
+        ("GET", "/os-services", "os-services:list"),
+        ("GET", "/os-hypervisors/detail", "os-hypervisors:list-detail"),
+        ("GET", "/os-hypervisors/1", "os-hypervisors:show"),
+        ("GET", "/os-availability-zone/detail", "os-availability-zone:detail"),
+        ("PUT", "/os-quota-sets/p", "os-quota-sets:update"),
+        ("POST", "/flavors", "os-flavor-manage:create"),
+        ("DELETE", "/flavors/1", "os-flavor-manage:delete"),
+    ],
+)
+def test_user_is_refused_what_is_an_administrators(
+    cloud: Any, method: str, path: str, rule: str
+) -> None:
+    """The defaults of ``nova/policies``, in the words of PolicyNotAuthorized."""
+    answer = ask(cloud, method, f"/v2.1{path}", json={})
+    words = f"Policy doesn't allow os_compute_api:{rule} to be performed."
+    assert (answer.status_code, answer.json()["forbidden"]["message"]) == (403, words)
+
+
+@pytest.mark.parametrize(
+    ("action", "rule"),
+    [("os-resetState", "os-admin-actions:reset_state"), ("migrate", "os-migrate-server:migrate")],
+)
+def test_user_does_not_perform_an_administrators_action(
+    cloud: Any, web: str, action: str, rule: str
+) -> None:
+    answer = ask(cloud, "POST", f"/v2.1/servers/{web}/action", json={action: None})
+    assert answer.status_code == 403
+    assert f"os_compute_api:{rule} " in answer.json()["forbidden"]["message"]
 
 
 # -- the command line --------------------

@@ -21,7 +21,7 @@ from hotplate.cloud.http.rest import (
 )
 from hotplate.cloud.keystone.guard import Guard
 from hotplate.cloud.keystone.identity import Identity
-from hotplate.cloud.nova import microversions
+from hotplate.cloud.nova import microversions, policy
 from hotplate.cloud.nova.capacity import QuotasApi, add_flavors
 from hotplate.cloud.nova.groups import Groups, GroupsApi
 from hotplate.cloud.nova.instance_actions import InstanceActions, InstanceActionsApi
@@ -56,6 +56,8 @@ class NovaApi:
         self._identity = identity
         self._routes: Routes[Caller] = Routes()
         groups, actions = Groups(store), InstanceActions(store)
+        # First: some of its paths match those of others.
+        policy.add_admin_routes(self._routes)
         for part in (
             ServersApi(servers),
             CreateApi(servers, groups, actions),

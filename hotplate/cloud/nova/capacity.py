@@ -14,7 +14,7 @@ from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.groups import Groups
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_records import HOST, MAX_GROUPS, MAX_INSTANCES, MAX_KEY_PAIRS, now
+from hotplate.cloud.nova.server_records import MAX_GROUPS, MAX_INSTANCES, MAX_KEY_PAIRS
 from hotplate.cloud.nova.servers import Servers
 
 
@@ -150,8 +150,6 @@ class QuotasApi:
         routes.add("GET", "/os-quota-sets/{project}/defaults", self._quota)
         routes.add("GET", "/os-quota-sets/{project}/detail", self._detail)
         routes.add("GET", "/os-availability-zone", self._zones)
-        routes.add("GET", "/os-availability-zone/detail", self._zones)
-        routes.add("GET", "/os-services", self._services)
         routes.add("GET", "/extensions", lambda *_: Answer(body={"extensions": []}))
 
     def _used(self) -> dict[str, int]:
@@ -184,24 +182,6 @@ class QuotasApi:
         }
         return Answer(body={"quota_set": {"id": request.part("project"), **detail}})
 
-    def _zones(self, request: Request, _caller: Caller) -> Answer:
-        state = {"available": True, "active": True, "updated_at": now().removesuffix("Z")}
-        detail = request.path.endswith("/detail")
-        hosts = {HOST: {"nova-compute": state}} if detail else None
-        zone = {"zoneName": "nova", "zoneState": {"available": True}, "hosts": hosts}
+    def _zones(self, _request: Request, _caller: Caller) -> Answer:
+        zone = {"zoneName": "nova", "zoneState": {"available": True}, "hosts": None}
         return Answer(body={"availabilityZoneInfo": [zone]})
-
-    def _services(self, _request: Request, caller: Caller) -> Answer:
-        service = {
-            # Since 2.53 it is a UUID.
-            "id": 1 if not caller.since(53) else "4d0c1f0e-5e0f-4c5c-9d3e-000000000001",
-            "binary": "nova-compute",
-            "host": HOST,
-            "zone": "nova",
-            "status": "enabled",
-            "state": "up",
-            "updated_at": now().removesuffix("Z"),
-            "disabled_reason": None,
-            "forced_down": False,
-        }
-        return Answer(body={"services": [service]})

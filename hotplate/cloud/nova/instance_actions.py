@@ -17,6 +17,7 @@ from sqlite3 import Row
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.nova import policy
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import HOST
 from hotplate.cloud.nova.servers import Servers
@@ -100,11 +101,13 @@ class InstanceAction:
             "start_time": _text(self.began),
             "finish_time": _text(self.ended) if over else None,
             "result": ("Error" if self.error else "Success") if over else None,
-            "traceback": None,
         }
+        admin = policy.is_admin(caller)
+        if admin:
+            event["traceback"] = None
         if caller.since(62):
-            event |= {"host": HOST, "hostId": host_id}
-        return event | ({"details": self.error or None} if caller.since(84) else {})
+            event |= {"hostId": host_id} | ({"host": HOST} if admin else {})
+        return event | ({"details": self.error or None} if admin and caller.since(84) else {})
 
 
 class InstanceActions:
@@ -209,7 +212,9 @@ class InstanceActionsApi:
                 # Only the newest action can still be running.
                 unfinished = place == 0 and status is not None and status[0] in UNFINISHED
                 shown = each.shown(caller)
-                shown["events"] = [each.event(caller, unfinished=unfinished)]
+                # Users see them since 2.51.
+                if policy.is_admin(caller) or caller.since(51):
+                    shown["events"] = [each.event(caller, unfinished=unfinished)]
                 return Answer(body={"instanceAction": shown})
         raise HttpError(404, f"Action {wanted[:255]} not found")
 

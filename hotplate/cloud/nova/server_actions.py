@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
-from hotplate.cloud.nova import schemas
+from hotplate.cloud.nova import policy, schemas
 from hotplate.cloud.nova.capacity import flavor
 from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.microversions import Caller
@@ -34,15 +34,10 @@ UNSUPPORTED = frozenset(
         "addFixedIp",
         "createBackup",
         "createImage",
-        "evacuate",
-        "migrate",
-        "os-migrateLive",
-        "os-resetState",
         "removeFixedIp",
         "rescue",
         "restore",
         "shelve",
-        "shelveOffload",
         "trigger_crash_dump",
         "unrescue",
         "unshelve",
@@ -62,6 +57,11 @@ CONSOLES = frozenset(
 #: States that allow a hard reboot, which also ends a soft one that the guest ignores (Nova:
 #: ``ALLOW_HARD_REBOOT`` of ``vm_states.py`` and ``ALLOW_REBOOT`` of ``task_states.py``).
 REBOOT_IN = ("ACTIVE", "PAUSED", "SUSPENDED", "SHUTOFF", "ERROR", "REBOOT", "HARD_REBOOT")
+
+#: Actions on a locked server that are refused to nobody.
+WHEN_LOCKED = frozenset(
+    {"addSecurityGroup", "lock", "os-getConsoleOutput", "removeSecurityGroup", "unlock"}
+)
 
 #: Actions for which Nova records no instance action.
 UNRECORDED = frozenset({"addSecurityGroup", "os-getConsoleOutput", "removeSecurityGroup"})
@@ -128,11 +128,15 @@ class ActionsApi:
             raise HttpError(400, "Malformed request body: it must name one action.")
         if name in CONSOLES:
             raise _no_console(body[name])
+        if name in policy.ADMIN_ACTIONS:
+            raise policy.forbidden(policy.ADMIN_ACTIONS[name])
         if name in UNSUPPORTED:
             raise HttpError(400, f"This cloud does not support the action {name}.")
         if name not in self._actions:
             raise HttpError(400, f"There is no such action: {name[:100]}")
         allowed, do = self._actions[name]
+        if name not in WHEN_LOCKED:
+            policy.check_lock(server, caller)
         self._check_state(server, name, allowed)
         try:
             if name in UNRECORDED:
@@ -238,7 +242,7 @@ class ActionsApi:
         return Answer(202)
 
     def _lock(self, call: _Call) -> Answer:
-        """Record the lock, which would keep out users who are no admin; here everybody is one."""
+        """Record the lock, which keeps out users until one of them unlocks the server."""
         asked = call.asked("lock", schemas.LOCK) or {}
         reason = asked.get("locked_reason", "")
         self._servers.note(call.server.spec.id, locked=True, locked_reason=reason)

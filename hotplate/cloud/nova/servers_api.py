@@ -10,10 +10,12 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.nova import policy
 from hotplate.cloud.nova.capacity import embedded
 from hotplate.cloud.nova.interfaces import GUEST_IP, Interface, by_network
 from hotplate.cloud.nova.microversions import Caller
@@ -72,6 +74,7 @@ class ServersApi:
     def _page(
         self, request: Request, caller: Caller
     ) -> tuple[list[ServerRecord], dict[str, object]]:
+        request = _of_user(request, caller)
         rows = self._sorted(request, self._filtered(request))
         rows, links = caller.page(request, rows, lambda row: row.spec.id)
         return rows, {"servers_links": links} if links else {}
@@ -151,6 +154,27 @@ class ServersApi:
         ]
         return Answer(body={"security_groups": shown})
 
+
+def _of_user(request: Request, caller: Caller) -> Request:
+    """Return a request for a list without the filters that the caller may not give.
+
+    :raises HttpError: 403 for the servers of all projects.
+    """
+    if policy.is_admin(caller):
+        return request
+    if "all_tenants" in request.query and request.one("all_tenants").lower() not in FALSE:
+        kind = "detail" if request.path.endswith("/detail") else "index"
+        raise policy.forbidden(f"servers:{kind}:get_all_tenants")
+    known = {*FILTERS, *STATE_FILTERS, *policy.USERS_FILTERS}
+    refused = {name for name in known if not caller.since(policy.USERS_FILTERS.get(name, NEVER))}
+    query = {name: values for name, values in request.query.items() if name not in refused}
+    return replace(request, query=query)
+
+
+#: Texts of a parameter that mean no (``strutils.bool_from_string``).
+FALSE = ("0", "f", "false", "off", "n", "no")
+#: A minor microversion beyond the newest.
+NEVER = 1000
 
 #: Filter of a list -> the value of a server to compare with.
 FILTERS: dict[str, Callable[[ServerRecord], str]] = {
@@ -318,13 +342,11 @@ def full(
         "os-extended-volumes:volumes_attached": [],
         "OS-DCF:diskConfig": notes.disk_config,
         "OS-EXT-AZ:availability_zone": spec.availability_zone,
-        "OS-EXT-SRV-ATTR:host": HOST,
-        "OS-EXT-SRV-ATTR:hypervisor_hostname": HOST,
-        "OS-EXT-SRV-ATTR:instance_name": server.instance_name,
-        "OS-SRV-USG:launched_at": None if word == "BUILD" else server.created.removesuffix("Z"),
+        "OS-SRV-USG:launched_at": None if word == "BUILD" else _naive(server.created),
         "OS-SRV-USG:terminated_at": None,
         **_state(word),
         **_newer(server, caller),
+        **(_of_admin(server, caller) if policy.is_admin(caller) else {}),
     }
     if word == "ERROR":
         shown["fault"] = {"code": 500, "created": server.created, "message": reason}
@@ -342,26 +364,40 @@ def _state(word: str) -> dict[str, object]:
     }
 
 
+def _naive(time: str) -> str:
+    """Return a time as Nova shows that of a database: with microseconds, without a zone."""
+    return time.removesuffix("Z") + ".000000"
+
+
+def _of_admin(server: ServerRecord, caller: Caller) -> dict[str, object]:
+    """Return the attributes that only an administrator sees (``os-extended-server-attributes``)."""
+    shown: dict[str, object] = {"host": HOST, "hypervisor_hostname": HOST}
+    shown["instance_name"] = server.instance_name
+    if caller.since(3):
+        shown |= {
+            "hostname": server.host_name,
+            "reservation_id": f"r-{server.number:08x}",
+            "launch_index": 0,
+            "kernel_id": "",
+            "ramdisk_id": "",
+            "root_device_name": "/dev/vda",
+            "user_data": base64.b64encode(server.spec.user_data).decode() or None,
+        }
+    prefixed: dict[str, object] = {f"OS-EXT-SRV-ATTR:{name}": shown[name] for name in shown}
+    return prefixed | ({"host_status": "UP"} if caller.since(16) else {})
+
+
 def _newer(server: ServerRecord, caller: Caller) -> dict[str, object]:
     """Return the fields that microversions added, by the number of the version."""
-    spec, notes = server.spec, server.notes
+    notes = server.notes
     by_version: dict[int, dict[str, object]] = {
-        3: {
-            "OS-EXT-SRV-ATTR:hostname": server.host_name,
-            "OS-EXT-SRV-ATTR:reservation_id": f"r-{server.number:08x}",
-            "OS-EXT-SRV-ATTR:launch_index": 0,
-            "OS-EXT-SRV-ATTR:kernel_id": "",
-            "OS-EXT-SRV-ATTR:ramdisk_id": "",
-            "OS-EXT-SRV-ATTR:root_device_name": "/dev/vda",
-            "OS-EXT-SRV-ATTR:user_data": base64.b64encode(spec.user_data).decode() or None,
-        },
         9: {"locked": notes.locked},
-        16: {"host_status": "UP"},
         19: {"description": notes.description or None},
         26: {"tags": list(notes.tags)},
         63: {"trusted_image_certificates": None},
         71: {"server_groups": [notes.group] if notes.group else []},
         73: {"locked_reason": notes.locked_reason or None},
+        90: {"OS-EXT-SRV-ATTR:hostname": server.host_name},
         96: {"pinned_availability_zone": None},
     }
     fields: dict[str, object] = {}
