@@ -25,7 +25,7 @@ from hotplate.inspection.findings import ImageFault, Level
 from hotplate.inspection.inspection import inspected
 from hotplate.interrupts import Interrupts
 from hotplate.machine.cpu_models import missing_level
-from hotplate.report.artifacts import DATABASES, Artifacts, Folder, is_full
+from hotplate.report.artifacts import DATABASES, REPORT, Artifacts, Folder, earlier_run, is_full
 from hotplate.report.html import RunReport, report
 from hotplate.report.terminal import Progress, summary
 from hotplate.settings import MachineChoice
@@ -132,7 +132,9 @@ class CaseRun:
         """Write the report, last of all; print what could not be written."""
         if self._artifacts is None:
             return
-        self._artifacts.write("report.html", report(done.verdict, done.events))
+        earlier = earlier_run(self._artifacts.folder, str(done.verdict.subject))
+        page = report(done.verdict, done.events, earlier=earlier)
+        self._artifacts.write(REPORT, page)
         if self._artifacts.problem is not None:
             print(f"hotplate test: {self._artifacts.problem}", file=sys.stderr)
 

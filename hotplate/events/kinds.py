@@ -312,6 +312,18 @@ class BootImage(_OfHarness):
 
 
 @dataclass(frozen=True, slots=True)
+class RouterChange(_OfHarness):
+    """The routers between the networks have changed.
+
+    :param routers: all of them now: for each its ``name``, and of its ``interfaces`` the
+        ``network_id`` and the ``address``.
+    """
+
+    KIND = "routers"
+    routers: list[dict[str, object]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class UserDataParts(_OfHarness):
     """The contents of a server's user data; see :mod:`hotplate.events.expected`."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hotplate.events.event import Event
-from hotplate.events.kinds import BootImage, InterfaceChange, ServerBoot
+from hotplate.events.kinds import BootImage, InterfaceChange, RouterChange, ServerBoot
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,17 @@ class Network:
         return " ".join(self.cidrs)
 
 
+@dataclass(frozen=True)
+class Router:
+    """A router between networks.
+
+    :param interfaces: its address on each network, by the network's id.
+    """
+
+    name: str
+    interfaces: Mapping[str, str]
+
+
 @dataclass
 class Topology:
     """Networks by their ids, and servers (id and name), in the order of the servers' start.
@@ -47,6 +59,7 @@ class Topology:
     networks: dict[str, Network] = field(default_factory=dict)
     servers: list[tuple[str, str]] = field(default_factory=list)
     images: dict[str, str] = field(default_factory=dict)
+    routers: list[Router] = field(default_factory=list)
 
     def add(
         self, server: str, name: str, ports: Iterable[Mapping[str, object]], *, image: str = ""
@@ -84,12 +97,18 @@ class Topology:
         return f"{name} ({image})" if image else name
 
 
+def _router(fact: Mapping[str, Any]) -> Router:
+    interfaces = {str(each["network_id"]): str(each["address"]) for each in fact["interfaces"]}
+    return Router(str(fact["name"]), interfaces)
+
+
 def of_events(events: Iterable[Event]) -> Topology:
     """Return the topology of the servers requested in a run."""
     # A rebuilt server is requested again.
     booted: dict[str, ServerBoot] = {}
     ports: dict[str, Sequence[Mapping[str, object]]] = {}
     images: dict[str, str] = {}
+    routers: list[dict[str, Any]] = []
     for each in events:
         if boot := ServerBoot.of(each):
             booted[each.server], ports[each.server] = boot, boot.ports
@@ -97,7 +116,9 @@ def of_events(events: Iterable[Event]) -> Topology:
             ports[each.server] = changed.ports
         elif image := BootImage.of(each):
             images[each.server] = image.name
-    topology = Topology()
+        elif routed := RouterChange.of(each):
+            routers = routed.routers or []
+    topology = Topology(routers=[_router(each) for each in routers])
     for server, boot in booted.items():
         topology.add(server, boot.name, ports[server], image=images.get(server, ""))
     return topology

@@ -14,7 +14,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.verdict import Subject, Verdict
 
 LAST = "last"
+VERDICT = "verdict.json"
+REPORT = "report.html"
 PRIVATE = 0o600
 
 #: The databases of a run's clouds, with their journals; they contain parameters, user data and
@@ -33,6 +36,9 @@ PRIVATE = 0o600
 DATABASES = "**/cloud/*.db*"
 
 _OF_A_RUN = re.compile(r"\d{8}T\d{6}Z-.")
+
+#: Folders of earlier runs that are searched for one of the same case.
+MAX_LOOKED_AT = 20
 
 #: A disk with fewer free bytes counts as full.
 FULL = 64 * 1024
@@ -236,10 +242,10 @@ class Folder:
 
         :param report: the HTML report.
         """
-        self.write_json("verdict.json", verdict.to_json())
+        self.write_json(VERDICT, verdict.to_json())
         self.write_events(events)
         if report is not None:
-            self.write("report.html", report)
+            self.write(REPORT, report)
 
 
 class Artifacts(Folder):
@@ -306,7 +312,7 @@ class Artifacts(Folder):
             stages=(),
             artifacts=str(self.folder),
         )
-        self.write_json("verdict.json", unfinished.to_json())
+        self.write_json(VERDICT, unfinished.to_json())
         self.point()
 
     def point(self) -> None:
@@ -336,6 +342,43 @@ class Artifacts(Folder):
         except OSError:
             return False
         return name.partition("-")[0] > self.folder.name.partition("-")[0]
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """The run of the same case before another one, as its folder has it.
+
+    :param verdict: its ``verdict.json``.
+    """
+
+    folder: Path
+    verdict: Mapping[str, Any]
+
+
+def earlier_run(folder: Path, case: str) -> EarlierRun | None:
+    """Return the newest earlier run of a case beside a run's folder, which said something.
+
+    :param folder: that of the run, of :class:`Artifacts`.
+    :param case: the name of the case.
+    """
+    said = (Outcome.PASSED, Outcome.FAILED, Outcome.GIVEN_UP)
+    try:
+        names = sorted(each.name for each in folder.parent.iterdir() if _OF_A_RUN.match(each.name))
+    except OSError:
+        return None
+    earlier = [each for each in names if each < folder.name and _label(each) == _label(folder.name)]
+    for name in reversed(earlier[-MAX_LOOKED_AT:]):
+        # It may be the folder of a killed run, or be removed meanwhile.
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+            verdict = json.loads((folder.with_name(name) / VERDICT).read_bytes())
+            if verdict["case"] == case and verdict["outcome"] in said:
+                return EarlierRun(folder.with_name(name), verdict)
+    return None
+
+
+def _label(name: str) -> str:
+    """Return a folder's name without its time, and without the number of its second."""
+    return re.sub(r"\.\d{1,3}$", "", name.partition("-")[2])
 
 
 def remove_old_runs(base: Path, keep: int) -> list[str]:

@@ -16,11 +16,12 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from hotplate.errors import Outcome
 from hotplate.events import classify
 from hotplate.events.event import Event
 from hotplate.events.topology import of_events
 from hotplate.report import timeline
-from hotplate.report.artifacts import redacted
+from hotplate.report.artifacts import REPORT, EarlierRun, redacted
 from hotplate.report.picture import Picture, draw_networks
 from hotplate.text import clean
 from hotplate.verdict.diagnosis import Diagnosis
@@ -52,12 +53,14 @@ class RunReport:
     """One run of a matrix, as :func:`matrix` shows it.
 
     :param page: the run's own report, relative to the matrix; "" when there is none.
+    :param earlier: the run of the same case before it, None when it is not known.
     """
 
     verdict: Verdict
     events: tuple[Event, ...]
     screenshot: bytes | None = None
     page: str = ""
+    earlier: EarlierRun | None = None
 
 
 @dataclass(frozen=True)
@@ -122,12 +125,19 @@ def _pages() -> Environment:
     return pages
 
 
-def report(verdict: Verdict, events: Iterable[Event], *, screenshot: bytes | None = None) -> str:
+def report(
+    verdict: Verdict,
+    events: Iterable[Event],
+    *,
+    screenshot: bytes | None = None,
+    earlier: EarlierRun | None = None,
+) -> str:
     """Return the report of one run.
 
     :param screenshot: a PNG of the guest's screen; by default ``screen.png`` of the artifacts.
+    :param earlier: the run of the same case before it, which it is compared with.
     """
-    runs = [RunReport(verdict, tuple(events), screenshot)]
+    runs = [RunReport(verdict, tuple(events), screenshot, earlier=earlier)]
     return _page(str(verdict.subject), runs)
 
 
@@ -219,6 +229,7 @@ class _Run:
         self.outputs = [(name, _text(each)) for name, each in sorted(verdict.outputs.items())]
         self.topology = draw_networks(of_events(run.events))
         self.together = _together(run)
+        self.compared = _Compared(verdict, run.earlier) if run.earlier else None
         self.screenshot = _screenshot(run)
         asked = [event for event in run.events if classify.is_request(event)]
         self.asked = len(asked)
@@ -292,6 +303,72 @@ def _rows(server: ServerResult, at_fault: Diagnosis | None) -> list[_Row]:
         )
         before = each.seconds
     return rows
+
+
+class _Compared:
+    """A run and the earlier one of its case, as the templates show them."""
+
+    def __init__(self, verdict: Verdict, earlier: EarlierRun) -> None:
+        before = earlier.verdict
+        self.page = f"../{earlier.folder.name}/{REPORT}"
+        # As Artifacts names it: 20261128T140033Z-web.qcow2.
+        name = earlier.folder.name
+        self.began = f"{name[:4]}-{name[4:6]}-{name[6:8]} {name[9:11]}:{name[11:13]} UTC"
+        self.outcomes = str(before["outcome"]), str(verdict.outcome)
+        self.kinds = [_word(each == Outcome.PASSED) for each in self.outcomes]
+        old, new = _times(before.get("stages")), verdict.times
+        longest = max([*old.values(), *new.values()], default=0.0) or 1.0
+        self.rows = [
+            _ComparedRow(
+                stage,
+                _time(old.get(stage)),
+                _time(new.get(stage)),
+                _change(old.get(stage), new.get(stage)),
+                [
+                    (tone, f"{100 * each[stage] / longest:.1f}")
+                    for tone, each in (("plain", old), ("good", new))
+                    if stage in each
+                ],
+            )
+            for stage in ORDER
+            if stage in old or stage in new
+        ]
+
+
+@dataclass(frozen=True)
+class _ComparedRow:
+    """A stage of two runs: times, their difference, and bars in percent of the longest time.
+
+    :param bars: the class and the width of each run that reached it.
+    """
+
+    stage: Stage
+    before: str
+    now: str
+    change: str
+    bars: Sequence[tuple[str, str]]
+
+
+def _times(stages: object) -> dict[str, float]:
+    """Return the seconds to each stage, of a document that may be damaged."""
+    listed = stages if isinstance(stages, list) else []
+    return {
+        str(each.get("stage")): float(seconds)
+        for each in listed
+        if isinstance(each, dict)
+        and isinstance(seconds := each.get("seconds"), int | float)
+        and not each.get("implied")
+    }
+
+
+def _time(seconds: float | None) -> str:
+    return "·" if seconds is None else _seconds(seconds)
+
+
+def _change(before: float | None, now: float | None) -> str:
+    if before is None or now is None:
+        return "missing" if now is None else "new"
+    return f"{now - before:+.1f} s"
 
 
 def _cell(verdict: Verdict, stage: Stage) -> tuple[str, str]:

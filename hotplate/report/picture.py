@@ -33,10 +33,10 @@ MAX_TICKS = 12
 MARGIN = 12
 BETWEEN_NETWORKS = 44
 BETWEEN_SERVERS = 190
-MIN_WIDTH = 1180
 BOX = 30
-BOX_WITH_IMAGE = 46
+BOX_WITH_NOTE = 46
 MAX_SERVERS = 24
+MAX_ROUTERS = 12
 #: Servers and networks beyond these limits are counted, not shown.
 MAX_NETWORKS = 24
 #: The number of letters of a server's name that fit into its box.
@@ -230,13 +230,18 @@ class PortLine:
 
 @dataclass(frozen=True)
 class Box:
-    """A server; ``title`` is its whole name, ``image`` its image, where there are several."""
+    """A server or a router.
+
+    :param title: its whole name.
+    :param note: the image of a server, where there are several; of a router, that it is one.
+    """
 
     label: str
     title: str
     x: int
     width: int
-    image: str = ""
+    kind: str = "server"
+    note: str = ""
 
 
 @dataclass
@@ -255,19 +260,32 @@ class Drawing:
 
 def draw_networks(topology: Topology) -> Drawing | None:
     """Return the positions of the picture; None where no server is on a network."""
-    networks = [*topology.networks.values()][:MAX_NETWORKS]
-    if not networks:
+    identities = [*topology.networks][:MAX_NETWORKS]
+    if not identities:
         return None
+    networks = [topology.networks[each] for each in identities]
     servers = topology.servers[:MAX_SERVERS]
+    routers = [each for each in topology.routers if each.interfaces.keys() & {*identities}]
+    routers = routers[:MAX_ROUTERS]
     base = MARGIN + BETWEEN_NETWORKS * len(networks) + 12
-    width = max(MIN_WIDTH, 2 * MARGIN + BETWEEN_SERVERS * len(servers))
-    box = BOX_WITH_IMAGE if topology.images else BOX
+    # The labels of networks are right of the last box, so that no line crosses them.
+    label = max(len(f"{each.name} {each.cidr}") for each in networks)
+    boxes = BETWEEN_SERVERS * (len(servers) + len(routers))
+    width = 2 * MARGIN + boxes + math.ceil(BOLD * label)
+    box = BOX_WITH_NOTE if topology.images or routers else BOX
     drawing = Drawing(width, base + box + MARGIN, base, box, more=_left_out(topology))
     for number, network in enumerate(networks):
         _add_line(drawing, number, network)
     for number, (identity, name) in enumerate(servers):
         image = topology.images.get(identity, "")
-        _add_server(drawing, number, name, _ports(networks, identity), image)
+        _add_box(drawing, number, name, _ports(networks, identity), note=_short(image))
+    for number, router in enumerate(routers, len(servers)):
+        ports = [
+            (place, router.interfaces[each])
+            for place, each in enumerate(identities)
+            if each in router.interfaces
+        ]
+        _add_box(drawing, number, router.name, ports, kind="router", note="router")
     return drawing
 
 
@@ -275,6 +293,7 @@ def _left_out(topology: Topology) -> str:
     counts = (
         (len(topology.servers) - MAX_SERVERS, "servers"),
         (len(topology.networks) - MAX_NETWORKS, "networks"),
+        (len(topology.routers) - MAX_ROUTERS, "routers"),
     )
     return " and ".join(f"{count} {what}" for count, what in counts if count > 0)
 
@@ -294,11 +313,17 @@ def _ports(networks: list[Network], identity: str) -> list[tuple[int, str]]:
     ]
 
 
-def _add_server(
-    drawing: Drawing, number: int, name: str, ports: list[tuple[int, str]], image: str
+def _add_box(
+    drawing: Drawing,
+    number: int,
+    name: str,
+    ports: list[tuple[int, str]],
+    *,
+    kind: str = "server",
+    note: str = "",
 ) -> None:
     left, width = MARGIN + BETWEEN_SERVERS * number, BETWEEN_SERVERS - 16
-    drawing.boxes.append(Box(_short(name), name, left, width, _short(image)))
+    drawing.boxes.append(Box(_short(name), name, left, width, kind, note))
     for place, (network, addresses) in enumerate(ports):
         line = drawing.lines[network]
         x = left + 14 + place * (width - 28) // max(1, len(ports))

@@ -31,7 +31,7 @@ from hotplate.errors import (
 )
 from hotplate.events.background import Background, guarded
 from hotplate.events.event import Event
-from hotplate.events.kinds import BootImage, MachineExit, ServerWaiting, StartFault
+from hotplate.events.kinds import BootImage, MachineExit, RouterChange, ServerWaiting, StartFault
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine import admission
@@ -234,6 +234,7 @@ class LocalCompute:
             return
         try:
             self.segments.route(routers)
+            self.events.add(RouterChange([_as_fact(each) for each in routers]))
         except (HostError, MachineLostError, UsageError) as error:
             self._network_lost(error)
 
@@ -516,3 +517,11 @@ class LocalCompute:
 
 def _wish(spec: ServerSpec) -> str:
     return f'memory for "{spec.name}"'
+
+
+def _as_fact(router: RouterSpec) -> dict[str, object]:
+    """Return a router in the form of :class:`~hotplate.events.kinds.RouterChange`."""
+    interfaces = [
+        {"network_id": each.network_id, "address": each.address} for each in router.interfaces
+    ]
+    return {"name": router.name, "interfaces": interfaces}

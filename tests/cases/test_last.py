@@ -62,6 +62,10 @@ def test_only_failed_runs_cases_until_all_pass(tmp_path):
     assert second.returncode == 1
     assert second.stdout.startswith("2 of 3 cases run; the others passed in the last run\n")
     assert [*played.verdicts()] == ["bad.raw", "worse.raw"]
+    # The report of its second run compares the two.
+    before, now = sorted((tmp_path / "artifacts").glob("*-bad.raw*"))
+    assert "Compared with" not in (before / "report.html").read_text()
+    assert f'<a href="../{before.name}/report.html">' in (now / "report.html").read_text()
     played.images(worse="pass")
     assert played.run(*words, "--only-failed").returncode == 0
     last = played.run(*words, "--only-failed")

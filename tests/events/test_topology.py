@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hotplate.events.kinds import BootImage, InterfaceChange, ServerBoot
+from hotplate.events.kinds import BootImage, InterfaceChange, RouterChange, ServerBoot
 from hotplate.events.log import EventLog
-from hotplate.events.topology import of_events
+from hotplate.events.topology import Router, of_events
 
 
 def port(network: int, *addresses: str) -> dict[str, object]:
@@ -70,3 +70,16 @@ def test_topology_without_ports_is_empty():
     events = EventLog()
     events.add(ServerBoot(name="web"), server="1")
     assert str(of_events(events)) == ""
+
+
+def test_routers_are_those_of_the_last_change():
+    events = EventLog()
+    for name in ("old", "edge"):
+        events.add(
+            RouterChange(
+                [{"name": name, "interfaces": [{"network_id": "n", "address": "10.0.0.1"}]}]
+            )
+        )
+    assert of_events(events).routers == [Router("edge", {"n": "10.0.0.1"})]
+    events.add(RouterChange([]))
+    assert of_events(events).routers == []

@@ -12,7 +12,7 @@ import pytest
 
 from hotplate.errors import HostError
 from hotplate.report import artifacts as artifacts_module
-from hotplate.report.artifacts import Artifacts, redacted
+from hotplate.report.artifacts import Artifacts, earlier_run, redacted
 from hotplate.verdict.verdict import Subject
 
 
@@ -186,3 +186,28 @@ def test_folder_without_permission_is_one_sentence(tmp_path):
             Artifacts(tmp_path / "base", "x")
     finally:
         os.seteuid(was)
+
+
+def test_earlier_run_is_the_newest_of_that_case_that_said_something(passed, tmp_path):
+    verdict = passed.result(image="a.qcow2").to_json()
+    times = {
+        "20261101T100000Z-a.qcow2": {},
+        "20261101T110000Z-a.qcow2.2": {"outcome": "failed"},
+        "20261101T120000Z-a.qcow2": {"outcome": "machine lost"},
+        "20261101T130000Z-a.qcow2": {"case": "a.qcow2 ec2"},
+        "20261101T140000Z-b.qcow2": {},
+        "20261101T160000Z-a.qcow2": {},
+    }
+    for name, change in times.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "verdict.json").write_text(json.dumps(verdict | change))
+    for name, text in (("14", "["), ("15", "[]"), ("16", "[" * 100_000)):
+        damaged = tmp_path / f"20261101T{name}3000Z-a.qcow2"
+        damaged.mkdir()
+        (damaged / "verdict.json").write_text(text)
+    (tmp_path / "20261101T143100Z-a.qcow2").mkdir()
+    found = earlier_run(tmp_path / "20261101T150000Z-a.qcow2", "a.qcow2")
+    assert found.folder.name == "20261101T110000Z-a.qcow2.2"
+    assert found.verdict["outcome"] == "failed"
+    assert earlier_run(tmp_path / "20261101T100000Z-a.qcow2", "a.qcow2") is None
+    assert earlier_run(tmp_path / "none" / "20261101T100000Z-a.qcow2", "a.qcow2") is None

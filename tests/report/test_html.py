@@ -11,6 +11,7 @@ import zlib
 from dataclasses import replace
 from html import escape, unescape
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from hotplate.events.event import Event
 from hotplate.report import html, picture, timeline
+from hotplate.report.artifacts import EarlierRun
 
 EVIL = '<script>document.title="pwned"</script><img src=x onerror="document.title=1">&"\''
 VOID = {"meta", "img", "br", "link", "input"}
@@ -147,6 +149,40 @@ def test_screenshot_is_part_of_the_file(story, tmp_path):
 
 def test_report_is_well_formed_without_events(story):
     parsed(html.report(verdict_of(story, ""), story.events))
+
+
+def earlier_of(verdict, **changes):
+    return EarlierRun(
+        Path("/runs/20261127T091500Z-a b.qcow2"),
+        json.loads(json.dumps(verdict.to_json())) | changes,
+    )
+
+
+def test_run_is_compared_with_the_earlier_one_stage_by_stage(story, passed):
+    verdict = verdict_of(passed)
+    stages = [
+        {"stage": "booted", "seconds": verdict.times["booted"] - 2.5, "implied": False},
+        {"stage": "network up", "seconds": 1.0, "implied": True},
+    ]
+    earlier = earlier_of(verdict, outcome="failed", stages=stages)
+    text = html.report(verdict, passed.events, earlier=earlier)
+    balance = parsed(text)
+    assert ("href", "../20261127T091500Z-a%20b.qcow2/report.html") in balance.attributes
+    assert "of 2026-11-27 09:15 UTC" in text
+    assert '<b class="failed">failed</b>' in text
+    assert '<b class="passed">passed</b>' in text
+    rows = re.findall(r'<td class="stage">(.*?)</td>.*?change">(.*?)</td>', text, re.DOTALL)
+    changes = dict(rows[-len(verdict.times) :])
+    assert changes.pop("booted") == "+2.5 s"
+    assert set(changes.values()) == {"new"}
+
+
+@pytest.mark.parametrize("stages", [None, [], [None], [{"stage": EVIL, "seconds": "1"}]])
+def test_damaged_earlier_verdict_is_compared_by_its_outcome(passed, stages):
+    verdict = verdict_of(passed)
+    text = html.report(verdict, passed.events, earlier=earlier_of(verdict, stages=stages))
+    assert "script" not in parsed(text).tags
+    assert '<td class="time change">missing</td>' not in text
 
 
 def test_matrix_has_row_for_each_image(passed, story):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hotplate.events.kinds import BootImage, ServerBoot
-from hotplate.events.topology import Topology
+from hotplate.events.topology import Router, Topology
 from hotplate.report import html, picture
 
 
@@ -38,7 +38,8 @@ def test_server_hangs_from_its_networks():
     for label, box in (("10.0.0.5", web), ("10.0.0.6", database), ("10.0.1.6", database)):
         assert box.x < hung[label].x < box.x + box.width
     assert lan_0.y < lan_1.y < drawing.base < drawing.height
-    assert alone.x + alone.width < drawing.width
+    label = picture.BOLD * len(lan_0.label)
+    assert alone.x + alone.width < drawing.width - label
     assert drawing.more == ""
 
 
@@ -49,9 +50,28 @@ def test_server_shows_its_image_when_there_are_several():
     plain = picture.draw_networks(drawn)
     drawn.images["2"] = "postgres-on-a-large-distribution"
     drawing = picture.draw_networks(drawn)
-    assert [each.image for each in drawing.boxes] == ["", "postgres-on-a-large-dis…"]
+    assert [each.note for each in drawing.boxes] == ["", "postgres-on-a-large-dis…"]
     assert drawing.box > plain.box
     assert drawing.height > plain.height
+
+
+def test_router_hangs_from_the_networks_that_it_connects():
+    drawn = Topology(routers=[Router("idle", {"other": "10.9.0.1"})])
+    drawn.add("1", "web", [port(0, "10.0.0.5")])
+    drawn.add("2", "db", [port(1, "10.0.1.6")])
+    drawn.routers.append(Router("edge", {"network-0": "10.0.0.1", "network-1": "10.0.1.1"}))
+    drawing = picture.draw_networks(drawn)
+    assert [(each.label, each.kind) for each in drawing.boxes] == [
+        ("web", "server"),
+        ("db", "server"),
+        ("edge", "router"),
+    ]
+    box = drawing.boxes[-1]
+    hung = [each for each in drawing.cables if box.x < each.x < box.x + box.width]
+    assert [(each.label, each.top) for each in hung] == [
+        ("10.0.0.1", drawing.lines[0].y),
+        ("10.0.1.1", drawing.lines[1].y),
+    ]
 
 
 def test_topology_without_network_has_no_picture():

@@ -24,6 +24,7 @@ from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.errors import MachineLostError, UsageError
 from hotplate.events.kinds import LinkChange, LinkPart, LinkShape
 from hotplate.events.log import EventLog
+from hotplate.events.topology import of_events
 from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed import compute
@@ -363,6 +364,8 @@ def test_router_connects_to_a_server_on_another_network(cloud: Cloud) -> None:
         cloud.run(one, f"ip route replace default via {gateway}")
     assert not cloud.pings(WEB, "10.0.1.7", tries=1)
     cloud.compute.route([router(0, 1)])
+    (shown,) = of_events(cloud.compute.events).routers
+    assert [*shown.interfaces.values()] == ["10.0.0.1", "10.0.1.1"]
     assert cloud.pings(WEB, "10.0.1.7")
     assert cloud.pings(LOG, "10.0.0.5")
     assert [cloud.who_asks(each) for each in (WEB, LOG)] == [WEB.id, LOG.id]
