@@ -39,10 +39,11 @@ def page(checkout: Path) -> str:
     return re.sub(r'^(\.TH \S+ "?1"?) .*$', r"\1", text, count=1, flags=re.MULTILINE).strip() + "\n"
 
 
-def bill(version: str, requirements: Iterable[str]) -> str:
+def bill(version: str, requirements: Iterable[str], *, locked: str) -> str:
     """Return the bill of materials of a wheel of hotplate in CycloneDX 1.6, the same in each build.
 
     :param requirements: those of the wheel's metadata, as in PEP 508.
+    :param locked: the text of a constraints file, with the versions that have been tested.
     """
     from cyclonedx.model import Property
     from cyclonedx.model.bom import Bom
@@ -64,19 +65,25 @@ def bill(version: str, requirements: Iterable[str]) -> str:
         purl=url,
         licenses=[DisjunctiveLicense(id="Apache-2.0")],
     )
+    versions: dict[str, list[str | None]] = {}
+    for name, tested in re.findall(r"^([\w.-]+)==(\S+)", locked, re.MULTILINE):
+        # Several of one package are for several versions of Python.
+        versions.setdefault(canonicalize_name(name), []).append(tested)
     for each in map(Requirement, requirements):
-        needed = PackageURL("pypi", None, canonicalize_name(each.name))
         # CycloneDX has no ranges before 1.7.
         needs = Property(name="hotplate:requirement", value=str(each))
-        bom.components.add(
-            Component(
-                type=ComponentType.LIBRARY,
-                bom_ref=str(needed),
-                name=each.name,
-                purl=needed,
-                properties=[needs],
+        for tested in versions.get(canonicalize_name(each.name), [None]):
+            needed = PackageURL("pypi", None, canonicalize_name(each.name), tested)
+            bom.components.add(
+                Component(
+                    type=ComponentType.LIBRARY,
+                    bom_ref=str(needed),
+                    name=each.name,
+                    version=tested,
+                    purl=needed,
+                    properties=[needs],
+                )
             )
-        )
     bom.register_dependency(bom.metadata.component, bom.components)
     text: str = JsonV1Dot6(bom).output_as_string(indent=2)
     return text + "\n"
@@ -101,9 +108,11 @@ class MadeFiles(BuildHookInterface):  # type: ignore[type-arg]
             return
         directory, metadata = Path(self.directory), self.metadata
         directory.mkdir(parents=True, exist_ok=True)
+        lock = Path(self.root, "tools", "constraints.txt")
+        locked = lock.read_text(encoding="utf-8") if lock.is_file() else ""
         files = {
             "hotplate.1": page(Path(self.root)),
-            "hotplate.cdx.json": bill(metadata.version, metadata.core.dependencies),
+            "hotplate.cdx.json": bill(metadata.version, metadata.core.dependencies, locked=locked),
         }
         for name, text in files.items():
             (directory / name).write_text(text, encoding="utf-8")

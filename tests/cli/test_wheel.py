@@ -7,6 +7,7 @@ install its dependencies from the package index, into an empty environment.
 from __future__ import annotations
 
 import email
+import importlib.util
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cyclonedx.schema import SchemaVersion
@@ -86,6 +88,17 @@ def programs(
     return directory / "bin"
 
 
+@pytest.fixture
+def wheel_hook() -> Any:
+    """The module of the wheel's build hook."""
+    spec = importlib.util.spec_from_file_location("wheel", ROOT / "docs" / "wheel.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def programs_below(directory: Path) -> Iterator[str]:
     for path in directory.rglob("*"):
         if path.is_file() and os.access(path, os.X_OK):
@@ -112,6 +125,26 @@ def test_wheel_has_a_bill_of_its_requirements(distributions: list[Path]):
     assert document["metadata"]["component"]["purl"] == f"pkg:pypi/{name}@{version}"
     listed = {each["properties"][0]["value"] for each in document["components"]}
     assert listed == {each for each in needed if "extra ==" not in each}
+
+
+def test_bill_has_the_versions_of_the_lock(wheel_hook: Any):
+    locked = """\
+argcomplete==3.6.3 \\
+    --hash=sha256:00
+numpy==2.2.0 ; python_full_version < '3.12'
+numpy==2.3.0 ; python_full_version >= '3.12'
+ruff==0.14.0
+"""
+    words = ["argcomplete>=3", "NumPy>=2", "Jinja2>=3.1"]
+    text = wheel_hook.bill("0.1.0", words, locked=locked)
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    assert text == wheel_hook.bill("0.1.0", words, locked=locked)
+    assert [each["purl"] for each in json.loads(text)["components"]] == [
+        "pkg:pypi/jinja2",
+        "pkg:pypi/numpy@2.2.0",
+        "pkg:pypi/numpy@2.3.0",
+        "pkg:pypi/argcomplete@3.6.3",
+    ]
 
 
 def test_installed_wheel_is_complete(programs: Path, tmp_path: Path):
