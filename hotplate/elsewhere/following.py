@@ -35,6 +35,9 @@ from hotplate.timing.deadline import Deadline, Pauses
 SERVER_TYPES = frozenset({"OS::Nova::Server", "AWS::EC2::Instance"})
 MAX_NESTED = 10
 
+#: The characters after which two texts are taken for the same one.
+SAME = 20
+
 
 @dataclass(frozen=True)
 class Resource:
@@ -63,6 +66,8 @@ class StackTree:
         self._id = identity
         self._resources: dict[tuple[str, str], Resource] = {}
         self._within: dict[str, tuple[str, str]] = {}
+        #: Of resources, those of earlier tries included: the stack's reason is that of the first.
+        self._reasons: set[str] = set()
 
     def learn(self, listed: Iterable[Any]) -> None:
         """Add the answer of ``resources.list`` with ``nested_depth``."""
@@ -72,6 +77,7 @@ class StackTree:
             made = Resource(
                 stack, each.resource_name, each.resource_type, each.physical_resource_id or ""
             )
+            self._reasons.add(each.resource_status_reason or "")
             self._resources[stack, made.name] = made
             if nested := stack_of(links.get("nested", "")):
                 self._within[nested] = (stack, made.name)
@@ -95,6 +101,8 @@ class StackTree:
         """Return the change in an event of Heat's API.
 
         Events have no types; those are taken from the resources (heat/api/openstack/v1/events.py).
+        So is the end of a reason, of which events have 255 characters (heat/db/models.py), and the
+        stacks of Heat 19, too.
         """
         links = {link["rel"]: link["href"] for link in event.links}
         stack = stack_of(links.get("stack", "")) or self._id
@@ -102,6 +110,8 @@ class StackTree:
         whole = event.physical_resource_id == stack
         resource = self._resources.get((stack, name))
         action, _, status = event.resource_status.partition("_")
+        reason = self._whole(event.resource_status_reason or "")
+        self._reasons.add(reason)
         return StackResource(
             stack=links["stack"].split("/")[-2] if "stack" in links else self._name,
             stack_id=stack,
@@ -110,8 +120,24 @@ class StackTree:
             type=STACK_TYPE if whole else resource.type if resource else "",
             action=action,
             status=status,
-            reason=event.resource_status_reason or "",
+            reason=reason,
         )
+
+    def _whole(self, reason: str) -> str:
+        """Return a reason of a failure, completed when Heat has cut its end."""
+        return max((reason, *(_joined(reason, each) for each in self._reasons)), key=len)
+
+
+def _joined(cut: str, whole: str) -> str:
+    """Return a text completed by another one, at whose beginning it was cut.
+
+    >>> _joined("CREATE failed: BadRequest: the image is 32", "BadRequest: the image is 3221 bytes")
+    'CREATE failed: BadRequest: the image is 3221 bytes'
+    """
+    for length in range(min(len(cut), len(whole)), SAME, -1):
+        if cut.endswith(whole[:length]):
+            return cut + whole[length:]
+    return cut
 
 
 def stack_of(href: str) -> str:
