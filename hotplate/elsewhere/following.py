@@ -225,13 +225,19 @@ def _shared(before: list[str], now: list[str]) -> int:
 
 @dataclass
 class Followed:
-    """The state of one server."""
+    """The state of one server.
+
+    :param flavor: the name of its flavor, or the id.
+    :param has_floating: the first of its addresses is a floating one.
+    """
 
     id: str
     name: str = ""
     status: str = ""
     fault: str = ""
+    flavor: str = ""
     addresses: tuple[str, ...] = ()
+    has_floating: bool = False
     console: ConsoleText = field(default_factory=ConsoleText)
     deployments: list[ExpectedDeployment] | None = None
 
@@ -354,6 +360,8 @@ class Following:
         addresses = _addresses(shown)
         if not followed.name or followed.addresses != addresses:
             followed.name, followed.addresses = shown.name, addresses
+            followed.flavor = shown.flavor.original_name or shown.flavor.id or ""
+            followed.has_floating = any(map(_is_floating, _listed(shown)))
             self._boot(followed, resource, shown)
         self._status(followed, shown)
         # Console lines refer to deployments that Heat served before. Heat is asked each time: its
@@ -432,8 +440,15 @@ def folder_name(server: str) -> str:
 
 def _addresses(shown: Any) -> tuple[str, ...]:
     """Return a server's IPv4 addresses, then the others; a floating one first."""
-    listed = [each for those in (shown.addresses or {}).values() for each in those]
-    listed.sort(
-        key=lambda each: (each.get("OS-EXT-IPS:type") != "floating", each.get("version") != 4)
+    listed = sorted(
+        _listed(shown), key=lambda each: (not _is_floating(each), each.get("version") != 4)
     )
     return tuple(str(each["addr"]) for each in listed)
+
+
+def _listed(shown: Any) -> list[dict[str, Any]]:
+    return [each for those in (shown.addresses or {}).values() for each in those]
+
+
+def _is_floating(address: Mapping[str, object]) -> bool:
+    return address.get("OS-EXT-IPS:type") == "floating"

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Unpack
 
-from hotplate.elsewhere import images, leftovers, networks
+from hotplate.elsewhere import hosts, images, leftovers, networks
 from hotplate.elsewhere.following import Followed, Following, folder_name
 from hotplate.elsewhere.os_cloud import OsCloud
 from hotplate.elsewhere.project import Project
 from hotplate.elsewhere.refusals import refusal
 from hotplate.elsewhere.ways import WayOptions, Ways
-from hotplate.errors import HostError, HotplateError, TemplateError, UsageError
+from hotplate.errors import HostError, HotplateError, ImageError, TemplateError, UsageError
 from hotplate.events.kinds import GuestLogin
 from hotplate.guest.ssh import Ssh
 from hotplate.history import FILE, History
@@ -89,6 +89,7 @@ class CloudTrial(BaseTrial):
         super().__init__(template, **more)
         self.image = image
         self.options = options
+        self._servers: dict[str, Followed] = {}
 
     def judge(self) -> Verdict:
         """Make the stack, wait for it and for the due stages, return the verdict, and clean up.
@@ -108,12 +109,13 @@ class CloudTrial(BaseTrial):
             Ways(self.options.ways, key=self._project.key) as self._ways,
             ExitStack() as owned,
         ):
+            if self.options.keep:
+                # However the run ends: the guests and their key are of use after an interruption.
+                owned.callback(self._tell_what_is_kept)
             self._watch_from(owned, at_rest=lambda: self._following.why())
             stack = self._make_stack()
             with self._follow(stack):
                 verdict = self._judge(stack)
-            if self.options.keep:
-                self._tell_what_is_kept()
         if not self._project.left:
             return verdict
         facts = {**verdict.subject.facts, "left in the cloud": "; ".join(self._project.left)}
@@ -129,7 +131,9 @@ class CloudTrial(BaseTrial):
         key_pair = self._project.make_key_pair()
         if self.image is not None and not image:
             image = self._upload(self.image)
-        stack = make_stack(self._project, self.template, image=image, key_pair=key_pair)
+        self._image = image
+        fit = replace(fit, image=image, key_pair=key_pair)
+        stack = make_stack(self._project, self.template, fit)
         self._say(f"stack: {stack.name} in the cloud {self._cloud.name}")
         return stack
 
@@ -153,6 +157,7 @@ class CloudTrial(BaseTrial):
             stack_id=stack.id,
             directory=self.folder / "servers",
         )
+        self._servers = self._following.servers
         return self._following
 
     def _judge(self, stack: Stack) -> Verdict:
@@ -165,13 +170,13 @@ class CloudTrial(BaseTrial):
         with self._cloud.translated("the stack"):
             result = self._result(stack, end)
         problems = self._unmet(result, self._guests()) if as_wanted else []
-        if not as_wanted and (self.options.ways.jump or self.options.ways.config):
+        if not as_wanted:
             self._save_logs_of_all()
         verdict = self._verdict(self._subject(), result, problems)
         return self._with_checks(verdict, self._checked_guests())
 
     def _checked_guests(self) -> Iterator[CheckedGuest]:
-        servers = self._following.servers
+        servers = self._servers
         for server in servers.values():
             with contextlib.closing(_SshAccess(partial(self._log_in, server))) as access:
                 name = server.name if len(servers) > 1 else ""
@@ -188,10 +193,31 @@ class CloudTrial(BaseTrial):
         ):
             return
         if refused := refusal(self._cloud.name, end.reason):
+            if hosts.NO_HOST in end.reason:
+                self._check_properties()
             raise refused
 
+    def _check_properties(self) -> None:
+        """Check whether no host was found because of the properties of the uploaded image.
+
+        :raises ImageError: when that is so.
+        """
+        failed = next((each for each in self._servers.values() if each.status == "ERROR"), None)
+        if failed is None or self.options.image:
+            return
+        self._say("no host was found; trying whether that is for the image's properties")
+        misfits = []
+        with contextlib.suppress(HotplateError, DeadlineExceeded):
+            misfits = hosts.misfits(self._project, image=self._image, flavor=failed.flavor)
+        if misfits:
+            raise ImageError(
+                f'no host of the cloud "{self._cloud.name}" takes the image, for its properties '
+                f"{', '.join(misfits)}: without them, a server of the same flavor finds one",
+                hint="build the image for the architecture and the firmware of the cloud's hosts",
+            )
+
     def _guests(self) -> dict[str, tuple[str, Callable[[], list[str]]]]:
-        servers = self._following.servers
+        servers = self._servers
         return {key: (each.name, partial(self._look_into, each)) for key, each in servers.items()}
 
     def _look_into(self, server: Followed) -> list[str]:
@@ -226,12 +252,22 @@ class CloudTrial(BaseTrial):
 
     def _save_logs_of_all(self) -> None:
         """Save the logs of the guests that accept a login."""
-        for server in self._following.servers.values():
+        for server in self._servers.values():
+            # Without either, only a floating address is surely one of the guest's.
+            by_options = self.options.ways.jump or self.options.ways.config
+            if not by_options and not (server.has_floating and self._answers(server)):
+                continue
             with (
                 contextlib.suppress(HotplateError, DeadlineExceeded),
                 contextlib.closing(self._log_in(server, LOG_SECONDS)) as way,
             ):
                 self._save_logs(server, way)
+
+    def _answers(self, server: Followed) -> bool:
+        """Return True when a server's ssh is reached at once."""
+        with contextlib.suppress(OSError), self._ways.connect(server.addresses[0]):
+            return True
+        return False
 
     def _save_logs(self, server: Followed, way: Ssh) -> None:
         folder = Folder(self.folder)
@@ -255,12 +291,19 @@ class CloudTrial(BaseTrial):
 
     def _tell_what_is_kept(self) -> None:
         """Report the kept resources, the logins, and the command to remove them."""
-        key = Folder(self.folder).write(SSH_KEY, self._project.private_key)
-        self._say(f"kept in the cloud {self.options.name}: {self._project.run.name}")
-        for server in self._following.servers.values():
-            for address in server.addresses[:1]:
-                self._say(f"    {server.name}: ssh -i {key} root@{address}")
-        self._say(f"    to take it away: hotplate test --os-cloud {self.options.name} --clean")
+        run = self._project.run
+        with self.options.uninterrupted():
+            kinds = "whatever was made"
+            with contextlib.suppress(HotplateError):
+                kinds = ", ".join(each.kind for each in leftovers.of(self._cloud, run))
+            if not kinds:
+                return
+            key = Folder(self.folder).write(SSH_KEY, self._project.private_key)
+            self._say(f"kept in the cloud {self.options.name}: {run.name} ({kinds})")
+            for server in self._servers.values():
+                for address in server.addresses[:1]:
+                    self._say(f"    {server.name}: ssh -i {key} root@{address}")
+            self._say(f"    to take it away: hotplate test --os-cloud {self.options.name} --clean")
 
 
 class _SshAccess:
@@ -312,7 +355,7 @@ def make_stack(project: Project, template: Template, fit: Fit, *, name: str = ""
     :raises HostError: when the cloud has no room for it.
     """
     cloud, run = project.cloud, project.run
-    suited = fitted(template, image=image, key_pair=key_pair)
+    suited = fitted(template, fit)
     with cloud.translated("a stack"):
         try:
             return Stack.create(cloud, suited, name=name or run.name, tags=run.tags)

@@ -17,8 +17,11 @@ from cases import GOOD, HANGS, TEMPLATE, written
 from heatclient import exc as heat_errors
 from heatclient.v1 import software_deployments
 from played_guest import Guest
+from ssh_server import ssh_server
 
+from hotplate.elsewhere import following, ways
 from hotplate.history import FILE, History
+from hotplate.testbed import compute
 from hotplate.timing.deadline import Deadline, retry
 
 pytestmark = pytest.mark.slow
@@ -239,6 +242,71 @@ def test_clean_removes_kept_resources(cloud):
     assert f"ssh -i {key.resolve()} root@" in done.stdout
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert cloud.run("--clean").returncode == 0
+
+
+def test_interrupted_run_reports_what_it_keeps(cloud):
+    with begun(cloud, "--keep") as process:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, out + err
+    key = cloud.folder / "artifacts" / "last" / "ssh-key"
+    assert "(stack, key pair, image)" in out
+    assert f"web: ssh -i {key.resolve()} root@" in out
+    assert "to take it away: hotplate test --os-cloud hotplate --clean" in out
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert cloud.run("--clean").returncode == 0
+
+
+def test_run_that_made_nothing_keeps_nothing(cloud):
+    done = cloud.try_it("-t", written(cloud.folder), "--keep", "--os-network", "nowhere")
+    assert done.returncode == 2
+    assert "kept in the cloud" not in done.stdout
+    assert not (cloud.folder / "artifacts" / "last" / "ssh-key").exists()
+
+
+def test_logs_of_a_guest_with_a_floating_address_are_saved(cloud, monkeypatch):
+    """Without options of ssh: the address is reached at once."""
+    answer = {"deploy_status_code": 3, "deploy_stderr": "no luck", "deploy_stdout": ""}
+    cloud.roles["web"] = Guest(answers={"deployment": answer})
+    floating = {"addr": "127.0.0.1", "version": 4, "OS-EXT-IPS:type": "floating"}
+    listed = following._listed
+    monkeypatch.setattr(following, "_listed", lambda shown: [*listed(shown), floating])
+    with ssh_server(cloud.keys, root=True) as port:
+        monkeypatch.setattr(ways, "SSH_PORT", port)
+        done = cloud.try_it("-t", written(cloud.folder))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert any((cloud.folder / "artifacts" / "last" / "guest" / "web").iterdir())
+
+
+def test_image_whose_properties_fit_no_host_fails(cloud, monkeypatch):
+    """Nova's one message for it (Zed, architecture=aarch64) is that for a cloud without room."""
+    message = "No valid host was found. There are not enough hosts available."
+    boot = compute.LocalCompute.boot
+
+    def fit(made, spec, services):
+        (image,) = [each for each in images.all() if each["id"] == spec.image]
+        if image.get("architecture"):
+            made._state[spec.id] = ("ERROR", message)
+        else:
+            boot(made, spec, services)
+
+    images = cloud.testbed.cloud.parts.images
+    monkeypatch.setattr(compute.LocalCompute, "boot", fit)
+    done = cloud.try_it("-t", written(cloud.folder))
+    assert done.returncode == 1, done.stdout + done.stderr
+    sentence = 'no host of the cloud "hotplate" takes the image, for its properties architecture='
+    assert sentence in done.stdout.splitlines()[-1]
+
+
+def test_cloud_without_room_is_a_host_error(cloud, monkeypatch):
+    def full(made, spec, _services):
+        message = "No valid host was found. There are not enough hosts available."
+        made._state[spec.id] = ("ERROR", message)
+
+    monkeypatch.setattr(compute.LocalCompute, "boot", full)
+    done = cloud.try_it("-t", written(cloud.folder))
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert 'the cloud "hotplate" has no room for a server' in done.stdout.splitlines()[-1]
 
 
 def test_failed_removal_and_usual_upload_time_are_reported(cloud):
