@@ -108,7 +108,9 @@ def test_ec2tokens_needs_a_service(cloud: Any) -> None:
     url = cloud.endpoints["keystone"] + "/v3/ec2tokens"
     body = {"credentials": {"access": "x", "signature": "y", "params": {}}}
     assert requests.post(url, json=body, timeout=10).status_code == 401
-    response = owner_session(cloud).post(url, json=body, raise_exc=False)
+    assert owner_session(cloud).post(url, json=body, raise_exc=False).status_code == 403
+    service = {"X-Auth-Token": admin_token(cloud)}
+    response = requests.post(url, json=body, headers=service, timeout=10)
     assert response.status_code == 401
     assert response.json()["error"]["message"] == "EC2 access key not found."
 
