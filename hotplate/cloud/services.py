@@ -32,6 +32,7 @@ from hotplate.cloud.nova import metadata as metadata_service
 from hotplate.cloud.nova.api import NovaApi
 from hotplate.cloud.nova.compute import Compute, GuestServices
 from hotplate.cloud.nova.neutron import RouterUpdates, ServerPorts, requested_networks
+from hotplate.cloud.nova.server_records import DEFAULTS, LIFTED
 from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.options import CloudOptions
 from hotplate.cloud.zaqar import queues as zaqar
@@ -105,6 +106,8 @@ class Parts:
             ),
             requested_networks=lambda wanted: requested_networks(self.networking, wanted),
             image_refusal=self.images.refusal,
+            image_id=self.images.id_of,
+            quotas=LIFTED if options.lift_limits else DEFAULTS,
         )
         # Closed before the store, whose callback was added earlier.
         closing.callback(self.servers.close)

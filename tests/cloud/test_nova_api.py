@@ -15,12 +15,15 @@ import pytest
 import requests
 from cryptography.hazmat.primitives import serialization
 from novaclient import exceptions as nova_exceptions
+from oslo_utils import uuidutils
 from recording_cloud import owner_headers
 from test_clients import owner_session
 from wire_guest import guest
 
+from hotplate.cloud.glance.images import image_id
 from hotplate.cloud.http.addresses import HOST_SERVICES, PORTS
 from hotplate.cloud.http.rest import HttpError
+from hotplate.cloud.nova import capacity
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.nova.microversions import NEWEST
 from hotplate.cloud.nova.server_records import Notes
@@ -198,7 +201,7 @@ def test_novaclient_shows_a_server(nova: Any, cloud: Any, web: str) -> None:
     assert (server.name, server.status, server.metadata) == ("web", "ACTIVE", {"role": "front"})
     assert server.networks == {"hotplate": [MINE]}
     assert server.flavor["original_name"] == "m1.small"
-    assert server.image["id"] == "debian"
+    assert server.image["id"] == image_id("debian")
     assert (server.key_name, server.tags, server.description) == ("mine", ["blue"], "the front")
     assert server.tenant_id == cloud.credentials.project_id
     assert getattr(server, "OS-EXT-STS:vm_state") == "active"
@@ -207,7 +210,7 @@ def test_novaclient_shows_a_server(nova: Any, cloud: Any, web: str) -> None:
 
 def test_fields_depend_on_the_microversion(at: Any, web: str) -> None:
     old = at("2.1").servers.get(web).to_dict()
-    assert old["flavor"]["id"] == "m1.small"
+    assert old["flavor"]["id"] == "2"
     assert not {"tags", "description", "locked", "host_status"} & set(old)
     new = at("2.47").servers.get(web).to_dict()
     assert new["flavor"]["vcpus"] == 1
@@ -277,7 +280,7 @@ def test_lists_are_paged(nova: Any, compute_sdk: Any, five: list[str]) -> None:
     ("asked", "numbers"),
     [
         ({"name": "five-[12]$"}, {1, 2}),
-        ({"image": "i1"}, {1, 3}),
+        ({"image": image_id("i1")}, {1, 3}),
         ({"flavor": "m1.tiny"}, {0, 1, 2, 3, 4}),
         ({"flavor": "m1.huge"}, set()),
         ({"status": "SHUTOFF"}, {4}),
@@ -474,9 +477,29 @@ def test_body_without_a_server_is_refused(cloud: Any, body: Any) -> None:
 
 
 def test_servers_and_metadata_beyond_the_quota_are_refused(cloud: Any) -> None:
-    body = {"server": {"name": "n", "imageRef": "i", "flavorRef": "f", "max_count": 1001}}
-    answer = ask(cloud, "POST", "/v2.1/servers", json=body)
-    assert "Quota exceeded for instances" in answer.json()["forbidden"]["message"]
+    """In the words of ``check_num_instances_quota``, which Nova's TooManyInstances has."""
+    servers = [capacity.flavor(each.spec.flavor) for each in cloud.servers.all()]
+    limits = {"cores": 20, "instances": 10, "ram": 51200}
+    used = {
+        "cores": sum(each.vcpus for each in servers),
+        "instances": len(servers),
+        "ram": sum(each.ram for each in servers),
+    }
+    for flavor, count in (("m1.tiny", 11), ("m1.xlarge", 3), ("m1.xlarge", 11)):
+        size = capacity.flavor(flavor)
+        asked = {"cores": count * size.vcpus, "instances": count, "ram": count * size.ram}
+        over = [name for name in limits if used[name] + asked[name] > limits[name]]
+        requested, taken, most = (
+            ", ".join(str(values[name]) for name in over) for values in (asked, used, limits)
+        )
+        server = {"name": "n", "imageRef": "i", "flavorRef": flavor, "min_count": count}
+        answer = ask(cloud, "POST", "/v2.1/servers", json={"server": server})
+        assert (answer.status_code, answer.json()["forbidden"]["message"]) == (
+            403,
+            f"Quota exceeded for {', '.join(over)}: Requested {requested}, but already used "
+            f"{taken} of {most} {', '.join(over)}",
+        )
+    body: dict[str, Any] = {}
     body["server"] = {
         "name": "n", "flavorRef": "f", "metadata": {str(n): "" for n in range(129)}
     }  # fmt: skip
@@ -904,9 +927,66 @@ def test_limits_and_quotas(nova: Any, at: Any, compute_sdk: Any, cloud: Any, web
     assert "maxPersonality" in {each.name for each in at("2.1").limits.get().absolute}
     assert compute_sdk.get_limits().absolute.instances_used == used
     project = cloud.credentials.project_id
-    assert nova.quotas.get(project).instances == 1000
-    assert nova.quotas.defaults(project).key_pairs == 1000
+    # The defaults of ``[quota]``; before 2.57 with those of injected files.
+    assert nova.quotas.get(project).to_dict() == {
+        "id": project,
+        "instances": 10,
+        "cores": 20,
+        "ram": 51200,
+        "metadata_items": 128,
+        "key_pairs": 100,
+        "server_groups": 10,
+        "server_group_members": 10,
+    }
+    assert at("2.56").quotas.defaults(project).injected_file_content_bytes == 10240
     assert nova.quotas.get(project, detail=True).instances["in_use"] == used
+    with pytest.raises(nova_exceptions.Forbidden, match="os-quota-sets:show"):
+        nova.quotas.get("other")
+
+
+def test_fewer_servers_are_made_when_the_quota_allows_no_more(cloud: Any, nova: Any) -> None:
+    left = 10 - len(cloud.servers.all())
+    nova.servers.create("few", "i", "m1.tiny", nics="auto", min_count=1, max_count=20)
+    made = nova.servers.list(search_opts={"name": "^few-"})
+    assert len(made) == left
+    for each in made:
+        each.delete()
+
+
+def test_resize_and_groups_are_within_the_quota(nova: Any, web: str) -> None:
+    with pytest.raises(nova_exceptions.Forbidden, match=r"Quota exceeded for cores.*: Requested"):
+        for number in range(3):
+            nova.servers.create(f"big-{number}", "i", "m1.xlarge", nics="auto")
+    big = nova.servers.list(search_opts={"name": "^big-"})
+    with pytest.raises(
+        nova_exceptions.Forbidden, match=r"cores.*: Requested 7.*, but already used"
+    ):
+        nova.servers.resize(web, "m1.xlarge")
+    for each in big:
+        each.delete()
+    groups = [nova.server_groups.create(f"g{n}", "affinity") for n in range(10)]
+    with pytest.raises(nova_exceptions.Forbidden, match="too many server groups"):
+        nova.server_groups.create("more", "affinity")
+    for each in groups:
+        each.delete()
+
+
+def test_references_are_ids(cloud: Any, nova: Any, at: Any, compute_sdk: Any) -> None:
+    """A flavor and an image are named or given by id, and shown by id, as in Nova."""
+    server = nova.servers.create("ids", "some image", "m1.tiny", nics="auto")
+    shown = nova.servers.get(server.id)
+    assert uuidutils.is_uuid_like(shown.image["id"])
+    assert shown.image["links"][0]["href"].endswith(shown.image["id"])
+    assert at("2.46").servers.get(server.id).flavor["id"] == "1"
+    assert [each.id for each in nova.servers.list(search_opts={"image": shown.image["id"]})] == [
+        server.id
+    ]
+    for flavor in ("1", "m1.tiny"):
+        assert len(nova.servers.list(search_opts={"flavor": flavor, "name": "^ids$"})) == 1
+    assert compute_sdk.find_flavor("m1.small").id == nova.flavors.get("m1.small").id == "2"
+    assert nova.flavors.get("2").name == "m1.small"
+    assert cloud.servers.get(server.id).spec.image == "some image"
+    server.delete()
 
 
 def test_zones_and_extensions(nova: Any, compute_sdk: Any) -> None:

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+from oslo_utils import uuidutils
+
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.rest import HttpError
@@ -44,7 +46,12 @@ class SessionImage:
     @property
     def id(self) -> str:
         """The id of the image, the same in every session."""
-        return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{self.name}.image.hotplate"))
+        return image_id(self.name)
+
+
+def image_id(name: str) -> str:
+    """Return the id of an image of the host, or of another cloud, by its name."""
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}.image.hotplate"))
 
 
 def no_such_image(name: str, images: Iterable[SessionImage]) -> str:
@@ -144,6 +151,16 @@ class Images:
         if not self._by_name or reference in good:
             return ""
         return no_such_image(reference, session)
+
+    def id_of(self, reference: str) -> str:
+        """Return the id of the image that a server with this reference boots; "" for none.
+
+        :param reference: a name or an id; an unknown name stands for the image under test.
+        """
+        if not reference or uuidutils.is_uuid_like(reference):
+            return reference
+        known = {each.name: each.id for each in self._session.values()}
+        return known.get(reference) or next(iter(self._session), image_id(reference))
 
     # -- changes --------------------
 

@@ -103,7 +103,9 @@ class SecurityGroups(Resources):
 
     def _add_rule(self, group: Values, **values: object) -> None:
         body = {**values, "security_group_id": group["id"]}
-        self._rules.create(KINDS["security_group_rules"].new(body, group["project_id"]))
+        rule = KINDS["security_group_rules"].new(body, group["project_id"])
+        # A request has a default for the description, and Neutron itself gives none.
+        self._rules.create({**rule, "description": None})
 
 
 #: Attributes in which duplicate rules are equal.

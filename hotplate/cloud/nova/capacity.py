@@ -1,20 +1,19 @@
 """Flavors, limits and quotas over HTTP, and the one host in its availability zone.
 
 The usual flavors are listed, and any other exists on request: the harness chooses the size of a
-machine, so a template may name a flavor of the cloud that it was written for.  A flavor's id is its
-name.
+machine, so a template may name a flavor of the cloud that it was written for.  Such a flavor's id
+is its name, and every flavor is found by its name as well.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
-from hotplate.cloud.nova import schemas
+from hotplate.cloud.nova import policy
 from hotplate.cloud.nova.groups import Groups
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_records import MAX_GROUPS, MAX_INSTANCES, MAX_KEY_PAIRS
 from hotplate.cloud.nova.servers import Servers
 
 
@@ -22,34 +21,39 @@ from hotplate.cloud.nova.servers import Servers
 class Flavor:
     """The properties of a flavor.
 
+    :param id: for one of another cloud, its name.
     :param ram: MiB.
     :param disk: GiB.
     """
 
+    id: str
     name: str
     vcpus: int = 1
     ram: int = 2048
     disk: int = 20
 
 
+#: The flavors that Nova made itself until 14.0, and DevStack makes, with their ids.
 USUAL = (
-    Flavor("m1.tiny", 1, 512, 1),
-    Flavor("m1.small", 1, 2048, 20),
-    Flavor("m1.medium", 2, 4096, 40),
-    Flavor("m1.large", 4, 8192, 80),
-    Flavor("m1.xlarge", 8, 16384, 160),
+    Flavor("1", "m1.tiny", 1, 512, 1),
+    Flavor("2", "m1.small", 1, 2048, 20),
+    Flavor("3", "m1.medium", 2, 4096, 40),
+    Flavor("4", "m1.large", 4, 8192, 80),
+    Flavor("5", "m1.xlarge", 8, 16384, 160),
 )
 
 
 def flavor(name: str) -> Flavor:
-    """Return the flavor of that name.
+    """Return the flavor with that name or id.
 
     >>> flavor("m1.tiny").ram
     512
+    >>> flavor("1").name
+    'm1.tiny'
     >>> flavor("of.another.cloud").ram
     2048
     """
-    return next((each for each in USUAL if each.name == name), Flavor(name))
+    return next((each for each in USUAL if name in (each.id, each.name)), Flavor(name, name))
 
 
 def embedded(name: str) -> dict[str, Any]:
@@ -76,9 +80,9 @@ def add_flavors(routes: Routes[Caller]) -> None:
 
 def _brief(each: Flavor, caller: Caller) -> dict[str, Any]:
     shown: dict[str, Any] = {
-        "id": each.name,
+        "id": each.id,
         "name": each.name,
-        "links": caller.link(f"/flavors/{each.name}"),
+        "links": caller.link(f"/flavors/{each.id}"),
     }
     if caller.since(55):
         shown["description"] = None
@@ -107,7 +111,7 @@ def _list(request: Request, caller: Caller, view: Any) -> Answer:
     least_ram = request.number("minRam", default=0, most=1 << 40)
     least_disk = request.number("minDisk", default=0, most=1 << 40)
     fitting = [each for each in USUAL if each.ram >= least_ram and each.disk >= least_disk]
-    rows, _ = caller.page(request, fitting, lambda each: each.name)
+    rows, _ = caller.page(request, fitting, lambda each: each.id)
     return Answer(body={"flavors": [view(each, caller) for each in rows]})
 
 
@@ -122,18 +126,75 @@ def _extra_specs(_request: Request, _caller: Caller) -> Answer:
     return Answer(body={"extra_specs": {}})
 
 
-UNLIMITED = -1
-
-#: Quota -> its limit, and the names of limit and usage in the answer of ``/limits``.
-QUOTAS = {
-    "instances": (MAX_INSTANCES, "maxTotalInstances", "totalInstancesUsed"),
-    "cores": (UNLIMITED, "maxTotalCores", "totalCoresUsed"),
-    "ram": (UNLIMITED, "maxTotalRAMSize", "totalRAMUsed"),
-    "metadata_items": (schemas.MAX_METADATA_ITEMS, "maxServerMeta", ""),
-    "key_pairs": (MAX_KEY_PAIRS, "maxTotalKeypairs", ""),
-    "server_groups": (MAX_GROUPS, "maxServerGroups", "totalServerGroupsUsed"),
-    "server_group_members": (MAX_INSTANCES, "maxServerGroupMembers", ""),
+#: Quota -> the names of its limit and its usage in the answer of ``/limits``.
+_LIMITS = {
+    "instances": ("maxTotalInstances", "totalInstancesUsed"),
+    "cores": ("maxTotalCores", "totalCoresUsed"),
+    "ram": ("maxTotalRAMSize", "totalRAMUsed"),
+    "metadata_items": ("maxServerMeta", ""),
+    "key_pairs": ("maxTotalKeypairs", ""),
+    "server_groups": ("maxServerGroups", "totalServerGroupsUsed"),
+    "server_group_members": ("maxServerGroupMembers", ""),
 }
+#: Quotas of which each server takes a share.
+_OF_SERVERS = ("instances", "cores", "ram")
+
+
+def _usage(servers: Servers) -> dict[str, int]:
+    flavors = [flavor(each.spec.flavor) for each in servers.all()]
+    return {
+        "instances": len(flavors),
+        "cores": sum(each.vcpus for each in flavors),
+        "ram": sum(each.ram for each in flavors),
+    }
+
+
+def check_servers(servers: Servers, of: Flavor, least: int, most: int) -> int:
+    """Return how many new servers of a flavor the quotas allow, from ``least`` to ``most``.
+
+    :raises HttpError: 403, when they do not even allow ``least``, in the words of
+        ``check_num_instances_quota`` of ``nova/compute/utils.py``.
+    """
+    each = {"instances": 1, "cores": of.vcpus, "ram": of.ram}
+    used = _usage(servers)
+    left = _left(servers, used)
+    allowed = min([most, *(left[name] // each[name] for name in left)])
+    if allowed >= max(least, 1):
+        return allowed
+    asked = {name: str(most * each[name]) for name in each}
+    asked["instances"] = str(least) if least == most else f"{least}-{most}"
+    over = [name for name in left if most * each[name] > left[name]]
+    raise _too_many(servers, over, asked, used)
+
+
+def check_resize(servers: Servers, old: Flavor, new: Flavor) -> None:
+    """Check that the quotas allow a server to grow.
+
+    :raises HttpError: 403, when they do not.
+    """
+    more = {"cores": new.vcpus - old.vcpus, "ram": new.ram - old.ram}
+    used = _usage(servers)
+    left = _left(servers, used)
+    if over := [name for name in more if name in left and more[name] > max(left[name], 0)]:
+        raise _too_many(servers, over, {name: str(more[name]) for name in more}, used)
+
+
+def _left(servers: Servers, used: dict[str, int]) -> dict[str, int]:
+    limits = {name: getattr(servers.quotas, name) for name in _OF_SERVERS}
+    # Sorted, as DbQuotaDriver sorts the exceeded ones.
+    return {name: limits[name] - used[name] for name in sorted(limits) if limits[name] >= 0}
+
+
+def _too_many(
+    servers: Servers, over: list[str], asked: dict[str, str], used: dict[str, int]
+) -> HttpError:
+    names = ", ".join(over)
+    return HttpError(
+        403,
+        f"Quota exceeded for {names}: Requested {', '.join(asked[name] for name in over)}, but "
+        f"already used {', '.join(str(used[name]) for name in over)} of "
+        f"{', '.join(str(getattr(servers.quotas, name)) for name in over)} {names}",
+    )
 
 
 class QuotasApi:
@@ -153,32 +214,43 @@ class QuotasApi:
         routes.add("GET", "/extensions", lambda *_: Answer(body={"extensions": []}))
 
     def _used(self) -> dict[str, int]:
-        flavors = [flavor(each.spec.flavor) for each in self._servers.all()]
-        return {
-            "instances": len(flavors),
-            "cores": sum(each.vcpus for each in flavors),
-            "ram": sum(each.ram for each in flavors),
-            "server_groups": len(self._groups.all()),
-        }
+        return {**_usage(self._servers), "server_groups": len(self._groups.all())}
 
     def _limits(self, _request: Request, caller: Caller) -> Answer:
-        used = self._used()
-        absolute = {most: limit for limit, most, _ in QUOTAS.values()}
-        absolute |= {word: used[name] for name, (_, _, word) in QUOTAS.items() if word}
-        # 2.57 removed the injection of files, and its limits.
+        quotas, used = self._servers.quotas, self._used()
+        absolute = {most: getattr(quotas, name) for name, (most, _) in _LIMITS.items()}
+        absolute |= {word: used[name] for name, (_, word) in _LIMITS.items() if word}
+        # 2.57 removed the injection of files, and its limits; 2.39 those of images.
         if not caller.since(57):
-            absolute |= {"maxPersonality": 5, "maxPersonalitySize": 10240, "maxImageMeta": 128}
+            absolute["maxPersonality"] = quotas.injected_files
+            absolute["maxPersonalitySize"] = quotas.injected_file_content_bytes
+        if not caller.since(39):
+            absolute["maxImageMeta"] = quotas.metadata_items
         return Answer(body={"limits": {"rate": [], "absolute": absolute}})
 
-    def _quota(self, request: Request, _caller: Caller) -> Answer:
-        limits = {name: limit for name, (limit, _, _) in QUOTAS.items()}
+    def _of_project(self, request: Request, caller: Caller) -> dict[str, int]:
+        """Return the limits of the caller's project, which Nova shows with its version.
+
+        :raises HttpError: 403 for another project.
+        """
+        if request.part("project") != caller.grant.project and not policy.is_admin(caller):
+            kind = "detail" if request.path.endswith("/detail") else "show"
+            raise policy.forbidden(f"os-quota-sets:{kind}")
+        return {
+            name: limit
+            for name, limit in asdict(self._servers.quotas).items()
+            if not (caller.since(57) and name.startswith("injected_"))
+        }
+
+    def _quota(self, request: Request, caller: Caller) -> Answer:
+        limits = self._of_project(request, caller)
         return Answer(body={"quota_set": {"id": request.part("project"), **limits}})
 
-    def _detail(self, request: Request, _caller: Caller) -> Answer:
+    def _detail(self, request: Request, caller: Caller) -> Answer:
         used = self._used()
         detail: dict[str, object] = {
             name: {"limit": limit, "in_use": used.get(name, 0), "reserved": 0}
-            for name, (limit, _, _) in QUOTAS.items()
+            for name, limit in self._of_project(request, caller).items()
         }
         return Answer(body={"quota_set": {"id": request.part("project"), **detail}})
 

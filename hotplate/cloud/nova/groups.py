@@ -11,7 +11,6 @@ from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.microversions import MAX_PAGE, Caller
-from hotplate.cloud.nova.server_records import MAX_GROUPS
 from hotplate.cloud.nova.servers import Servers
 
 
@@ -87,7 +86,7 @@ class GroupsApi:
         return {**shown, "policies": [group.policy], "metadata": {}}
 
     def _list(self, request: Request, caller: Caller) -> Answer:
-        start = request.number("offset", default=0, most=MAX_GROUPS)
+        start = request.number("offset", default=0, most=MAX_PAGE)
         limit = request.number("limit", default=MAX_PAGE, most=MAX_PAGE)
         groups = self._groups.all()[start : start + limit]
         return Answer(body={"server_groups": [self._view(each, caller) for each in groups]})
@@ -95,7 +94,7 @@ class GroupsApi:
     def _create(self, request: Request, caller: Caller) -> Answer:
         schema = schemas.GROUP_SINCE_64 if caller.since(64) else schemas.GROUP
         asked = schemas.read(request, schema)["server_group"]
-        if len(self._groups.all()) >= MAX_GROUPS:
+        if len(self._groups.all()) >= self._servers.quotas.server_groups:
             raise HttpError(403, "Quota exceeded, too many server groups.")
         policy = asked["policy"] if caller.since(64) else asked["policies"][0]
         rules = asked.get("rules") or {}

@@ -13,7 +13,7 @@ import hashlib
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.microversions import MAX_PAGE, Caller
-from hotplate.cloud.nova.server_records import MAX_KEY_PAIRS, KeyPair, now
+from hotplate.cloud.nova.server_records import KeyPair, now
 from hotplate.cloud.nova.servers import Servers
 
 _BAD = "Keypair data is invalid: failed to generate fingerprint"
@@ -48,7 +48,7 @@ class KeyPairsApi:
         name, kind = asked["name"], asked.get("type", "ssh")
         if self._servers.has_keypair(name):
             raise HttpError(409, f"Key pair '{name}' already exists.")
-        if len(self._servers.keypairs()) >= MAX_KEY_PAIRS:
+        if len(self._servers.keypairs()) >= self._servers.quotas.key_pairs:
             raise HttpError(403, "Quota exceeded, too many key pairs.")
         private, public = "", asked.get("public_key") or ""
         if not public:

@@ -6,8 +6,6 @@ from typing import Any
 
 from hotplate.cloud.http.rest import HttpError, Request
 
-#: Nova: ``[quota] metadata_items``.
-MAX_METADATA_ITEMS = 128
 #: Nova: ``MAX_TAG_COUNT`` (``nova/objects/instance.py``).
 MAX_TAGS = 50
 

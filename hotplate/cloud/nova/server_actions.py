@@ -9,7 +9,7 @@ from typing import Any
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import policy, schemas
-from hotplate.cloud.nova.capacity import flavor
+from hotplate.cloud.nova.capacity import check_resize, flavor
 from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_create import (
@@ -176,7 +176,7 @@ class ActionsApi:
 
     def _rebuild(self, call: _Call) -> Answer:
         asked = call.asked("rebuild", schemas.REBUILD)
-        check_metadata(asked.get("metadata") or {})
+        check_metadata(self._servers, asked.get("metadata") or {})
         check_supported(asked)
         server_id = call.server.spec.id
         changes = self._rebuild_changes(asked)
@@ -206,11 +206,11 @@ class ActionsApi:
     def _resize(self, call: _Call) -> Answer:
         """Record another flavor; the machine stays as it is."""
         asked = call.asked("resize", schemas.RESIZE)
-        wanted = str(asked["flavorRef"])
+        name = flavor(str(asked["flavorRef"])).name
         spec = call.server.spec
-        if wanted == spec.flavor:
+        if name == spec.flavor:
             raise HttpError(400, "When resizing, instances must change flavor!")
-        name = flavor(wanted).name
+        check_resize(self._servers, flavor(spec.flavor), flavor(name))
         self._servers.change(spec.id, lambda spec: replace(spec, flavor=name))
         self._servers.note(spec.id, old_flavor=spec.flavor, **kept(asked))
         return Answer(202)

@@ -95,7 +95,7 @@ class ChangesApi:
     ) -> Answer:
         def change(spec: ServerSpec) -> ServerSpec:
             metadata = changed(spec.metadata)
-            check_metadata(metadata)
+            check_metadata(self._servers, metadata)
             return replace(spec, metadata=metadata)
 
         return Answer(body={"metadata": self._servers.change(server.spec.id, change).metadata})

@@ -11,6 +11,7 @@ from typing import Any
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import schemas
+from hotplate.cloud.nova.capacity import check_servers, flavor
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.nova.groups import Groups
 from hotplate.cloud.nova.instance_actions import InstanceActions
@@ -18,7 +19,6 @@ from hotplate.cloud.nova.interfaces import Wanted, host_name
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import (
     HOST,
-    MAX_INSTANCES,
     Notes,
     ServerRecord,
 )
@@ -45,9 +45,10 @@ class CreateApi:
         # Nova accepts both names.
         hints = body.get("os:scheduler_hints") or body.get("OS-SCH-HNT:scheduler_hints") or {}
         # These checks come before the first server is made.
-        count = _count(asked)
-        self._check_quota(count, asked)
+        least, count = _count(asked)
         check_supported(asked)
+        check_metadata(self._servers, asked.get("metadata") or {})
+        count = check_servers(self._servers, flavor(str(asked["flavorRef"])), least, count)
         notes = self._notes(asked, hints, caller)
         networks = _networks(asked, count)
         made = []
@@ -82,16 +83,6 @@ class CreateApi:
         }
         return Answer(202, {"server": shown}, (("Location", caller.base + path),))
 
-    def _check_quota(self, count: int, asked: dict[str, Any]) -> None:
-        used = len(self._servers.all())
-        if used + count > MAX_INSTANCES:
-            raise HttpError(
-                403,
-                f"Quota exceeded for instances: Requested {count}, but already used {used} of "
-                f"{MAX_INSTANCES} instances",
-            )
-        check_metadata(asked.get("metadata") or {})
-
     def _notes(self, asked: dict[str, Any], hints: dict[str, Any], caller: Caller) -> Notes:
         group = str(first(hints.get("group")) or "")
         if group and not self._groups.get(group):
@@ -110,7 +101,7 @@ class CreateApi:
             name=name,
             user_data=user_data(asked.get("user_data")),
             image=bootable(self._servers, _image(asked)),
-            flavor=str(asked["flavorRef"]),
+            flavor=flavor(str(asked["flavorRef"])).name,
             key_name=key_name,
             public_keys=public_keys(self._servers, key_name),
             metadata=dict(asked.get("metadata") or {}),
@@ -174,15 +165,13 @@ def public_keys(servers: Servers, key_name: str) -> dict[str, str]:
     return {key_name: public_key} if public_key else {}
 
 
-def check_metadata(metadata: dict[str, str]) -> None:
+def check_metadata(servers: Servers, metadata: dict[str, str]) -> None:
     """Refuse more metadata than the limit for a server.
 
     :raises HttpError: 403.
     """
-    if len(metadata) > schemas.MAX_METADATA_ITEMS:
-        raise HttpError(
-            403, f"Maximum number of metadata items exceeds {schemas.MAX_METADATA_ITEMS}"
-        )
+    if len(metadata) > (most := servers.quotas.metadata_items):
+        raise HttpError(403, f"Maximum number of metadata items exceeds {most}")
 
 
 def first(value: Any) -> Any:
@@ -228,12 +217,13 @@ def _networks(asked: dict[str, Any], count: int) -> list[dict[str, Any]] | str:
     return networks
 
 
-def _count(asked: dict[str, Any]) -> int:
+def _count(asked: dict[str, Any]) -> tuple[int, int]:
+    """Return the least and the greatest number of servers that a request asks for."""
     least = int(asked.get("min_count", 1))
     most = int(asked.get("max_count", least))
     if least > most:
         raise HttpError(400, "min_count must be <= max_count")
-    return most
+    return least, most
 
 
 def _name(name: str, number: int, count: int) -> str:

@@ -105,7 +105,7 @@ class ServerRecord:
 class KeyPair:
     """An ssh key pair for servers.
 
-    :param created: the time of creation, in Nova's format; "" for a name that no user created.
+    :param created: the time of creation, in Nova's format; "" when it is not asked for.
     """
 
     name: str
@@ -114,14 +114,38 @@ class KeyPair:
     created: str = ""
 
 
-#: Maximum number of servers.
-MAX_INSTANCES = 1000
+@dataclass(frozen=True)
+class Quotas:
+    """The limits of a project; the defaults are those of ``[quota]`` (``nova/conf/quota.py``).
 
-#: Maximum number of key pairs.
-MAX_KEY_PAIRS = 1000
+    :param ram: MiB.
+    :param injected_file_content_bytes: of a request that hotplate refuses for its files already.
+    """
 
-#: Maximum number of server groups.
-MAX_GROUPS = 1000
+    instances: int = 10
+    cores: int = 20
+    ram: int = 51200
+    metadata_items: int = 128
+    injected_files: int = 5
+    injected_file_content_bytes: int = 10240
+    injected_file_path_bytes: int = 255
+    key_pairs: int = 100
+    server_groups: int = 10
+    server_group_members: int = 10
+
+
+#: The usual quotas.
+DEFAULTS = Quotas()
+UNLIMITED = -1
+#: The quotas when limits are lifted, which keep a mistake from filling the memory of this process.
+LIFTED = Quotas(
+    instances=1000,
+    cores=UNLIMITED,
+    ram=UNLIMITED,
+    key_pairs=1000,
+    server_groups=1000,
+    server_group_members=1000,
+)
 
 
 def now() -> str:

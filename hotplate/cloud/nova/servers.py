@@ -20,9 +20,11 @@ from hotplate.cloud.http.rest import HttpError
 from hotplate.cloud.nova.compute import Compute, GuestServices, ServerPort, ServerSpec
 from hotplate.cloud.nova.interfaces import Interface, RequestedNetwork, Wanted, own_link
 from hotplate.cloud.nova.server_records import (
+    DEFAULTS,
     KeyPair,
     NoSuchServerError,
     Notes,
+    Quotas,
     ServerRecord,
     check_state,
     now,
@@ -72,6 +74,8 @@ class Servers:
     :param ports: gives servers their ports; None when guests have none.
     :param requested_networks: returns the requested networks of servers without ports.
     :param image_refusal: returns the reason why an image cannot be booted, "" when it can.
+    :param quotas: the limits of the project.
+    :param image_id: returns the id of an image by the name or id that a server has of it.
     """
 
     def __init__(
@@ -87,6 +91,8 @@ class Servers:
         ports: ServerPorts | None = None,
         requested_networks: Callable[[Wanted], list[RequestedNetwork]] = lambda _: [],
         image_refusal: Callable[[str], str] = lambda _: "",
+        image_id: Callable[[str], str] = lambda name: name,
+        quotas: Quotas = DEFAULTS,
     ) -> None:
         self._store = store
         self._compute = compute
@@ -98,6 +104,10 @@ class Servers:
         self._ports = ports
         self.requested_networks = requested_networks
         self.image_refusal = image_refusal
+        self.image_id = image_id
+        self.quotas = quotas
+        # Key pairs that no user created are as old as the cloud.
+        self._began = now().removesuffix("Z") + ".000000"
         self._lock = threading.Lock()
         self._plugs: dict[str, threading.Lock] = {}
         self._closed = False
@@ -458,7 +468,7 @@ class Servers:
         """Return the key pair with that name, or the harness's own when no user created one."""
         row = self._store.row("SELECT * FROM hotplate_keypair WHERE name = ?", name)
         if row is None:
-            return KeyPair(name, self._public_key)
+            return KeyPair(name, self._public_key, created=self._began)
         return KeyPair(row["name"], row["public_key"], row["type"], row["created"])
 
     def keypairs(self) -> list[KeyPair]:

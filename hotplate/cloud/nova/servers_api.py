@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
-from hotplate.cloud.nova import policy
-from hotplate.cloud.nova.capacity import embedded
+from hotplate.cloud.nova import capacity, policy
 from hotplate.cloud.nova.interfaces import GUEST_IP, Interface, by_network
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import HOST, STATES, ServerRecord
@@ -64,11 +63,7 @@ class ServersApi:
         rows, links = self._page(request, caller)
         # A server may be deleted while the list is built.
         states = [(row, self._servers.status_if_present(row.spec.id)) for row in rows]
-        shown = [
-            full(row, state, caller, interfaces=self._servers.interfaces(row))
-            for row, state in states
-            if state
-        ]
+        shown = [_view(self._servers, row, state, caller) for row, state in states if state]
         return Answer(body={"servers": shown, **links})
 
     def _page(
@@ -95,6 +90,8 @@ class ServersApi:
         if request.one("deleted").lower() in ("true", "1"):
             return []
         tests = [*_plain_filters(request), *_tag_filters(request), *self._address_filters(request)]
+        if image := request.one("image"):
+            tests.append(lambda row: self._servers.image_id(row.spec.image) == image)
         rows = [row for row in self._servers.all() if all(test(row) for test in tests)]
         # The compute is asked for a state only if a filter needs it.
         if not any(request.one(name) for name in ("status", *STATE_FILTERS)):
@@ -178,7 +175,6 @@ NEVER = 1000
 
 #: Filter of a list -> the value of a server to compare with.
 FILTERS: dict[str, Callable[[ServerRecord], str]] = {
-    "image": lambda row: row.spec.image,
     "flavor": lambda row: row.spec.flavor,
     "key_name": lambda row: row.spec.key_name,
     "availability_zone": lambda row: row.spec.availability_zone,
@@ -209,6 +205,7 @@ def _plain_filters(request: Request) -> list[Callable[[ServerRecord], bool]]:
     for name, value in FILTERS.items():
         if wanted := request.one(name):
             wanted = wanted.lower() if name in ("config_drive", "locked") else wanted
+            wanted = capacity.flavor(wanted).name if name == "flavor" else wanted
             tests.append(lambda row, value=value, wanted=wanted: value(row) == wanted)  # type: ignore[misc]
     since = moment(request, "changes-since", 0.0)
     before = moment(request, "changes-before", float("inf"))
@@ -286,8 +283,14 @@ def view(servers: Servers, server_id: str, caller: Caller) -> dict[str, Any]:
 
     :raises NoSuchServerError: when there is none.
     """
-    server, status = servers.get(server_id), servers.status(server_id)
-    return full(server, status, caller, interfaces=servers.interfaces(server))
+    return _view(servers, servers.get(server_id), servers.status(server_id), caller)
+
+
+def _view(
+    servers: Servers, server: ServerRecord, status: tuple[str, str], caller: Caller
+) -> dict[str, Any]:
+    interfaces, image = servers.interfaces(server), servers.image_id(server.spec.image)
+    return full(server, status, caller, interfaces=interfaces, image=image)
 
 
 def brief(server: ServerRecord, caller: Caller) -> dict[str, object]:
@@ -315,10 +318,12 @@ def full(
     caller: Caller,
     *,
     interfaces: Sequence[Interface],
+    image: str,
 ) -> dict[str, Any]:
     """Return a server with its details.
 
     :param status: Nova's word for its state, and the reason.
+    :param image: the id of its image, "" for none.
     """
     word, reason = status
     spec, notes = server.spec, server.notes
@@ -329,7 +334,7 @@ def full(
         "user_id": notes.user or caller.grant.user.id,
         "metadata": dict(spec.metadata),
         "hostId": hashlib.sha224(f"{caller.grant.project}{HOST}".encode()).hexdigest(),
-        "image": _image(spec.image, caller),
+        "image": _image(image, caller),
         "flavor": _flavor(spec.flavor, caller),
         "created": server.created,
         "updated": notes.updated or server.created,
@@ -408,6 +413,7 @@ def _newer(server: ServerRecord, caller: Caller) -> dict[str, object]:
 
 
 def _image(image: str, caller: Caller) -> object:
+    """Return the view of an image by its id."""
     if not image:
         return ""
     return {"id": image, "links": caller.link(f"/images/{image}", bookmark=True)}
@@ -415,5 +421,6 @@ def _image(image: str, caller: Caller) -> object:
 
 def _flavor(flavor: str, caller: Caller) -> dict[str, Any]:
     if caller.since(47):
-        return embedded(flavor)
-    return {"id": flavor, "links": caller.link(f"/flavors/{flavor}", bookmark=True)}
+        return capacity.embedded(flavor)
+    own = capacity.flavor(flavor).id
+    return {"id": own, "links": caller.link(f"/flavors/{own}", bookmark=True)}
