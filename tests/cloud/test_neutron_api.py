@@ -735,6 +735,77 @@ def test_bad_floating_addresses_are_refused(
         made("floatingip", floating_network_id=external, fixed_ip_address="10.0.0.9")
 
 
+# -- trunks --------------------
+
+
+def vlan(port: Any, number: object = 10, kind: str = "vlan") -> dict[str, Any]:
+    return {"port_id": port["id"], "segmentation_type": kind, "segmentation_id": number}
+
+
+def test_trunk_carries_ports(cloud: Any, neutron: Any, made: Any, subnet: Any) -> None:
+    """As tempest's and heat-tempest-plugin's (UpdateTrunkTest) look at trunks."""
+    parent, first, second = (made("port", network_id=subnet["network_id"]) for _ in range(3))
+    assert "trunk_details" not in parent
+    trunk = made("trunk", port_id=parent["id"], name="t", sub_ports=[vlan(first)])
+    assert (trunk["status"], trunk["sub_ports"]) == ("DOWN", [vlan(first)])
+    neutron.trunk_add_subports(trunk["id"], {"sub_ports": [vlan(second, "20")]})
+    assert neutron.trunk_get_subports(trunk["id"]) == {"sub_ports": [vlan(first), vlan(second, 20)]}
+    shown = neutron.show_port(parent["id"])["port"]["trunk_details"]
+    assert shown["trunk_id"] == trunk["id"]
+    assert shown["sub_ports"][0] == {**vlan(first), "mac_address": first["mac_address"]}
+    used = neutron.show_port(second["id"])["port"]
+    assert (used["device_id"], used["device_owner"]) == (trunk["id"], "trunk:subport")
+    with refused("PortInUseAsTrunkParent", 409, trunk["id"]):
+        neutron.delete_port(parent["id"])
+    with refused("PortInUseAsSubPort", 409, trunk["id"]):
+        neutron.delete_port(second["id"])
+
+    removed = neutron.trunk_remove_subports(trunk["id"], {"sub_ports": [{"port_id": second["id"]}]})
+    assert removed["sub_ports"] == [vlan(first)]
+    assert neutron.show_port(second["id"])["port"]["device_id"] == ""
+    with refused("SubPortNotFound", 404):
+        neutron.trunk_remove_subports(trunk["id"], {"sub_ports": [{"port_id": second["id"]}]})
+    neutron.update_trunk(trunk["id"], {"trunk": {"admin_state_up": False}})
+    with refused("TrunkDisabled", 409):
+        neutron.delete_trunk(trunk["id"])
+    neutron.update_trunk(trunk["id"], {"trunk": {"admin_state_up": True}})
+    assert [each["id"] for each in neutron.list_trunks(name="t")["trunks"]] == [trunk["id"]]
+    neutron.delete_trunk(trunk["id"])
+    with refused("TrunkNotFound", 404):
+        neutron.show_trunk(trunk["id"])
+    neutron.delete_port(first["id"])
+
+
+def test_bad_subports_are_refused(cloud: Any, neutron: Any, made: Any, subnet: Any) -> None:
+    network_id = subnet["network_id"]
+    parent, other, free = (made("port", network_id=network_id) for _ in range(3))
+    used = made("port", network_id=network_id, device_id="a server")
+    wide = made("network", mtu=9000)
+    big = made("port", network_id=wide["id"])
+    trunk = made("trunk", port_id=parent["id"], sub_ports=[vlan(other)])
+    for kind, status, body in (
+        ("InvalidInput", 400, [vlan(free, 4095)]),
+        ("InvalidInput", 400, [vlan(free, "ten")]),
+        ("InvalidInput", 400, [vlan(free, kind="inherit")]),
+        ("InvalidInput", 400, [{"port_id": free["id"]}]),
+        ("InvalidInput", 400, [{**vlan(free), "segmentation_type": []}]),
+        ("InvalidInput", 400, None),
+        ("ParentPortInUse", 409, [vlan(parent)]),
+        ("TrunkPortInUse", 409, [vlan(other, 11)]),
+        ("DuplicateSubPort", 409, [vlan(free)]),
+        ("PortInUse", 409, [vlan(used, 11)]),
+        ("SubPortMtuGreaterThanTrunkPortMtu", 409, [vlan(big, 11)]),
+        ("PortNotFound", 404, [vlan({"id": NOWHERE}, 11)]),
+    ):
+        answer = raw(cloud, "PUT", f"/v2.0/trunks/{trunk['id']}/add_subports", {"sub_ports": body})
+        error = answer.json()["NeutronError"]["type"]
+        assert (error, answer.status_code) == (kind, status), body
+    for port in (parent, other):
+        with refused("Conflict", 409):
+            made("trunk", port_id=port["id"])
+    assert neutron.show_trunk(trunk["id"])["trunk"]["sub_ports"] == [vlan(other)]
+
+
 # -- quotas --------------------
 
 
@@ -772,8 +843,8 @@ def test_versions_and_extensions(cloud: Any, neutron: Any) -> None:
     aliases = {each["alias"] for each in neutron.list_extensions()["extensions"]}
     assert {"router", "security-group", "external-net", "quotas", "standard-attr-tag"} <= aliases
     assert neutron.show_extension("router")["extension"]["alias"] == "router"
-    with refused("ExtensionsNotFound", 404, "trunk"):
-        neutron.show_extension("trunk")
+    with refused("ExtensionsNotFound", 404, "qos"):
+        neutron.show_extension("qos")
     assert raw(cloud, "GET", "/v2.0").json()["resources"][0]["name"] == "network"
 
 

@@ -31,6 +31,10 @@ def ref(name: str) -> dict[str, str]:
     return {"get_resource": name}
 
 
+def vlan(number: int) -> dict[str, Any]:
+    return {"port": ref("sub"), "segmentation_type": "vlan", "segmentation_id": number}
+
+
 def template() -> dict[str, Any]:
     """Return a template with a resource of each type."""
     ssh = {"protocol": "tcp", "port_range_min": 22, "port_range_max": 22}
@@ -83,6 +87,9 @@ def template() -> dict[str, Any]:
         "quota": neutron_of("Quota", project="hotplate", network=150),
         "second": neutron_of("Router"),
         "way": neutron_of("RouterGateway", router_id=ref("second"), network="public"),
+        "parent": neutron_of("Port", after="any", network=ref("net")),
+        "sub": neutron_of("Port", after="cut", network=ref("other")),
+        "trunk": neutron_of("Trunk", port=ref("parent"), sub_ports=[vlan(10)]),
     }
     outputs = {
         "asked": {"value": {"get_attr": ["port", "fixed_ips", 0, "ip_address"]}},
@@ -92,6 +99,7 @@ def template() -> dict[str, Any]:
         "cut": {"value": {"get_attr": ["cut", "cidr"]}},
         "gateway": {"value": {"get_attr": ["subnet", "gateway_ip"]}},
         "net": {"value": {"get_resource": "net"}},
+        "parent": {"value": {"get_attr": ["trunk", "port_id"]}},
         "whole": {"value": {"get_attr": ["net", "show"]}},
     }
     return {"heat_template_version": "2018-08-31", "resources": resources, "outputs": outputs}
@@ -127,15 +135,14 @@ def test_each_type_is_real_and_tested_or_a_documented_stand_in(
 
 def test_stand_in_type_completes_and_is_reported(cloud: Any, stacks: Any) -> None:
     resources = {
-        "trunk": neutron_of("Trunk", port=ref("port")),
-        "port": neutron_of("Port", network="hotplate"),
+        "scope": neutron_of("AddressScope"),
         # Heat hides it because it is old.
         "balancer": neutron_of("LBaaS::LoadBalancer", vip_subnet=DEFAULT_SUBNET),
     }
     stack_id = stacks.create(stack_of(**resources))
     stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
     assert {(each.kind, each.name) for each in cloud.stand_ins(stack_id)} == {
-        ("OS::Neutron::Trunk", "trunk"),
+        ("OS::Neutron::AddressScope", "scope"),
         ("OS::Neutron::LBaaS::LoadBalancer", "balancer"),
     }
 
@@ -150,6 +157,8 @@ def test_each_type_is_created_changed_and_deleted(cloud: Any, stacks: Any, neutr
     assert values["whole"]["tags"] == ["blue"]
     (floating,) = neutron.list_floatingips(floating_ip_address=values["floating"])["floatingips"]
     assert (floating["fixed_ip_address"], floating["status"]) == ("10.3.0.9", "ACTIVE")
+    (subport,) = neutron.show_port(values["parent"])["port"]["trunk_details"]["sub_ports"]
+    assert (subport["segmentation_type"], subport["segmentation_id"]) == ("vlan", 10)
     stand_ins = {(each.kind, each.name) for each in cloud.stand_ins(stack_id)}
     assert {
         ("OS::Neutron::FloatingIP", "floating"),
@@ -157,6 +166,7 @@ def test_each_type_is_created_changed_and_deleted(cloud: Any, stacks: Any, neutr
         ("OS::Neutron::RouterGateway", "way"),
         ("OS::Neutron::ProviderNet", "provider"),
         ("OS::Neutron::Quota", "quota"),
+        ("OS::Neutron::Trunk", "trunk"),
         ("way out by OS::Neutron::Router", "router"),
         ("allowed_address_pairs by OS::Neutron::Port", "port"),
     } <= stand_ins
@@ -173,9 +183,14 @@ def test_each_type_is_created_changed_and_deleted(cloud: Any, stacks: Any, neutr
     changed["resources"]["net"]["properties"] |= {"name": "renamed", "tags": ["red"]}
     changed["resources"]["port"]["properties"]["fixed_ips"][0]["ip_address"] = "10.3.0.10"
     changed["resources"]["subnet"]["properties"]["dns_nameservers"] = []
+    # As UpdateTrunkTest.test_update_existing_sub_port_on_trunk of heat-tempest-plugin.
+    changed["resources"]["trunk"]["properties"] |= {"sub_ports": [vlan(99)], "name": "pineapple"}
     stacks.client.stacks.update(stack_id, template=changed)
     stacks.wait(stack_id, "UPDATE_COMPLETE", seconds=60)
     assert stacks.outputs(stack_id)["asked"] == "10.3.0.10"
+    details = neutron.show_port(values["parent"])["port"]["trunk_details"]
+    assert [each["segmentation_id"] for each in details["sub_ports"]] == [99]
+    assert neutron.show_trunk(details["trunk_id"])["trunk"]["name"] == "pineapple"
     assert neutron.show_network(values["net"])["network"]["name"] == "renamed"
     assert neutron.show_network(values["net"])["network"]["tags"] == ["red"]
 

@@ -328,6 +328,20 @@ def test_server_has_the_groups_of_its_ports(cloud: Any, neutron: Any, boot: Any)
     neutron.delete_security_group(group["id"])
 
 
+def test_port_of_a_trunk_outlives_its_server(nova: Any, neutron: Any, boot: Any) -> None:
+    """Neutron refuses to delete it (``enforce_port_deletion_rules``)."""
+    server = boot()
+    (port,) = ports_of(neutron, server)
+    trunk = neutron.create_trunk({"trunk": {"port_id": port["id"]}})["trunk"]
+    assert trunk["status"] == "ACTIVE"
+    server.delete()
+    shown = neutron.show_port(port["id"])["port"]
+    assert (shown["device_id"], shown["trunk_details"]["trunk_id"]) == ("", trunk["id"])
+    assert neutron.show_trunk(trunk["id"])["trunk"]["status"] == "DOWN"
+    neutron.delete_trunk(trunk["id"])
+    neutron.delete_port(port["id"])
+
+
 def test_guest_metadata_describes_its_ports(cloud: Any, neutron: Any, boot: Any, lan: Any) -> None:
     subnet = {
         "network_id": lan["id"],

@@ -37,6 +37,7 @@ NOT_ENFORCED = frozenset(
         "OS::Neutron::RouterGateway",
         "OS::Neutron::SecurityGroup",
         "OS::Neutron::SecurityGroupRule",
+        "OS::Neutron::Trunk",
     )
 )
 #: Types that a guest notices only if servers have ports of Neutron.

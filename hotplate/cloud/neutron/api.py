@@ -38,14 +38,19 @@ class NeutronApi:
         self._routes: Routes[Grant] = Routes()
         for kind in KINDS.values():
             self._add_kind(kind)
-        routers, quotas = networking.routers, networking.quotas
-        router, quota = "/v2.0/routers/{id}/", "/v2.0/quotas/{project}"
-        act, read = self._router_action, self._quota
+        routers, trunks, quotas = networking.routers, networking.trunks, networking.quotas
+        router, trunk = "/v2.0/routers/{id}/", "/v2.0/trunks/{id}/"
+        quota = "/v2.0/quotas/{project}"
+        act = partial(self._action, KINDS["routers"])
+        act_on_trunk, read = partial(self._action, KINDS["trunks"]), self._quota
         for method, path, handler in (
             ("PUT", router + "add_router_interface", partial(act, routers.add_interface)),
             ("PUT", router + "remove_router_interface", partial(act, routers.remove_interface)),
             ("PUT", router + "add_extraroutes", partial(act, routers.add_routes)),
             ("PUT", router + "remove_extraroutes", partial(act, routers.remove_routes)),
+            ("PUT", trunk + "add_subports", partial(act_on_trunk, trunks.add_subports)),
+            ("PUT", trunk + "remove_subports", partial(act_on_trunk, trunks.remove_subports)),
+            ("GET", trunk + "get_subports", self._subports),
             ("GET", "/v2.0/quotas", self._quotas),
             ("GET", quota, partial(read, quotas.of)),
             ("GET", quota + "/default", partial(read, lambda _: DEFAULTS)),
@@ -225,15 +230,24 @@ class NeutronApi:
             self._networking.records.change(kind.name, kept, {"tags": tags})
         return tags
 
-    # -- routers --------------------
+    # -- routers and trunks --------------------
 
-    def _router_action(
-        self, act: Callable[[Values, Values], Values], request: Request, caller: Grant
+    def _action(
+        self,
+        kind: ResourceKind,
+        act: Callable[[Values, Values], Values],
+        request: Request,
+        caller: Grant,
     ) -> Answer:
-        self._mine(KINDS["routers"], request, caller)
+        self._mine(kind, request, caller)
         body = request.json()
         with self._networking.transaction():
-            return Answer(body=act(self._networking.routers.get(request.part("id")), body))
+            record = self._networking.kinds[kind.name].get(request.part("id"))
+            return Answer(body=act(record, body))
+
+    def _subports(self, request: Request, caller: Grant) -> Answer:
+        trunk = self._mine(KINDS["trunks"], request, caller)
+        return Answer(body={"sub_ports": trunk["sub_ports"]})
 
     # -- quotas --------------------
 

@@ -221,13 +221,14 @@ _OWN: dict[str, AttributeMap] = {
     },
     "security_groups": _GROUP,
     "security_group_rules": _RULE,
+    "trunks": {},
 }
 
 _CORE = ("network", "subnet", "subnetpool", "port")
 _WITH_ATTRIBUTES = (
     *("external_net", "network_mtu", "network_mtu_writable", "provider_net", "port_security"),
     *("portbindings", "allowedaddresspairs", "extra_dhcp_opt", "l3", "l3_ext_gw_mode"),
-    *("extraroute", "fip_port_details", "auto_allocated_topology"),
+    *("extraroute", "fip_port_details", "auto_allocated_topology", "trunk", "trunk_details"),
 )
 #: Modules of neutron-lib's ``api.definitions``: Neutron's core, and the supported extensions.
 _WITHOUT_ATTRIBUTES = (
@@ -354,6 +355,8 @@ _SINGLE = {
     "floatingips": ("floatingip", 50),
     "security_groups": ("security_group", 10),
     "security_group_rules": ("security_group_rule", 100),
+    # Unlimited (``[QUOTAS] default_quota``): it has no option of its own.
+    "trunks": ("trunk", -1),
 }
 
 

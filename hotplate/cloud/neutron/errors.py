@@ -1,7 +1,8 @@
 """Neutron's refusals: the errors that neutron-lib lacks, and all errors as HTTP responses.
 
 The name of an error is its ``type``, by which clients identify it; the names and the messages are
-those of Neutron's ``extensions/securitygroup.py`` and ``ipam/exceptions.py``.
+those of Neutron's ``extensions/securitygroup.py``, ``services/trunk/exceptions.py`` and
+``ipam/exceptions.py``.
 """
 
 from __future__ import annotations
@@ -71,11 +72,53 @@ _SECURITY_GROUP_ERRORS: dict[type[exceptions.NeutronException], dict[str, str]] 
     },
 }
 
+#: The same of trunks.
+_TRUNK_ERRORS: dict[type[exceptions.NeutronException], dict[str, str]] = {
+    exceptions.NotFound: {
+        "TrunkNotFound": "Trunk %(trunk_id)s could not be found.",
+        "SubPortNotFound": (
+            "SubPort on trunk %(trunk_id)s with parent port %(port_id)s could not be found."
+        ),
+    },
+    exceptions.InUse: {
+        "TrunkPortInUse": "Port %(port_id)s is in use by another trunk.",
+        "ParentPortInUse": (
+            "Port %(port_id)s is currently in use and is not eligible for use as a parent port."
+        ),
+        "PortInUseAsTrunkParent": (
+            "Port %(port_id)s is currently a parent port for trunk %(trunk_id)s."
+        ),
+        "PortInUseAsSubPort": "Port %(port_id)s is currently a subport for trunk %(trunk_id)s.",
+        "DuplicateSubPort": (
+            "segmentation_type %(segmentation_type)s and segmentation_id %(segmentation_id)s "
+            "already in use on trunk %(trunk_id)s."
+        ),
+    },
+    exceptions.Conflict: {
+        "TrunkDisabled": "Trunk %(trunk_id)s is currently disabled.",
+        "SubPortMtuGreaterThanTrunkPortMtu": (
+            "MTU %(port_mtu)s of subport %(port_id)s cannot be greater than MTU %(trunk_mtu)s of "
+            "trunk %(trunk_id)s."
+        ),
+    },
+}
+
 _CLASSES = {
     name: type(name, (base,), {"message": message})
-    for base, messages in _SECURITY_GROUP_ERRORS.items()
+    for errors in (_SECURITY_GROUP_ERRORS, _TRUNK_ERRORS)
+    for base, messages in errors.items()
     for name, message in messages.items()
 }
+
+
+def trunk_error(name: str, **values: object) -> Exception:
+    """Return an error about trunks.
+
+    :param name: as in Neutron.
+    :param values: those that its message contains.
+    """
+    error: Exception = _CLASSES[name](**values)
+    return error
 
 
 def security_group_error(name: str, **values: object) -> Exception:

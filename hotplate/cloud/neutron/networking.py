@@ -25,6 +25,7 @@ from hotplate.cloud.neutron.resources import DHCP, FLOATING_IP, ROUTER_GATEWAY, 
 from hotplate.cloud.neutron.routers import Routers
 from hotplate.cloud.neutron.security_groups import SecurityGroupRules, SecurityGroups
 from hotplate.cloud.neutron.subnets import SubnetPools, Subnets
+from hotplate.cloud.neutron.trunks import Trunks
 
 DEFAULT_NETWORK = "hotplate"
 DEFAULT_CIDR = "10.0.0.0/24"
@@ -126,8 +127,9 @@ class Networking:
         subnets = Subnets(self.records, pools)
         rules = SecurityGroupRules(self.records)
         self.groups = SecurityGroups(self.records, rules)
-        ports = Ports(self.records, subnets, self.groups)
-        self.routers = Routers(self.records, subnets, ports)
+        self.ports = Ports(self.records, subnets, self.groups)
+        self.routers = Routers(self.records, subnets, self.ports)
+        self.trunks = Trunks(self.records, self.ports)
         self.quotas = Quotas(self.records)
         self.kinds: dict[str, Resources] = {
             each.NAME: each
@@ -135,11 +137,12 @@ class Networking:
                 Networks(self.records),
                 pools,
                 subnets,
-                ports,
+                self.ports,
                 self.routers,
-                FloatingIPs(self.records, ports, self.routers),
+                FloatingIPs(self.records, self.ports, self.routers),
                 self.groups,
                 rules,
+                self.trunks,
             )
         }
         self.default_network = self._network(

@@ -90,6 +90,8 @@ class Ports(Resources):
             raise exceptions.ServicePortInUse(
                 port_id=record["id"], reason=f"has device owner {owner}"
             )
+        if refusal := self.trunk_error(record["id"]):
+            raise refusal
         for floating in self.records.where("floatingips", port_id=record["id"]):
             self.records.change("floatingips", floating, UNMAPPED)
         self.remove(record)
@@ -117,7 +119,26 @@ class Ports(Resources):
                 for ip in record["fixed_ips"]
             ],
         }
-        return super().view(shown)
+        visible = super().view(shown)
+        # Neutron shows it for the port of a trunk only.
+        del visible["trunk_details"]
+        for trunk in self.records.where("trunks", port_id=record["id"]):
+            subports = [
+                {**each, "mac_address": self.get(each["port_id"])["mac_address"]}
+                for each in trunk["sub_ports"]
+            ]
+            visible["trunk_details"] = {"trunk_id": trunk["id"], "sub_ports": subports}
+        return visible
+
+    def trunk_error(self, port_id: str) -> Exception | None:
+        """Return the error of deleting a port that belongs to a trunk, None without a trunk."""
+        for trunk in self.records.all("trunks"):
+            values = {"port_id": port_id, "trunk_id": trunk["id"]}
+            if port_id == trunk["port_id"]:
+                return errors.trunk_error("PortInUseAsTrunkParent", **values)
+            if any(each["port_id"] == port_id for each in trunk["sub_ports"]):
+                return errors.trunk_error("PortInUseAsSubPort", **values)
+        return None
 
     # -- addresses --------------------
 

@@ -223,8 +223,9 @@ class ServerPorts:
         return str(fitting[0]["id"])
 
     def _take(self, port: Values) -> None:
-        ports = self._networking.kinds["ports"]
-        if port.get(_MADE):
+        ports = self._networking.ports
+        # A port of a trunk stays, which Neutron does not delete for Nova either.
+        if port.get(_MADE) and ports.trunk_error(port["id"]) is None:
             ports.delete(port)
         else:
             ports.change(port, dict(_FREE))
