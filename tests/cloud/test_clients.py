@@ -59,7 +59,7 @@ def test_keystone_discovery_and_token(cloud: Any) -> None:
     assert made.get_endpoint(service_type="orchestration").startswith(cloud.endpoints["heat"])
     client = keystone_client.Client(session=made)
     assert client.tokens.validate(made.get_token()).user_id == cloud.credentials.user_id
-    assert [project.name for project in client.projects.list()] == ["hotplate"]
+    assert [project.name for project in client.auth.projects()] == ["hotplate"]
 
 
 @pytest.mark.parametrize(

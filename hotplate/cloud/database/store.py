@@ -21,6 +21,9 @@ CREATE TABLE IF NOT EXISTS hotplate_key (
     id TEXT PRIMARY KEY, access TEXT UNIQUE, secret TEXT, user TEXT, project TEXT);
 CREATE TABLE IF NOT EXISTS hotplate_trust (
     id TEXT PRIMARY KEY, trustor TEXT, trustee TEXT, project TEXT, roles TEXT);
+CREATE TABLE IF NOT EXISTS hotplate_application (
+    id TEXT PRIMARY KEY, name TEXT, description TEXT, user TEXT, project TEXT, roles TEXT,
+    unrestricted INTEGER, expires_at TEXT, secret TEXT);
 CREATE TABLE IF NOT EXISTS hotplate_server (id TEXT PRIMARY KEY, number INTEGER, spec TEXT,
     random_seed TEXT, password TEXT, created TEXT);
 CREATE TABLE IF NOT EXISTS hotplate_server_note (id TEXT PRIMARY KEY, notes TEXT);

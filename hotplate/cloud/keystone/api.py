@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from hotplate.cloud.http.addresses import Side, guest_base
+from hotplate.cloud.http.addresses import REGION, Side, guest_base
 from hotplate.cloud.http.gateway import SIDE, WSGIApp
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
-from hotplate.cloud.keystone.identity import Grant, Identity, IdentityError, User
+from hotplate.cloud.keystone.application_credentials import (
+    MAX_CREDENTIALS,
+    ApplicationCredential,
+)
+from hotplate.cloud.keystone.identity import (
+    DOMAINS,
+    AccessKey,
+    Grant,
+    Identity,
+    IdentityError,
+    User,
+)
+
+#: Keystone does not page.
+_NO_PAGES = {"next": None, "previous": None}
 
 
 class KeystoneApi:
@@ -22,6 +39,7 @@ class KeystoneApi:
         self._identity = identity
         self._ttl = signature_ttl
         self._routes: Routes[Side] = Routes()
+        own = "/v3/users/{user}"
         for methods, path, handler in (
             ("GET HEAD", "", self._versions),
             ("GET HEAD", "/v3", self._version),
@@ -32,15 +50,29 @@ class KeystoneApi:
             ("POST", "/v2.0/ec2tokens", self._ec2tokens),
             ("GET", "/v3/auth/catalog", self._catalog),
             ("GET", "/v3/auth/projects", self._projects),
-            ("GET", "/v3/projects", self._projects),
+            ("GET", "/v3/auth/domains", partial(self._empty, "domains")),
             ("GET", "/v3/projects/{project}", self._project),
-            ("GET", "/v3/users/{user}", self._user),
-            ("GET", "/v3/users/{user}/projects", self._projects),
-            ("GET", "/v3/services", self._services),
-            ("GET", "/v3/endpoints", self._endpoints),
+            ("GET", "/v3/domains/{domain}", self._domain),
+            ("GET", "/v3/regions", self._regions),
+            ("GET", "/v3/regions/{region}", self._region),
+            ("GET", own, self._user),
+            ("GET", own + "/projects", partial(self._projects, rule="list_user_projects")),
+            ("GET", own + "/groups", partial(self._empty, "groups", rule="list_groups_for_user")),
+            ("GET", own + "/access_rules", partial(self._empty, "access_rules")),
+            ("POST", own + "/password", self._refuse_password),
+            ("GET", own + "/credentials/OS-EC2", self._keys),
+            ("POST", own + "/credentials/OS-EC2", self._create_key),
+            ("GET", own + "/credentials/OS-EC2/{access}", self._key),
+            ("DELETE", own + "/credentials/OS-EC2/{access}", self._delete_key),
+            ("GET", own + "/application_credentials", self._applications),
+            ("POST", own + "/application_credentials", self._create_application),
+            ("GET", own + "/application_credentials/{id}", self._application),
+            ("DELETE", own + "/application_credentials/{id}", self._delete_application),
         ):
             for method in methods.split():
                 self._routes.add(method, path, handler)
+        for method, path, rule in _admins():
+            self._routes.add(method, path, partial(self._forbid, rule))
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         # As Keystone: a cache must not give one caller's answer to another.
@@ -107,8 +139,15 @@ class KeystoneApi:
             user = self._password(identity.get("password") or {})
             method = "password"
         elif "token" in methods:
-            user = self._identity.read_token(str((identity.get("token") or {}).get("id", ""))).user
-            method = "token"
+            given = self._identity.read_token(str((identity.get("token") or {}).get("id", "")))
+            if given.application:
+                # It stays what it is: no new scope, no more roles.
+                return replace(given, methods=tuple({"token": "", **dict.fromkeys(given.methods)}))
+            user, method = given.user, "token"
+        elif "application_credential" in methods:
+            if scope:
+                raise IdentityError("Application credentials cannot request a scope.")
+            return self._by_application(identity.get("application_credential") or {})
         else:
             raise IdentityError
         if not isinstance(scope, dict):
@@ -129,6 +168,19 @@ class KeystoneApi:
         else:
             user = self._identity.find_user(str(given.get("name", "")))
         return self._identity.check_password(user, str(given.get("password", "")))
+
+    def _by_application(self, given: dict[str, Any]) -> Grant:
+        credentials = self._identity.applications
+        found = credentials.get(str(given.get("id") or ""))
+        if given.get("name"):
+            # A name is a user's own.
+            owner = given.get("user") or {}
+            user_id = str(owner.get("id") or "")
+            if not user_id and (user := self._identity.find_user(str(owner.get("name", "")))):
+                user_id = user.id
+            those = credentials.of(user_id)
+            found = next((each for each in those if each.name == given["name"]), None)
+        return self._identity.grant_by_application(found, str(given.get("secret", "")))
 
     def _ec2tokens(self, request: Request, side: Side) -> Answer:
         # OSSA-2025-002: only a service may ask whether a signature is valid.
@@ -160,53 +212,227 @@ class KeystoneApi:
     def _catalog(self, request: Request, side: Side) -> Answer:
         return Answer(body={"catalog": self._entries(request, side)})
 
-    def _services(self, request: Request, side: Side) -> Answer:
-        shown = ("id", "name", "type")
-        services = [
-            {**{name: entry[name] for name in shown}, "enabled": True}
-            for entry in self._entries(request, side)
-        ]
-        return Answer(body={"services": services})
-
-    def _endpoints(self, request: Request, side: Side) -> Answer:
-        endpoints = [
-            {**endpoint, "service_id": entry["id"], "enabled": True}
-            for entry in self._entries(request, side)
-            for endpoint in entry["endpoints"]
-        ]
-        return Answer(body={"endpoints": endpoints})
-
-    def _projects(self, request: Request, _side: Side) -> Answer:
+    def _projects(self, request: Request, side: Side, rule: str = "") -> Answer:
         """List the projects of the caller, of which there is one."""
-        caller = self._caller(request)
-        project = self._own_project(caller)
-        is_own = request.parts.get("user", caller.user.id) == caller.user.id
-        if not is_own:
-            raise _not_found()
+        project = self._own_project(self._self(request, rule), side)
         chosen = request.one("name", project["name"]) == project["name"]
-        return Answer(body={"projects": [project] if chosen else []})
+        return self._list(request, side, "projects", [project] if chosen else [])
 
-    def _project(self, request: Request, _side: Side) -> Answer:
+    def _project(self, request: Request, side: Side) -> Answer:
         caller = self._caller(request)
         if request.part("project") != caller.project:
-            raise _not_found()
-        return Answer(body={"project": self._own_project(caller)})
+            raise _forbidden("get_project")
+        return Answer(body={"project": self._own_project(caller, side)})
 
-    def _own_project(self, caller: Grant) -> dict[str, Any]:
+    def _own_project(self, caller: Grant, side: Side) -> dict[str, Any]:
         return {
             "id": caller.project,
             "name": self._identity.project_name(caller.project),
+            "description": "",
             "domain_id": caller.user.domain,
+            "parent_id": caller.user.domain,
             "enabled": True,
             "is_domain": False,
+            "tags": [],
+            "options": {},
+            "links": self._links(side, f"/projects/{caller.project}"),
         }
 
-    def _user(self, request: Request, _side: Side) -> Answer:
-        user = self._caller(request).user
-        if request.part("user") != user.id:
-            raise _not_found()
-        shown = {"id": user.id, "name": user.name, "domain_id": user.domain, "enabled": True}
+    def _domain(self, request: Request, side: Side) -> Answer:
+        domain = self._caller(request).user.domain
+        if request.part("domain") != domain:
+            raise _forbidden("get_domain")
+        shown = {
+            "id": domain,
+            "name": DOMAINS[domain],
+            "description": "",
+            "enabled": True,
+            "tags": [],
+            "options": {},
+            "links": self._links(side, f"/domains/{domain}"),
+        }
+        return Answer(body={"domain": shown})
+
+    def _regions(self, request: Request, side: Side) -> Answer:
+        self._caller(request)
+        return self._list(request, side, "regions", [self._only_region(side)])
+
+    def _region(self, request: Request, side: Side) -> Answer:
+        self._caller(request)
+        if request.part("region") != REGION:
+            raise HttpError(404, f"Could not find region: {request.part('region')}.")
+        return Answer(body={"region": self._only_region(side)})
+
+    def _only_region(self, side: Side) -> dict[str, Any]:
+        links = self._links(side, f"/regions/{REGION}")
+        return {"id": REGION, "description": "", "parent_region_id": None, "links": links}
+
+    def _user(self, request: Request, side: Side) -> Answer:
+        user = self._self(request, "get_user").user
+        shown = {
+            "id": user.id,
+            "name": user.name,
+            "domain_id": user.domain,
+            "default_project_id": user.project,
+            "enabled": True,
+            "password_expires_at": None,
+            "options": {},
+            "links": self._links(side, f"/users/{user.id}"),
+        }
         return Answer(body={"user": shown})
+
+    def _self(self, request: Request, rule: str) -> Grant:
+        """Return the caller, who has to be the user of the path if there is one.
+
+        :param rule: the policy that refuses others, without ``identity:``.
+        """
+        caller = self._caller(request)
+        if request.parts.get("user", caller.user.id) != caller.user.id:
+            raise _forbidden(rule)
+        return caller
+
+    def _empty(
+        self, name: str, request: Request, side: Side, rule: str = "list_access_rules"
+    ) -> Answer:
+        """List resources of the caller of which there are none."""
+        self._self(request, rule)
+        return self._list(request, side, name, [])
+
+    def _forbid(self, rule: str, request: Request, _side: Side) -> Answer:
+        self._caller(request)
+        raise _forbidden(rule)
+
+    def _list(self, request: Request, side: Side, name: str, items: list[Any]) -> Answer:
+        links = {**self._links(side, request.path.removeprefix("/v3")), **_NO_PAGES}
+        return Answer(body={name: items, "links": links})
+
+    def _links(self, side: Side, path: str) -> dict[str, str | None]:
+        return {"self": f"{self._base(side)}/v3{path}"}
+
+    # -- credentials of the caller --------------------
+
+    def _refuse_password(self, request: Request, _side: Side) -> Answer:
+        self._self(request, "change_password")
+        raise HttpError(
+            403, "The user of a session keeps the password that is in the session's clouds.yaml."
+        )
+
+    def _for_keys(self, request: Request, rule: str) -> Grant:
+        """Return the caller, who logged in as the user of the path."""
+        caller = self._self(request, rule)
+        if caller.trust or caller.is_delegated:
+            raise _forbidden("Delegated tokens cannot access credentials directly.", prefix="")
+        return caller
+
+    def _keys(self, request: Request, side: Side) -> Answer:
+        user = self._for_keys(request, "ec2_list_credentials").user
+        keys = [self._shown_key(key, side) for key in self._identity.keys_of(user.id)]
+        return self._list(request, side, "credentials", keys)
+
+    def _create_key(self, request: Request, side: Side) -> Answer:
+        caller = self._for_keys(request, "ec2_create_credential")
+        project = request.json().get("tenant_id")
+        if project != caller.project:
+            raise HttpError(404, f"Could not find project: {project}.")
+        if len(self._identity.keys_of(caller.user.id)) >= MAX_CREDENTIALS:
+            raise HttpError(
+                403,
+                f"Unable to create additional credentials, maximum of {MAX_CREDENTIALS} already "
+                "exceeded for user.",
+            )
+        made = self._identity.create_key(caller.user.id, caller.project)
+        return Answer(201, {"credential": self._shown_key(made, side)})
+
+    def _key(self, request: Request, side: Side) -> Answer:
+        return Answer(body={"credential": self._shown_key(self._own_key(request), side)})
+
+    def _delete_key(self, request: Request, _side: Side) -> Answer:
+        self._identity.delete_key(self._own_key(request).id)
+        return Answer(204)
+
+    def _own_key(self, request: Request) -> AccessKey:
+        user = self._for_keys(request, "ec2_get_credential").user
+        access = request.part("access")
+        for key in self._identity.keys_of(user.id):
+            if key.access == access:
+                return key
+        raise HttpError(404, f"Could not find credential: {access}.")
+
+    def _shown_key(self, key: AccessKey, side: Side) -> dict[str, Any]:
+        return {
+            "access": key.access,
+            "secret": key.secret,
+            "user_id": key.user,
+            "tenant_id": key.project,
+            "trust_id": None,
+            "links": self._links(side, f"/users/{key.user}/credentials/OS-EC2/{key.access}"),
+        }
+
+    def _for_applications(self, request: Request, rule: str) -> Grant:
+        caller = self._self(request, rule)
+        if caller.trust or (caller.is_delegated and not caller.application):
+            raise HttpError(
+                403, "Cannot manage application credentials with a token issued via delegation."
+            )
+        return caller
+
+    def _applications(self, request: Request, side: Side) -> Answer:
+        user = self._for_applications(request, "list_application_credentials").user
+        shown = [
+            self._shown_application(each, side)
+            for each in self._identity.applications.of(user.id)
+            if request.one("name", each.name) == each.name
+        ]
+        return self._list(request, side, "application_credentials", shown)
+
+    def _create_application(self, request: Request, side: Side) -> Answer:
+        caller = self._for_applications(request, "create_application_credential")
+        self._check_unrestricted(caller)
+        body = request.json().get("application_credential")
+        if not isinstance(body, dict):
+            raise HttpError(400, "'application_credential' is a required property")
+        made, secret = self._identity.applications.create(
+            caller.user.id, caller.project, caller.roles, body
+        )
+        shown = {**self._shown_application(made, side), "secret": secret}
+        return Answer(201, {"application_credential": shown})
+
+    def _application(self, request: Request, side: Side) -> Answer:
+        found = self._own_application(request, "get_application_credential")
+        return Answer(body={"application_credential": self._shown_application(found, side)})
+
+    def _delete_application(self, request: Request, _side: Side) -> Answer:
+        found = self._own_application(request, "delete_application_credential")
+        self._check_unrestricted(self._caller(request))
+        self._identity.applications.delete(found.id)
+        return Answer(204)
+
+    def _own_application(self, request: Request, rule: str) -> ApplicationCredential:
+        user = self._for_applications(request, rule).user
+        found = self._identity.applications.get(request.part("id"))
+        if found is None or found.user != user.id:
+            raise HttpError(404, f"Could not find Application Credential: {request.part('id')}.")
+        return found
+
+    def _check_unrestricted(self, caller: Grant) -> None:
+        if self._identity.is_restricted(caller):
+            raise _forbidden(
+                "Using method 'application_credential' is not allowed for managing additional "
+                "application credentials.",
+                prefix="",
+            )
+
+    def _shown_application(self, made: ApplicationCredential, side: Side) -> dict[str, Any]:
+        return {
+            "id": made.id,
+            "name": made.name,
+            "description": made.description or None,
+            "project_id": made.project,
+            "roles": [{"id": role, "name": role, "domain_id": None} for role in made.roles],
+            "unrestricted": made.unrestricted,
+            "expires_at": made.expires_at or None,
+            "links": self._links(side, f"/users/{made.user}/application_credentials/{made.id}"),
+        }
 
 
 def app(identity: Identity, *, signature_ttl: int) -> WSGIApp:
@@ -218,8 +444,30 @@ def _subject(token: str) -> tuple[tuple[str, str]]:
     return (("X-Subject-Token", token),)
 
 
-def _not_found() -> HttpError:
-    return HttpError(404, "The resource could not be found.")
+def _admins() -> Iterator[tuple[str, str, str]]:
+    """Yield what Keystone's default policies leave to administrators: method, path and rule.
+
+    The rules are in ``keystone/common/policies``.
+    """
+    for kind in ("user", "project", "domain", "group", "role", "service", "endpoint"):
+        yield "GET", f"/v3/{kind}s", f"list_{kind}s"
+        yield "POST", f"/v3/{kind}s", f"create_{kind}"
+        yield "PATCH", f"/v3/{kind}s/{{id}}", f"update_{kind}"
+        yield "DELETE", f"/v3/{kind}s/{{id}}", f"delete_{kind}"
+    for kind in ("group", "role", "service", "endpoint"):
+        yield "GET", f"/v3/{kind}s/{{id}}", f"get_{kind}"
+    yield "POST", "/v3/regions", "create_region"
+    yield "PATCH", "/v3/regions/{id}", "update_region"
+    yield "DELETE", "/v3/regions/{id}", "delete_region"
+    yield "GET", "/v3/role_assignments", "list_role_assignments"
+
+
+def _forbidden(rule: str, *, prefix: str = "identity:") -> HttpError:
+    """Return Keystone's refusal by a policy."""
+    end = "" if rule.endswith(".") else "."
+    return HttpError(
+        403, f"You are not authorized to perform the requested action: {prefix}{rule}{end}"
+    )
 
 
 def _version(base: str) -> dict[str, object]:

@@ -10,7 +10,7 @@ import weakref
 from typing import Any
 
 from hotplate.cloud.http.addresses import guest_base
-from hotplate.cloud.keystone.identity import STACK_DOMAIN, AccessKey, Identity
+from hotplate.cloud.keystone.identity import STACK_DOMAIN, AccessKey, Identity, IdentityError
 
 NAME = f"{__name__}.KeystoneBackend"
 
@@ -137,6 +137,7 @@ class KeystoneBackend:
 
         if self.context.trust_id:
             return self.context
+        self._check_no_delegate()
         # Without overwrite=False oslo.context would make it the context of this thread.
         trust_context = RequestContext.from_dict(self.context.to_dict(), overwrite=False)
         trust_context.trust_id = self._identity.create_trust(
@@ -144,6 +145,27 @@ class KeystoneBackend:
         )
         trust_context.trustor_user_id = self.context.user_id
         return trust_context
+
+    def _check_no_delegate(self) -> None:
+        """Refuse a trust to application credentials and keys, as Keystone does since LP#2150089.
+
+        :raises oslo_messaging.RemoteError: as the engine of a real Heat answers its API, which
+            makes an "Internal Error" of it.
+        """
+        try:
+            grant = self._identity.read_token(self.context.auth_token or "")
+        except IdentityError:
+            # It ended after Heat's API had accepted it.
+            return
+        if grant.is_delegated:
+            # Only in a running cloud, which chooses the threading of Heat's libraries.
+            from oslo_messaging import RemoteError
+
+            raise RemoteError(
+                "Forbidden",
+                "You are not authorized to perform the requested action: Delegated tokens cannot "
+                "manage trusts.",
+            )
 
     def regenerate_trust_context(self) -> Any:
         """Return a context with a new trust that replaces the old one."""

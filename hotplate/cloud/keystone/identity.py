@@ -18,10 +18,16 @@ from cryptography.fernet import Fernet, InvalidToken
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.addresses import HOST_SERVICES, REGION, Addresses, Side
+from hotplate.cloud.keystone.application_credentials import (
+    ApplicationCredential,
+    ApplicationCredentials,
+)
 
 DEFAULT_DOMAIN = "default"
 STACK_DOMAIN = "heat"
 STACK_USER_ROLE = "heat_stack_user"
+#: The names of the domains, by their ids.
+DOMAINS = {DEFAULT_DOMAIN: "Default", STACK_DOMAIN: "heat"}
 
 #: service -> (type in the catalogue, path after the base URL); ``%s`` is the project.
 _CATALOG: dict[str, tuple[str, str]] = {
@@ -90,6 +96,12 @@ class Grant:
     expires: float
     trust: str = ""
     methods: tuple[str, ...] = ("password",)
+    application: str = ""
+
+    @property
+    def is_delegated(self) -> bool:
+        """True when it is not the user's own login, but that of a program for the user."""
+        return not {"password", "token"}.issuperset(self.methods)
 
 
 #: Number of revoked tokens that are remembered; older ones are dropped.
@@ -110,6 +122,7 @@ class Identity:
         # Fernet wants 32 bytes in URL-safe base64: the hash of the key has that length.
         self._fernet = Fernet(base64.urlsafe_b64encode(hashlib.sha256(self._key).digest()))
         self._revoked: dict[bytes, float] = {}
+        self.applications = ApplicationCredentials(store, self._digest)
         self.addresses = Addresses({})
         #: Clock skew of this Keystone in seconds, read at each check.
         self.skew: Callable[[], float] = lambda: 0.0
@@ -183,6 +196,7 @@ class Identity:
     def delete_user(self, user_id: str) -> None:
         """Delete a stack user and its keys."""
         self._store.write("DELETE FROM hotplate_key WHERE user = ?", user_id)
+        self.applications.delete_of(user_id)
         self._store.write("DELETE FROM hotplate_user WHERE id = ?", user_id)
 
     def enable_user(self, user_id: str, *, enabled: bool) -> None:
@@ -250,6 +264,11 @@ class Identity:
             "SELECT * FROM hotplate_key WHERE access = ? OR id = ?", access, key_id
         )
         return AccessKey(*row) if row else None
+
+    def keys_of(self, user: str) -> list[AccessKey]:
+        """Return the key pairs of a user, oldest first."""
+        rows = self._store.rows("SELECT * FROM hotplate_key WHERE user = ? ORDER BY rowid", user)
+        return [AccessKey(*row) for row in rows]
 
     def delete_key(self, key_id: str) -> None:
         """Delete a key pair."""
@@ -350,6 +369,29 @@ class Identity:
             raise IdentityError
         return Grant(user, user.project, user.roles, now, expires, "", (method,))
 
+    def grant_by_application(self, credential: ApplicationCredential | None, secret: str) -> Grant:
+        """Return the rights of an application credential.
+
+        :raises IdentityError: when the secret is not its own, or it has expired.
+        """
+        if credential is None or not self.applications.check(credential, secret):
+            raise IdentityError
+        user, now = self._enabled(credential.user), time.time()
+        return Grant(
+            user,
+            credential.project,
+            credential.roles,
+            now,
+            min(now + self._token_ttl, credential.ends),
+            methods=("application_credential",),
+            application=credential.id,
+        )
+
+    def is_restricted(self, grant: Grant) -> bool:
+        """Return True for an application credential that manages no others."""
+        application = self.applications.get(grant.application)
+        return application is not None and not application.unrestricted
+
     def token(self, grant: Grant) -> str:
         """Return the token for ``grant``."""
         body = json.dumps(
@@ -361,6 +403,7 @@ class Identity:
                 grant.expires,
                 grant.trust,
                 grant.methods,
+                grant.application,
                 # A nonce: tokens are revoked by their contents, so no two may be equal.
                 secrets.token_hex(4),
             ],
@@ -378,7 +421,8 @@ class Identity:
         body = self._body(token)
         if body in self._revoked:
             raise refused
-        user_id, project, roles, issued, expires, trust, methods, _nonce = json.loads(body)
+        fields = json.loads(body)
+        user_id, project, roles, issued, expires, trust, methods, application, _nonce = fields
         user = self.user(user_id)
         if user is None or not user.enabled:
             raise refused
@@ -386,7 +430,11 @@ class Identity:
             raise IdentityError("The token has expired.")
         if trust and not self._store.row("SELECT id FROM hotplate_trust WHERE id = ?", trust):
             raise refused
-        return Grant(user, project, tuple(roles), issued, expires, trust, tuple(methods))
+        if application and not self.applications.get(application):
+            raise refused
+        return Grant(
+            user, project, tuple(roles), issued, expires, trust, tuple(methods), application
+        )
 
     def revoke(self, token: str) -> None:
         """Revoke a token of ours for as long as this cloud runs.
@@ -419,13 +467,13 @@ class Identity:
             "user": {
                 "id": grant.user.id,
                 "name": grant.user.name,
-                "domain": {"id": grant.user.domain, "name": grant.user.domain},
+                "domain": {"id": grant.user.domain, "name": DOMAINS[grant.user.domain]},
                 "password_expires_at": None,
             },
             "project": {
                 "id": grant.project,
                 "name": self.project_name(grant.project),
-                "domain": {"id": project_domain, "name": project_domain},
+                "domain": {"id": project_domain, "name": DOMAINS[project_domain]},
             },
             "roles": [{"id": role, "name": role} for role in grant.roles],
             "is_domain": False,
@@ -433,6 +481,12 @@ class Identity:
             "issued_at": _iso(grant.issued),
             "expires_at": _iso(grant.expires),
         }
+        if application := self.applications.get(grant.application):
+            token["application_credential"] = {
+                "id": application.id,
+                "name": application.name,
+                "restricted": not application.unrestricted,
+            }
         if grant.trust:
             token["OS-TRUST:trust"] = {
                 "id": grant.trust,
