@@ -221,6 +221,29 @@ def test_bad_changes_are_refused(cloud: Any, made: Any, patch: Any, status: int)
     assert raw(cloud, method="PATCH", path=path, json=[]).status_code == 415
 
 
+def test_image_is_shared_with_members(glance: Any, made: Any, openstack: Any) -> None:
+    """As tempest's ImagesMemberTest and ImagesMemberNegativeTest, as far as one project can."""
+    image, other = made(name="shared"), "5f1c5f3c0f6f4d1f9b1c0e6f4d1f9b1c"
+    member = glance.image_members.create(image.id, other)
+    assert (member.member_id, member.image_id, member.status) == (other, image.id, "pending")
+    assert [each.member_id for each in glance.image_members.list(image.id)] == [other]
+    with pytest.raises(exc.HTTPConflict, match="is duplicated"):
+        glance.image_members.create(image.id, other)
+    with pytest.raises(exc.HTTPForbidden, match="Not allowed to update members"):
+        glance.image_members.update(image.id, other, "accepted")
+    glance.image_members.delete(image.id, other)
+    with pytest.raises(exc.HTTPNotFound, match="not found in the member list"):
+        glance.image_members.delete(image.id, other)
+    openstack("image", "add", "project", image.id, other)
+    glance.images.update(image.id, visibility="private")
+    with pytest.raises(exc.HTTPForbidden, match="Only shared images have members"):
+        list(glance.image_members.list(image.id))
+    glance.images.update(image.id, visibility="shared")
+    (listed,) = openstack("image", "member", "list", image.id, "-f", "json")
+    assert listed["Member ID"] == other
+    openstack("image", "remove", "project", image.id, other)
+
+
 def test_image_lists_are_filtered_and_sorted(glance: Any, made: Any) -> None:
     first = made(name="first", tags=["t"], colour="blue")
     second = made(name="second", visibility="private", disk_format="qcow2")

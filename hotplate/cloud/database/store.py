@@ -49,6 +49,8 @@ CREATE TABLE IF NOT EXISTS hotplate_queue (
     project TEXT, name TEXT, metadata TEXT, PRIMARY KEY (project, name));
 CREATE TABLE IF NOT EXISTS hotplate_image (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, body TEXT);
+CREATE TABLE IF NOT EXISTS hotplate_image_member (
+    image TEXT, project TEXT, created TEXT, PRIMARY KEY (image, project));
 CREATE TABLE IF NOT EXISTS hotplate_neutron (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, kind TEXT, body TEXT);
 CREATE INDEX IF NOT EXISTS hotplate_neutron_kind ON hotplate_neutron (kind);

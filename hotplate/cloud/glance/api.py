@@ -10,7 +10,8 @@ from urllib.parse import urlencode
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.glance import schemas
-from hotplate.cloud.glance.images import Images, Values
+from hotplate.cloud.glance.images import Images
+from hotplate.cloud.glance.members import Values
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page, respond
@@ -45,6 +46,11 @@ class GlanceApi:
             ("GET", one + "/file", self._download),
             ("PUT", one + "/tags/{tag}", self._tag),
             ("DELETE", one + "/tags/{tag}", self._tag),
+            ("GET", one + "/members", self._members),
+            ("POST", one + "/members", self._add_member),
+            ("GET", one + "/members/{project}", self._member),
+            ("PUT", one + "/members/{project}", self._refuse_status),
+            ("DELETE", one + "/members/{project}", self._remove_member),
             ("GET", "/v2/schemas/{name}", self._schema),
             ("GET", "/v2/info/import", self._import_info),
         ):
@@ -168,6 +174,32 @@ class GlanceApi:
                 raise HttpError(404, f"Image {image['id']} has no tag {tag}")
             schemas.check({"tags": tags})
             self._images.change(image, {"tags": tags})
+        return Answer(204)
+
+    # -- members --------------------
+
+    def _members(self, request: Request, caller: Grant) -> Answer:
+        members = self._images.members.all(self._mine(request, caller))
+        return Answer(body={"members": members, "schema": "/v2/schemas/members"})
+
+    def _member(self, request: Request, caller: Grant) -> Answer:
+        image = self._mine(request, caller)
+        return Answer(body=self._images.members.get(image, request.part("project")))
+
+    def _add_member(self, request: Request, caller: Grant) -> Answer:
+        project = request.json().get("member")
+        with self._images.transaction():
+            return Answer(body=self._images.members.add(self._mine(request, caller), project))
+
+    def _refuse_status(self, request: Request, caller: Grant) -> Answer:
+        """Refuse to accept an image, which its owner cannot do."""
+        image = self._mine(request, caller)
+        self._images.members.get(image, request.part("project"))
+        raise HttpError(403, f"Not allowed to update members for image {image['id']}.")
+
+    def _remove_member(self, request: Request, caller: Grant) -> Answer:
+        image = self._mine(request, caller)
+        self._images.members.remove(image, request.part("project"))
         return Answer(204)
 
     # -- versions and schemas --------------------

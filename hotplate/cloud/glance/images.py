@@ -10,16 +10,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import BinaryIO
 
 from oslo_utils import uuidutils
 
 from hotplate.cloud.database.store import Store
+from hotplate.cloud.glance.members import Members, Values
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.rest import HttpError
-
-#: An image in the form of Glance's JSON.
-Values: TypeAlias = dict[str, Any]
 
 #: Maximum number of images.
 MAX_IMAGES = 500
@@ -91,6 +89,7 @@ class Images:
         self._upload_refusal = upload_refusal
         self._used = used
         self._store = store
+        self.members = Members(store)
         self._directory = directory
         self._session = {image.id: image for image in session}
         self._shown = {image.id: _of_session(image, owner) for image in self._session.values()}
@@ -207,6 +206,7 @@ class Images:
                 409, f"Image {image['id']} could not be deleted because it is in use by a server."
             )
         self._store.write("DELETE FROM hotplate_image WHERE id = ?", image["id"])
+        self.members.forget(image)
         self._file(image["id"]).unlink(missing_ok=True)
 
     def upload(self, image: Values, data: BinaryIO) -> Values:

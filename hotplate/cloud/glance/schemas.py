@@ -9,7 +9,7 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING
 
-from hotplate.cloud.glance.images import Values
+from hotplate.cloud.glance.members import MEMBER, MEMBERS, Values
 from hotplate.cloud.http.rest import HttpError
 
 if TYPE_CHECKING:
@@ -95,7 +95,12 @@ IMAGES: Values = {
     },
     "links": [{"rel": "first", "href": "{first}"}, {"rel": "next", "href": "{next}"}],
 }
-SCHEMAS: dict[str, Values] = {"image": IMAGE, "images": IMAGES}
+SCHEMAS: dict[str, Values] = {
+    "image": IMAGE,
+    "images": IMAGES,
+    "member": MEMBER,
+    "members": MEMBERS,
+}
 
 
 def check(values: Values) -> None:
