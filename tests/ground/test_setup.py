@@ -1,7 +1,11 @@
-"""tools/setup, with stubs for the programs that it runs, does not change the host's policies."""
+"""tools/setup, with stubs for the programs that it runs.
+
+It installs the versions of the lock and does not change the host's policies.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +14,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("tools/setup", "pyproject.toml", "bindep.txt", "hotplate/__init__.py")
+FILES = (
+    *("tools/setup", "tools/constraints.txt", "tools/packages.py"),
+    *("pyproject.toml", "bindep.txt", "hotplate/__init__.py"),
+)
 APT = """#!/bin/sh
 [ "$1" = update ] && exit 0
 # The policy as it is while packages are installed.
@@ -91,3 +98,44 @@ def test_policy_of_a_killed_run_is_removed(host):
     policy(host).write_text(f"#!/bin/sh\n{mark}\nexit 101\n")
     assert set_up(host)[0].startswith("101 install ")
     assert not policy(host).exists()
+
+
+PYTHON = """#!/bin/sh
+case "$*" in *" -r "*) for last in "$@"; do :; done; cat "$last" >> "{log}" ;; esac
+echo "$*" >> "{log}"
+case "$*" in *tools/packages.py*) exit {uv} ;; esac
+"""
+
+
+def installs(host: Path, *, uv: int) -> list[str]:
+    """Return the calls of pip and uv, each with the requirements that it reads before it.
+
+    :param uv: the exit status of uv.
+    """
+    log = host / "pythons"
+    (host / ".venv/bin/python").write_text(PYTHON.format(uv=uv, log=log))
+    set_up(host)
+    return re.findall(r"^(?:\w+==.*\n(?: .*\n)+)?.* install .*\n", log.read_text(), re.MULTILINE)
+
+
+def lines_of(package: str, host: Path) -> str:
+    """Return the lines of the lock about a package."""
+    lock = (host / "tools/constraints.txt").read_text()
+    (lines,) = re.findall(rf"^{package}==.*\n(?: .*\n)+", lock, re.MULTILINE)
+    return str(lines)
+
+
+def test_uv_is_a_locked_one_and_installs_locked_versions(host):
+    of_uv, of_project = installs(host, uv=0)
+    assert of_uv.startswith(lines_of("uv", host)) and "--require-hashes" in of_uv
+    assert "--constraints tools/constraints.txt" in of_project
+    assert "--build-constraints tools/constraints.txt" in of_project
+
+
+def test_pip_installs_the_locked_versions_where_uv_fails(host):
+    """Before pip 26.1, constraints with hashes are for pinned requirements only."""
+    *_, of_pip, project, dependencies = installs(host, uv=1)
+    assert of_pip.startswith(lines_of("pip", host)) and "--require-hashes" in of_pip
+    assert "--no-deps" in project and " --constraint " not in project
+    assert " --constraint tools/constraints.txt " in dependencies
+    assert dependencies.endswith(" hotplate[test,lint,docs]\n")

@@ -1,0 +1,140 @@
+"""tools/constraints.txt is complete, current and for everyone; its programs find what changed."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCK = (ROOT / "tools" / "constraints.txt").read_text()
+HERE = default_environment()["python_version"]
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch):
+    """Return the names of a program of tools/."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    return lambda name: runpy.run_path(str(ROOT / "tools" / name))
+
+
+def requirements() -> list[Requirement]:
+    """Return all that pyproject.toml asks for, also in extras and groups, but hotplate itself."""
+    read = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lists = [
+        read["build-system"]["requires"],
+        read["project"]["dependencies"],
+        *read["project"]["optional-dependencies"].values(),
+        *read["dependency-groups"].values(),
+    ]
+    found = [Requirement(line) for each in lists for line in each]
+    return [each for each in found if each.name != "hotplate"]
+
+
+def locked(python: str = HERE) -> dict[str, str]:
+    """Return the lock's versions by package, as on this host with a release of Python."""
+    here = {**default_environment(), "python_version": python, "python_full_version": f"{python}.0"}
+    lines = re.findall(r"^[a-z0-9][^\\\n]*", LOCK, re.MULTILINE)
+    found = [
+        each for each in map(Requirement, lines) if not each.marker or each.marker.evaluate(here)
+    ]
+    versions = {each.name: str(each.specifier).removeprefix("==") for each in found}
+    assert len(versions) == len(found), "a package has two versions"
+    return versions
+
+
+def unmet(wanted: list[Requirement], versions: dict[str, str]) -> list[str]:
+    """Return the requirements that the versions do not meet."""
+    names = [canonicalize_name(each.name) for each in wanted]
+    pairs = zip(wanted, names, strict=True)
+    return [
+        str(each)
+        for each, name in pairs
+        if name not in versions or not each.specifier.contains(versions[name], prereleases=True)
+    ]
+
+
+def test_lock_has_versions_and_hashes_and_no_address():
+    block = r"[a-z0-9-]+==[\w.+-]+(?: ; [\w .'<>=!()]+)?(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n"
+    first, _, rest = LOCK.partition("\n")
+    assert first.startswith("# ") and "://" not in first
+    assert re.sub(block, "", rest) == ""
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+def test_lock_meets_the_requirements_of_the_project(python):
+    assert unmet(requirements(), locked(python)) == [], "pyproject.toml has changed: run tools/lock"
+
+
+def needs(name: str, extras: set[str]) -> list[Requirement]:
+    """Return an installed package's requirements on this host."""
+    found = map(Requirement, metadata.requires(name) or ())
+    return [
+        each
+        for each in found
+        if not each.marker or any(each.marker.evaluate({"extra": extra}) for extra in extras | {""})
+    ]
+
+
+def test_lock_has_what_the_packages_need_in_turn():
+    versions, seen, left = locked(), set(), requirements()
+    while left:
+        each = left.pop()
+        if (key := (canonicalize_name(each.name), *sorted(each.extras))) not in seen:
+            seen.add(key)
+            wanted = needs(each.name, each.extras)
+            assert unmet(wanted, versions) == [], each.name
+            left += wanted
+    assert len(seen) > 200
+
+
+def test_set_up_installs_the_locked_versions():
+    installed = {canonicalize_name(each.name): each.version for each in metadata.distributions()}
+    others = {
+        name: (version, installed[name])
+        for name, version in locked().items()
+        if name in installed and installed[name] != version
+    }
+    assert others == {}, "tools/setup test installs the lock's"
+
+
+def test_lock_has_files_for_other_platforms_too():
+    few = []
+    for each in metadata.distributions():
+        name = canonicalize_name(each.name)
+        compiled = "Root-Is-Purelib: false" in (each.read_text("WHEEL") or "")
+        # ovs has no wheel and is built on each host.
+        if compiled and name in locked() and name != "ovs":
+            (block,) = re.findall(rf"^{name}==.*\n(?: .*\n)+", LOCK, re.MULTILINE)
+            few += [name] if block.count("--hash") < 8 else []
+    assert few == []
+
+
+def test_lock_names_each_change(tool: Any):
+    old = {"same": "1", "newer": "1", "gone": "2"}
+    new = {"same": "1", "newer": "2", "more": "3"}
+    assert list(tool("lock")["changes"](old, new)) == [
+        "removed  gone 2",
+        "added    more 3",
+        "changed  newer 1 -> 2",
+    ]
+
+
+def test_openstack_packages_become_as_new_as_upper_constraints(tool: Any):
+    """openstack/requirements writes ``===``, dots in names, and markers without spaces."""
+    lock = "oslo-db==18.1.1\noslo-log==8.3.2\noslo-utils==10.2.0\nsqlalchemy==2.1.9\n"
+    upper = "oslo.db===18.1.2\noslo.log===8.3.1;python_version=='3.12'\nSQLAlchemy===2.0.52\n"
+    names = tool("lock")
+    assert list(names["caps"](names["pinned"](lock), names["pinned"](upper))) == [
+        "oslo-db<=18.1.2\n",
+        "oslo-log<=8.3.2\n",
+        "oslo-utils<=10.2.0\n",
+    ]
