@@ -223,11 +223,13 @@ class Cloud:
         # Heat is patched before its threads start.
         self._exit.enter_context(
             patches.apply(
-                progress=self.progress,
-                on_event=self._on_event,
-                on_deployments=self._on_deployments,
-                on_failure=self._doubt,
-                guest_to_host=self._guest_to_host,
+                patches.Hooks(
+                    progress=self.progress,
+                    on_event=self._on_event,
+                    on_deployments=self._on_deployments,
+                    on_failure=self._doubt,
+                    guest_to_host=self._guest_to_host,
+                )
             )
         )
         self._engine.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import sqlite3
 import subprocess
@@ -18,7 +17,7 @@ from test_software_config import TEMPLATE, booted, poll_for_deployment
 from wire_guest import describe, guest
 
 from hotplate.cloud.cloud import Cloud
-from hotplate.cloud.heat import engine, patches
+from hotplate.cloud.heat import patches
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import UsageError
 from hotplate.events.log import EventLog
@@ -33,37 +32,6 @@ def new_cloud(directory: Path, compute: Any = None, **options: Any) -> Cloud:
         events=EventLog(),
         options=CloudOptions(**options),
     )
-
-
-def test_installed_heat_fits_the_patches() -> None:
-    """Each patched function has the form that ``patches.py`` replaces."""
-    engine.load()
-    from heat.engine import scheduler, service, stack
-    from heat.engine import service_software_config as configs
-    from heat.engine.resources.signal_responder import SignalResponder
-    from heat.rpc import client
-    from oslo_messaging._drivers import impl_fake
-
-    expected: dict[Any, str] = {
-        scheduler.TaskRunner._sleep: "self wait_time",
-        service.ThreadWithCallback.run: "self",
-        client.EngineClient.call: "self ctxt msg version timeout",
-        stack.Stack.dispatch_event: "self ev",
-        configs.SoftwareConfigService._push_metadata_software_deployments: (
-            "self cnxt server_id stack_user_project_id"
-        ),
-        configs.SoftwareConfigService.metadata_software_deployments: "self cnxt server_id",
-        SignalResponder._get_ec2_signed_url: "self signal_type never_expire",
-        impl_fake.FakeListener.stop: "self",
-    }
-    for function, parameters in expected.items():
-        assert " ".join(inspect.signature(function).parameters) == parameters, function
-    assert "time.sleep(wait_time)" in inspect.getsource(scheduler.TaskRunner._sleep)
-    # The bus in memory sleeps and delivers in one place.
-    assert inspect.getsource(impl_fake).count("time.sleep(") == 1
-    assert hasattr(impl_fake.FakeExchange, "deliver_message")
-    source = inspect.getsource(configs.SoftwareConfigService)
-    assert (source.count("requests.put("), source.count("requests.")) == (1, 2)
 
 
 def test_news_during_a_poll_of_a_task_is_not_lost() -> None:

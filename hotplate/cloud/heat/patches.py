@@ -1,18 +1,24 @@
-"""All patches to Heat, and nothing else.
+"""All patches to Heat, and nothing else: one table, :data:`PATCHES`.
 
-They change behaviour for which Heat has no option and no plug-in point.  A test checks that the
-patched attributes of the installed Heat have the expected form.
+They change behaviour for which Heat has no option and no plug-in point.  Each row names the
+releases that it is for, its reason, and a test of the unpatched Heat that fails when a release no
+longer needs it.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
+
+from hotplate.heat_releases import OLDEST, installed_release
 
 
 class Waker:
@@ -73,135 +79,232 @@ class TaskWaker(Waker):
             raise SystemExit("the engine went down")
 
 
-#: Maximum wait for a message of Heat's, in case one comes that :func:`apply` does not notice.
+#: Maximum wait for a message of Heat's, in case one comes unnoticed.
 MESSAGE_SECONDS = 1.0
 
 
-def apply(
-    *,
-    progress: TaskWaker,
-    on_event: Callable[[object, object], None],
-    on_deployments: Callable[[str, list[dict[str, object]]], None],
-    on_failure: Callable[[Exception], None],
-    guest_to_host: Callable[[str], str],
-) -> ExitStack:
-    """Patch Heat; closing the result restores it.
+@dataclass(frozen=True)
+class Hooks:
+    """What the patches call.
 
+    :param progress: wakes and ends the engine's tasks.
     :param on_event: called with (stack, event) after an event is stored.
     :param on_deployments: called with (server, configs) before a server is served deployments that
         differ from the last ones.
     :param on_failure: called with the exception when the engine did not answer in time.
     :param guest_to_host: converts a URL for the guest to one that this process can reach.
+    :ivar messages: wakes the listeners for Heat's messages.
     """
-    import requests
-    from heat.engine import scheduler, service, service_software_config, stack
-    from heat.engine.resources import signal_responder
-    from heat.rpc import client
-    from oslo_messaging import MessagingTimeout
 
+    progress: TaskWaker
+    on_event: Callable[[object, object], None]
+    on_deployments: Callable[[str, list[dict[str, object]]], None]
+    on_failure: Callable[[Exception], None]
+    guest_to_host: Callable[[str], str]
+    messages: Waker = field(default_factory=Waker, init=False)
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One row of the table.
+
+    :param target: ``module:attribute``.
+    :param make: returns the replacement, given the original and the hooks.
+    :param reason: why Heat's own behaviour is not enough.
+    :param still_needed: the test in ``tests/cloud/test_patches.py`` that fails when it is.
+    :param parameters: of the original, if it is a function: the form that the replacement fits.
+    :param since: the first release that it is for.
+    :param until: the first release that no longer needs it, None while there is none.
+    """
+
+    target: str
+    make: Callable[[Any, Hooks], Any]
+    reason: str
+    still_needed: str
+    parameters: str = ""
+    since: int = OLDEST
+    until: int | None = None
+
+    def is_for(self, release: int) -> bool:
+        """Return True when a release of Heat needs it."""
+        return self.since <= release and (self.until is None or release < self.until)
+
+    def owner(self) -> tuple[Any, str]:
+        """Return the module or class that has the attribute, and the attribute's name."""
+        module, _, path = self.target.partition(":")
+        *classes, name = path.split(".")
+        return functools.reduce(getattr, classes, importlib.import_module(module)), name
+
+
+def apply(hooks: Hooks) -> ExitStack:
+    """Patch the installed Heat; closing the result restores it."""
     undo = ExitStack()
+    for patch in PATCHES:
+        if patch.is_for(installed_release()):
+            owner, name = patch.owner()
+            replacement = patch.make(getattr(owner, name), hooks)
+            undo.enter_context(mock.patch.object(owner, name, replacement))
+    return undo
 
-    def patch(owner: object, name: str, replacement: object) -> None:
-        undo.enter_context(mock.patch.object(owner, name, replacement))
 
-    _wake_listeners(undo)
+def _sleep(_: Any, hooks: Hooks) -> Any:
+    from heat.engine import scheduler
 
-    # Heat's tasks sleep a second between polls; news wakes them early.
     def sleep(self: object, wait_time: float | None) -> None:  # noqa: ARG001
         if scheduler.ENABLE_SLEEP and wait_time is not None:
-            progress.wait(wait_time)
+            hooks.progress.wait(wait_time)
 
-    patch(scheduler.TaskRunner, "_sleep", sleep)
+    return sleep
 
-    # ... and end when the engine is stopped, without a traceback from the interpreter.
-    run = service.ThreadWithCallback.run
 
+def _run(run: Any, hooks: Hooks) -> Any:
     def run_quietly(self: object) -> None:
-        progress.begin()
+        hooks.progress.begin()
         with suppress(SystemExit):
             run(self)
 
-    patch(service.ThreadWithCallback, "run", run_quietly)
+    return run_quietly
 
-    # Event sinks are no alternative: they belong to a stack's own environment, which is the user's.
-    dispatch = stack.Stack.dispatch_event
 
+def _dispatch_event(dispatch: Any, hooks: Hooks) -> Any:
     def dispatch_event(self: object, ev: object) -> None:
-        on_event(self, ev)
+        hooks.on_event(self, ev)
         dispatch(self, ev)
 
-    patch(stack.Stack, "dispatch_event", dispatch_event)
+    return dispatch_event
 
-    # Heat answers 500, or reports a failed resource, whatever the reason of the engine's silence.
-    ask = client.EngineClient.call
+
+def _call(ask: Any, hooks: Hooks) -> Any:
+    from oslo_messaging import MessagingTimeout
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return ask(self, *args, **kwargs)
         except MessagingTimeout as error:
-            on_failure(error)
+            hooks.on_failure(error)
             raise
 
-    patch(client.EngineClient, "call", call)
+    return call
 
-    # Heat stores no event when it serves deployments to a server.
-    service_class = service_software_config.SoftwareConfigService
-    push = service_class._push_metadata_software_deployments
 
+def _push_metadata(push: Any, hooks: Hooks) -> Any:
     def push_metadata(self: Any, cnxt: Any, server_id: str, project_id: str | None) -> None:
         if server_id:
-            on_deployments(server_id, self.metadata_software_deployments(cnxt, server_id))
+            configs = self.metadata_software_deployments(cnxt, server_id)
+            hooks.on_deployments(server_id, configs)
         push(self, cnxt, server_id, project_id)
 
-    patch(service_class, "_push_metadata_software_deployments", push_metadata)
+    return push_metadata
 
-    # Two threads that are the first to ask for a URL, one creating the stack and one showing it,
-    # each create a key pair; the stored id may then be one's and the secret the other's.
-    signed_url = signal_responder.SignalResponder._get_ec2_signed_url
+
+def _get_ec2_signed_url(signed_url: Any, _: Hooks) -> Any:
     one_at_a_time = threading.RLock()
 
     def get_ec2_signed_url(self: Any, *args: Any, **kwargs: Any) -> Any:
         with one_at_a_time:
             return signed_url(self, *args, **kwargs)
 
-    patch(signal_responder.SignalResponder, "_get_ec2_signed_url", get_ec2_signed_url)
+    return get_ec2_signed_url
 
-    # Heat PUTs metadata to the TempURL, which it made for the guest's side of the network.
+
+def _requests(requests: Any, hooks: Hooks) -> Any:
     def put(url: str, *args: Any, **kwargs: Any) -> Any:
-        return requests.put(guest_to_host(url), *args, **kwargs)  # noqa: S113 - Heat gives one
+        return requests.put(hooks.guest_to_host(url), *args, **kwargs)
 
-    # In this module only, which uses two names of requests.
-    patch(
-        service_software_config,
-        "requests",
-        SimpleNamespace(put=put, RequestException=requests.RequestException),
-    )
-    return undo
+    # The module uses no other names of requests.
+    return SimpleNamespace(put=put, RequestException=requests.RequestException)
 
 
-def _wake_listeners(undo: ExitStack) -> None:
-    """Make the listeners for Heat's messages wait for a message instead of polling.
+def _notifying(function: Any, hooks: Hooks) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        hooks.messages.notify()
+        return result
 
-    oslo.messaging's in-memory bus polls every 50 ms in each of three threads: each request of
-    Heat's API waits for that, and an unused cloud is never idle.
-    """
-    from oslo_messaging._drivers import impl_fake
+    return call
 
-    messages = Waker()
 
-    def notifying(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            result = function(*args, **kwargs)
-            messages.notify()
-            return result
+def _clock(_: Any, hooks: Hooks) -> Any:
+    # The module uses no other functions of time.
+    return SimpleNamespace(time=time.time, sleep=lambda _: hooks.messages.wait(MESSAGE_SECONDS))
 
-        return call
 
-    for owner, name in (
-        (impl_fake.FakeExchange, "deliver_message"),
-        (impl_fake.FakeListener, "stop"),
-    ):
-        undo.enter_context(mock.patch.object(owner, name, notifying(getattr(owner, name))))
-    # impl_fake uses no other functions of time.
-    clock = SimpleNamespace(time=time.time, sleep=lambda _: messages.wait(MESSAGE_SECONDS))
-    undo.enter_context(mock.patch.object(impl_fake, "time", clock))
+_BUS = (
+    "the bus in memory polls every 50 ms in each of three threads: each request of Heat's API "
+    "waits for that, and an unused cloud is never idle"
+)
+
+PATCHES = (
+    Patch(
+        "heat.engine.scheduler:TaskRunner._sleep",
+        _sleep,
+        "tasks sleep a second between polls, although a signal or a completed resource could wake "
+        "them, and cannot be ended meanwhile",
+        "test_task_sleeps_whatever_happens",
+        parameters="self wait_time",
+    ),
+    Patch(
+        "heat.engine.service:ThreadWithCallback.run",
+        _run,
+        "a task that begins has to know the news so far, and ends with the engine without a "
+        "traceback, also where threads' exceptions are reported",
+        "test_thread_of_a_task_passes_on_its_exit",
+        parameters="self",
+    ),
+    Patch(
+        "heat.engine.stack:Stack.dispatch_event",
+        _dispatch_event,
+        "event sinks belong to a stack's own environment, which is the user's",
+        "test_global_environment_gives_stacks_no_event_sink",
+        parameters="self ev",
+    ),
+    Patch(
+        "heat.rpc.client:EngineClient.call",
+        _call,
+        "the API answers 500, or a resource fails, whatever the reason of the engine's silence",
+        "test_silence_of_the_engine_is_answered_like_any_fault",
+        parameters="self ctxt msg version timeout",
+    ),
+    Patch(
+        "heat.engine.service_software_config:"
+        "SoftwareConfigService._push_metadata_software_deployments",
+        _push_metadata,
+        "no event is stored when deployments are served to a server",
+        "test_served_deployments_are_no_event",
+        parameters="self cnxt server_id stack_user_project_id",
+    ),
+    Patch(
+        "heat.engine.resources.signal_responder:SignalResponder._get_ec2_signed_url",
+        _get_ec2_signed_url,
+        "two threads that are the first to ask for a URL, one creating the stack and one showing "
+        "it, each create a key pair; the stored id may then be one's and the secret the other's",
+        "test_two_threads_each_create_a_key_pair",
+        parameters="self signal_type never_expire",
+    ),
+    Patch(
+        "heat.engine.service_software_config:requests",
+        _requests,
+        "metadata is PUT to the TempURL that was made for the guest's side of the network",
+        "test_metadata_is_put_to_the_url_of_the_guest",
+    ),
+    Patch(
+        "oslo_messaging._drivers.impl_fake:FakeExchange.deliver_message",
+        _notifying,
+        _BUS,
+        "test_bus_in_memory_polls",
+        parameters="self topic ctxt message server fanout reply_q",
+    ),
+    Patch(
+        "oslo_messaging._drivers.impl_fake:FakeListener.stop",
+        _notifying,
+        _BUS,
+        "test_bus_in_memory_polls",
+        parameters="self",
+    ),
+    Patch(
+        "oslo_messaging._drivers.impl_fake:time",
+        _clock,
+        _BUS,
+        "test_bus_in_memory_polls",
+    ),
+)
