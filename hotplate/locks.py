@@ -42,36 +42,40 @@ def shared(directory: Path, *, make: bool = False) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def exclusive(directory: Path, *, wait: bool = True, make: bool = False) -> Iterator[None]:
-    """Hold a directory alone.
+def exclusive(directory: Path, *, wait: bool = True, make: bool = False) -> Iterator[int]:
+    """Hold a directory alone; yield the descriptor that holds it.
+
+    A process that inherits the descriptor holds the directory as well, after this one too.
 
     :param wait: wait for other holders; otherwise they are an error.
     :param make: as for :func:`shared`; a new directory is private (0700).
     :raises InUse: when another process holds it and ``wait`` is false.
     :raises OSError: as for :func:`shared`.
     """
-    with _held(directory, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), make=make, mode=0o700):
-        yield
+    with _held(
+        directory, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), make=make, mode=0o700
+    ) as held:
+        yield held
 
 
 @contextlib.contextmanager
-def _held(directory: Path, operation: int, *, make: bool, mode: int = 0o777) -> Iterator[None]:
+def _held(directory: Path, operation: int, *, make: bool, mode: int = 0o777) -> Iterator[int]:
     with contextlib.ExitStack() as held:
         for left in reversed(range(TRIES if make else 1)):
             try:
                 if make:
                     directory.mkdir(mode=mode, parents=True, exist_ok=True)
-                held.enter_context(_locked(directory, operation))
+                descriptor = held.enter_context(_locked(directory, operation))
                 break
             except (FileNotFoundError, FileExistsError):
                 # mkdir raises the latter for a directory that is removed while it checks for it.
                 if not left:
                     raise
-        yield
+        yield descriptor
 
 
 @contextlib.contextmanager
-def _locked(directory: Path, operation: int) -> Iterator[None]:
+def _locked(directory: Path, operation: int) -> Iterator[int]:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
@@ -85,7 +89,7 @@ def _locked(directory: Path, operation: int) -> Iterator[None]:
         # It may have been removed, and made again, between the two calls.
         if not os.path.samestat(os.fstat(descriptor), directory.stat()):
             raise FileNotFoundError(f'"{directory}" was removed')
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -1,10 +1,11 @@
 """The first process of the cloud's namespaces: mounts its chroot and starts its services.
 
-usage: inside.py make|run FOLDER LAYERS CHANNEL
+usage: inside.py make|run SWITCH FOLDER LAYERS CHANNEL
 
-``tools/openstack`` starts it by unshare(1).  LAYERS are directories, the uppermost first; changes
-go to FOLDER/upper.  CHANNEL is a pipe's descriptor for lines: this process's PID in the host, the
-steps, and "ready" or "failed: REASON".  When this process ends, the kernel ends all others with it.
+``tools/openstack`` starts it by unshare(1).  SWITCH is "linuxbridge" or "openvswitch".  LAYERS are
+directories, the uppermost first; changes go to FOLDER/upper.  CHANNEL is a pipe's descriptor for
+lines: this process's PID in the host, the steps, and "ready" or "failed: REASON".  When this
+process ends, the kernel ends all others with it.
 Standard library only: it runs with the host's Python.
 """
 
@@ -50,7 +51,8 @@ class Failed(Exception):
 class Inside:
     """The chroot and its processes."""
 
-    def __init__(self, folder: Path, layers: str, channel: int) -> None:
+    def __init__(self, switch: str, folder: Path, layers: str, channel: int) -> None:
+        self.switch = switch
         self.folder, self.layers = folder, layers
         self.root, self.logs = folder / "root", folder.parent / "log"
         self.channel = os.fdopen(channel, "w", buffering=1)
@@ -87,7 +89,7 @@ class Inside:
         _command("mount", "-t", "tmpfs", "tmpfs", str(self.root / "dev/shm"))
         for name, target in (("ptmx", "pts/ptmx"), ("fd", "/proc/self/fd")):
             (self.root / "dev" / name).symlink_to(target)
-        for name in ("lock/nova", "lock/neutron", "mysqld", "netns"):
+        for name in ("lock/nova", "lock/neutron", "mysqld", "netns", "openvswitch"):
             (self.root / "run" / name).mkdir(parents=True)
         self.call("chown", "mysql:mysql", "/run/mysqld")
 
@@ -95,11 +97,30 @@ class Inside:
         """Make the bridge that is the outside of the cloud, whose address has all services."""
         _command("hostname", "cloud")
         _command("ip", "link", "set", "lo", "up")
-        _command("ip", "link", "add", "br-ext", "type", "bridge")
+        if self.switch == "linuxbridge":
+            _command("ip", "link", "add", "br-ext", "type", "bridge")
+            (self.root / "proc/sys/net/bridge/bridge-nf-call-iptables").write_text("1")
+        else:
+            self.open_vswitch()
         _command("ip", "address", "add", f"{IP}/24", "dev", "br-ext")
         _command("ip", "link", "set", "br-ext", "up")
-        for name in ("ipv4/ip_forward", "bridge/bridge-nf-call-iptables"):
-            (self.root / "proc/sys/net" / name).write_text("1")
+        (self.root / "proc/sys/net/ipv4/ip_forward").write_text("1")
+
+    def open_vswitch(self) -> None:
+        """Start Open vSwitch, without the kernel's part of it."""
+        place = "/run/openvswitch"
+        schema = "/usr/share/openvswitch/vswitch.ovsschema"
+        self.call("ovsdb-tool", "create", f"{place}/conf.db", schema)
+        remotes = (f"--remote=punix:{place}/db.sock", "--remote=ptcp:6640:127.0.0.1")
+        self.daemon("ovsdb-server", "ovsdb-server", f"{place}/conf.db", *remotes, listens=6640)
+        self.wait("ovsdb-server")
+        self.call("ovs-vsctl", "--no-wait", "init")
+        # Guests and namespaces leave checksums to the receiver; only so are they filled in.
+        self.call("ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".",
+                  "other_config:userspace-tso-enable=true")  # fmt: skip
+        self.daemon("ovs-vswitchd", "ovs-vswitchd", "--disable-system", f"unix:{place}/db.sock")
+        self.call("ovs-vsctl", "add-br", "br-ext", "--", "set", "bridge", "br-ext",
+                  "datapath_type=netdev")  # fmt: skip
 
     def configure(self) -> None:
         """Write the files below /etc."""
@@ -112,7 +133,9 @@ class Inside:
             name, _, text = part.partition("\n")
             user = name.partition("/")[0]
             auth = string.Template(AUTHTOKEN).substitute(user=user)
-            filled = string.Template(text).substitute(ip=IP, password=PASSWORD, authtoken=auth)
+            filled = string.Template(text).substitute(
+                ip=IP, password=PASSWORD, switch=self.switch, authtoken=auth
+            )
             (etc / name).write_text(filled)
         (self.root / "root/inhabitants.py").write_bytes((HERE / "inhabitants.py").read_bytes())
 
@@ -268,7 +291,7 @@ def start_services(cloud: Inside) -> None:
     # An agent that asks a server too early waits for a minute.
     cloud.wait("neutron-server")
     for agent, file in (
-        ("linuxbridge", "plugins/ml2/linuxbridge_agent.ini"),
+        (cloud.switch, f"plugins/ml2/{cloud.switch}_agent.ini"),
         ("dhcp", "dhcp_agent.ini"),
         ("l3", "l3_agent.ini"),
         ("metadata", "metadata_agent.ini"),
@@ -279,10 +302,10 @@ def start_services(cloud: Inside) -> None:
 
 
 def patch_heat(root: Path) -> None:
-    """Have Heat 19 send a token with the signatures that it asks Keystone about.
+    """Have Heat 19 and 24 send a token with the signatures that it asks Keystone about.
 
-    Debian 12's Keystone wants one (22.0.2-0+deb12u6, a security update); Heat sends one from 24 on,
-    that of its own user.  Without it each guest that polls heat-api-cfn is refused.
+    Keystone's security updates want one (22.0.2-0+deb12u6, 27.0.0-3+deb13u6); later Heats send that
+    of their own user.  Without it each guest that polls heat-api-cfn is refused.
     """
     file = root / "usr/lib/python3/dist-packages/heat/api/aws/ec2token.py"
     text = file.read_text()
@@ -315,11 +338,11 @@ def _accepts(place: int | Path) -> bool:
 
 def main() -> None:
     """Start, say so, and stay as the parent of the orphans."""
-    verb, folder, layers, channel = sys.argv[1:]
+    verb, switch, folder, layers, channel = sys.argv[1:]
     os.umask(0o022)
-    cloud = Inside(Path(folder), layers, int(channel))
+    cloud = Inside(switch, Path(folder), layers, int(channel))
     # /proc is the host's here.
-    cloud.say(os.readlink("/proc/self"))
+    cloud.say(str(Path("/proc/self").readlink()))
     try:
         cloud.mount()
         cloud.network()
