@@ -35,7 +35,8 @@ PACKAGES = ("glance-api", "heat-engine", "keystone", "neutron-server", "nova-api
 #: Headers that say nothing about a cloud, or a secret.
 LEFT_OUT = {"date", "server", "connection", "x-openstack-request-id", "x-compute-request-id"}
 SECRETS = re.compile(
-    r'(?<="access": ")[^"]+|(?<="secret": ")[^"]+|gAAAA[\w=-]+|(?<=Signature=)[^&"]+'
+    r'(?<="access": ")[^"]+|(?<="secret": ")[^"]+|(?<="secret_access_key": ")[^"]+'
+    r'|gAAAA[\w=-]+|(?<=Signature=)[^&"]+'
     r"|(?<=\"AWSAccessKeyId\": \")[^\"]+|(?<=AWSAccessKeyId=)\w+"
 )
 IDS = re.compile(r"\b(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})\b")
@@ -46,7 +47,8 @@ parameters:
 resources:
   config:
     type: OS::Heat::SoftwareConfig
-    properties: {group: script, config: 'echo $word', inputs: [{name: word}], outputs: [{name: size}]}
+    properties:
+      {group: script, config: 'echo $word', inputs: [{name: word}], outputs: [{name: size}]}
   server:
     type: OS::Nova::Server
     properties:
@@ -80,7 +82,9 @@ class Recorder:
         """Make a call and record it under a name; return its body."""
         url = self.places[service] + path
         sent = {"X-Auth-Token": self.token} if token else {}
-        response = requests.request(method, url, headers=sent | (headers or {}), timeout=120, **more)
+        response = requests.request(
+            method, url, headers=sent | (headers or {}), timeout=120, **more
+        )
         try:
             body = response.json()
         except ValueError:
@@ -168,8 +172,12 @@ def glance(it: Recorder) -> str:
     it.ask("image bad", "POST", "image", "/v2/images", json={**about, "disk_format": "nosuch"})
     it.ask("image no data", "GET", "image", f"/v2/images/{image}/file")
     kind = {"Content-Type": "application/octet-stream"}
-    it.ask("image upload", "PUT", "image", f"/v2/images/{image}/file", headers=kind, data=bytes(4096))
-    it.ask("image again", "PUT", "image", f"/v2/images/{image}/file", headers=kind, data=bytes(4096))
+    it.ask(
+        "image upload", "PUT", "image", f"/v2/images/{image}/file", headers=kind, data=bytes(4096)
+    )
+    it.ask(
+        "image again", "PUT", "image", f"/v2/images/{image}/file", headers=kind, data=bytes(4096)
+    )
     patch = {"Content-Type": "application/openstack-images-v2.1-json-patch"}
     change = json.dumps([{"op": "add", "path": "/os_distro", "value": "debian"}])
     it.ask("image patch", "PATCH", "image", f"/v2/images/{image}", headers=patch, data=change)
@@ -191,7 +199,14 @@ def neutron(it: Recorder) -> str:
     private = ids["private"]
     for name in (
         *("subnets", "ports", "routers", "security-groups", "security-group-rules"),
-        *("floatingips", "agents", "availability_zones", "service-providers", "trunks", "address-groups"),
+        *(
+            "floatingips",
+            "agents",
+            "availability_zones",
+            "service-providers",
+            "trunks",
+            "address-groups",
+        ),
         *("qos/policies", "rbac-policies", "subnetpools", "network-ip-availabilities", "flavors"),
     ):
         it.ask(f"neutron {name}", "GET", "network", f"/v2.0/{name}")
@@ -204,7 +219,9 @@ def neutron(it: Recorder) -> str:
     it.ask("quota details", "GET", "network", f"/v2.0/quotas/{it_project(it)}/details.json")
 
     def post(name: str, kind: str, /, **body: Any) -> Any:
-        return it.ask(name, "POST", "network", f"/v2.0/{kind.replace('_', '-')}s", json={kind: body})
+        return it.ask(
+            name, "POST", "network", f"/v2.0/{kind.replace('_', '-')}s", json={kind: body}
+        )
 
     post("network shared", "network", name="r", shared=True)
     post("network external", "network", name="r", **{"router:external": True})
@@ -212,9 +229,14 @@ def neutron(it: Recorder) -> str:
     network = it.name(post("network create", "network", name="r")["network"], "NETWORK")
     post("subnet bad", "subnet", network_id=network, ip_version=4, cidr="10.0.0.1/24")
     about = {"network_id": network, "ip_version": 4}
-    subnet = it.name(post("subnet create", "subnet", **about, cidr="10.12.0.0/24")["subnet"], "SUBNET")
+    subnet = it.name(
+        post("subnet create", "subnet", **about, cidr="10.12.0.0/24")["subnet"], "SUBNET"
+    )
     post("subnet overlaps", "subnet", **about, cidr="10.12.0.0/16")
-    port = it.name(post("port create", "port", network_id=network, fixed_ips=[{"subnet_id": subnet}])["port"], "PORT")
+    port = it.name(
+        post("port create", "port", network_id=network, fixed_ips=[{"subnet_id": subnet}])["port"],
+        "PORT",
+    )
     post("port of others", "port", network_id=ids["public"])
     post("port address", "port", network_id=private, fixed_ips=[{"ip_address": "1.2.3.4"}])
     post("port name", "port", network_id="nosuch")
@@ -240,9 +262,17 @@ def neutron(it: Recorder) -> str:
     it.ask("group delete", "DELETE", "network", f"/v2.0/security-groups/{group}")
     router = it.name(post("router create", "router", name="recording")["router"], "ROUTER")
     path = f"/v2.0/routers/{router}"
-    it.ask("router add", "PUT", "network", f"{path}/add_router_interface", json={"subnet_id": subnet})
+    it.ask(
+        "router add", "PUT", "network", f"{path}/add_router_interface", json={"subnet_id": subnet}
+    )
     it.ask("router delete used", "DELETE", "network", path)
-    it.ask("router remove", "PUT", "network", f"{path}/remove_router_interface", json={"subnet_id": subnet})
+    it.ask(
+        "router remove",
+        "PUT",
+        "network",
+        f"{path}/remove_router_interface",
+        json={"subnet_id": subnet},
+    )
     it.ask("router", "GET", "network", path)
     it.ask("router delete", "DELETE", "network", path)
     it.ask("port delete", "DELETE", "network", f"/v2.0/ports/{port}")
@@ -318,10 +348,19 @@ def nova(it: Recorder, image: str, network: str) -> str:
     it.ask("server missing", "GET", "compute", "/servers/nosuch")
     for name in (
         *("ips", "metadata", "os-interface", "os-security-groups", "os-volume_attachments"),
-        *("os-instance-actions", "diagnostics", "os-server-password", "topology", "tags", "migrations"),
+        *(
+            "os-instance-actions",
+            "diagnostics",
+            "os-server-password",
+            "topology",
+            "tags",
+            "migrations",
+        ),
     ):
         it.ask(f"server {name}", "GET", "compute", f"{path}/{name}", headers=NEWEST)
-    it.ask("server tags put", "PUT", "compute", f"{path}/tags", headers=NEWEST, json={"tags": ["a"]})
+    it.ask(
+        "server tags put", "PUT", "compute", f"{path}/tags", headers=NEWEST, json={"tags": ["a"]}
+    )
     for name, action in (
         ("console", {"os-getConsoleOutput": {"length": 5}}),
         ("vnc", {"os-getVNCConsole": {"type": "novnc"}}),
@@ -352,7 +391,7 @@ def wait(it: Recorder, service: str, path: str, kind: str, *states: str) -> dict
             return {}
         thing = response.json()[kind]
         state = thing.get("status") or thing.get("stack_status")
-        if state in states or (key := thing.get("resource_status")) in states and key:
+        if state in states or ((key := thing.get("resource_status")) in states and key):
             return thing
         if state in ("ERROR", "CREATE_FAILED"):
             raise SystemExit(f"{path}: {thing}")
@@ -365,12 +404,26 @@ def as_guest(address: str, gateway: str, network: str) -> Iterator[int]:
     """Yield the PID of a process in a network with a guest's address."""
     child = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
     try:
-        while (Path(f"/proc/{child.pid}/ns/net").readlink()) == Path("/proc/self/ns/net").readlink():
+        while (Path(f"/proc/{child.pid}/ns/net").readlink()) == Path(
+            "/proc/self/ns/net"
+        ).readlink():
             time.sleep(0.05)
         bridge = f"brq{network[:11]}"
         inner = ["nsenter", f"--net=/proc/{child.pid}/ns/net", "ip"]
         for words in (
-            ["ip", "link", "add", "guest", "type", "veth", "peer", "name", "eth0", "netns", str(child.pid)],
+            [
+                "ip",
+                "link",
+                "add",
+                "guest",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                str(child.pid),
+            ],
             ["ip", "link", "set", "guest", "master", bridge, "up"],
             [*inner, "address", "add", f"{address}/24", "dev", "eth0"],
             [*inner, "link", "set", "eth0", "up"],
@@ -390,7 +443,12 @@ def metadata(it: Recorder, pid: int) -> None:
     it.places["metadata"] = "http://169.254.169.254"
     try:
         listed = [*("", "/", "/openstack", "/openstack/", "/latest", "/latest/", "/2009-04-04/")]
-        listed += ["/nosuch", "/openstack/nosuch", "/openstack/latest/nosuch", "/latest/meta-data/nosuch"]
+        listed += [
+            "/nosuch",
+            "/openstack/nosuch",
+            "/openstack/latest/nosuch",
+            "/latest/meta-data/nosuch",
+        ]
         for name in (
             *("", "/", "/meta_data.json", "/network_data.json", "/user_data", "/password"),
             *("/vendor_data.json", "/vendor_data2.json", "/content/0000"),
@@ -437,24 +495,41 @@ def heat(it: Recorder) -> None:
         it.ask(f"heat {name}", "GET", "orchestration", f"/{name}")
     for name, body in (
         ("validate", {"template": TEMPLATE}),
-        ("validate bad", {"template": "heat_template_version: 2018-08-31\nresources: {a: {type: No}}"}),
+        (
+            "validate bad",
+            {"template": "heat_template_version: 2018-08-31\nresources: {a: {type: No}}"},
+        ),
         ("validate no version", {"template": "resources: {}"}),
     ):
         it.ask(f"heat {name}", "POST", "orchestration", "/validate", json=body)
     about = {"stack_name": "recording", "template": TEMPLATE, "timeout_mins": 30, "tags": "a,b"}
-    it.ask("stack bad name", "POST", "orchestration", "/stacks", json={**about, "stack_name": "1 2"})
+    it.ask(
+        "stack bad name", "POST", "orchestration", "/stacks", json={**about, "stack_name": "1 2"}
+    )
     it.ask("stack bad parameter", "POST", "orchestration", "/stacks",
            json={**about, "parameters": {"nosuch": "1"}})  # fmt: skip
-    bare = "heat_template_version: 2018-08-31\nresources: {r: {type: 'OS::Nova::Server', properties: {image: recording, flavor: m1.tiny}}}"
+    properties = "{image: recording, flavor: m1.tiny}"
+    bare = (
+        "heat_template_version: 2018-08-31\nresources: {r: {type: 'OS::Nova::Server', "
+        f"properties: {properties}}}}}"
+    )
     stack = it.ask("stack create", "POST", "orchestration", "/stacks", json=about)["stack"]
     path = f"/stacks/recording/{it.name(stack, 'STACK')}"
     it.ask("stack again", "POST", "orchestration", "/stacks", json=about)
-    it.ask("stack preview", "POST", "orchestration", "/stacks/preview", json={**about, "stack_name": "other"})
+    it.ask(
+        "stack preview",
+        "POST",
+        "orchestration",
+        "/stacks/preview",
+        json={**about, "stack_name": "other"},
+    )
     made = wait(it, "orchestration", f"{path}/resources/server", "resource", "CREATE_COMPLETE")
     it.names[made["physical_resource_id"]] = "STACKSERVER"
     wait(it, "orchestration", f"{path}/resources/deployment", "resource", "CREATE_IN_PROGRESS")
-    for name in ("", "/resources", "/resources/server", "/resources/deployment", "/resources/config",
-                 "/resources/nosuch", "/resources/deployment/metadata", "/resources/server/metadata",
+    for name in ("", "/resources", "/resources/server", "/resources/deployment",
+                 "/resources/config",
+                 "/resources/nosuch", "/resources/deployment/metadata",
+                 "/resources/server/metadata",
                  "/outputs", "/outputs/size", "/events?limit=3", "/template", "/environment",
                  "/resources?nested_depth=2", "/actions", "/snapshots", "/files"):  # fmt: skip
         it.ask(f"stack {name}", "GET", "orchestration", path + name)
@@ -467,8 +542,8 @@ def heat(it: Recorder) -> None:
     )["metadata"]  # fmt: skip
     it.ask("heat software_configs after", "GET", "orchestration", "/software_configs")
     it.ask("heat software_deployments after", "GET", "orchestration", "/software_deployments")
-    config = {each["name"]: each for each in served[0]["inputs"]}
-    cfn(it, made, config)
+    agent = it.answers["stack /resources/server/metadata"]["body"]["metadata"]["os-collect-config"]
+    cfn(it, agent["cfn"], {each["name"]: each for each in served[0]["inputs"]})
     done = wait(it, "orchestration", path, "stack", "CREATE_COMPLETE")
     assert done["outputs"]
     it.ask("stack done", "GET", "orchestration", path)
@@ -478,7 +553,9 @@ def heat(it: Recorder) -> None:
     wait(it, "orchestration", path, "stack", "DELETE_COMPLETE", "GONE")
     it.ask("stack deleted", "GET", "orchestration", path)
     other = {**about, "stack_name": "recording-bare", "template": bare}
-    stack = it.ask("stack without networks", "POST", "orchestration", "/stacks", json=other)["stack"]
+    stack = it.ask("stack without networks", "POST", "orchestration", "/stacks", json=other)[
+        "stack"
+    ]
     path = f"/stacks/recording-bare/{it.name(stack, 'BARESTACK')}"
     with contextlib.suppress(SystemExit):
         wait(it, "orchestration", path, "stack", "CREATE_COMPLETE")
@@ -489,12 +566,11 @@ def heat(it: Recorder) -> None:
     wait(it, "orchestration", path, "stack", "DELETE_COMPLETE", "GONE")
 
 
-def cfn(it: Recorder, server: dict[str, Any], inputs: dict[str, Any]) -> None:
-    """Poll and signal as the agent of the stack's server."""
-    secret = requests.get(
-        f"{it.places['orchestration']}/stacks/recording/resources/server/metadata",
-        headers={"X-Auth-Token": it.token}, timeout=120,
-    ).json()["metadata"]["os-collect-config"]["cfn"]  # fmt: skip
+def cfn(it: Recorder, secret: dict[str, str], inputs: dict[str, Any]) -> None:
+    """Poll and signal as the agent of the stack's server.
+
+    :param secret: of its os-collect-config.
+    """
     url = secret["metadata_url"]
     it.places["cfn"] = url.rstrip("/")
     host, path = url.partition("//")[2].partition("/")[::2]
@@ -555,11 +631,11 @@ def main(file: str) -> None:
         wait(it, "compute", f"/servers/{server}", "server", "GONE")
         it.ask("keypair delete", "DELETE", "compute", "/os-keypairs/recording")
         it.ask("image delete", "DELETE", "image", f"/v2/images/{image}")
-    packages = json.dumps(versions(config.parent))
-    # A line for each answer: short, and still to be compared by lines.
-    lines = [f"{json.dumps(name)}: {json.dumps(each)}" for name, each in it.clean().items()]
-    text = ",\n".join(lines)
-    Path(file).write_text(f'{{"packages": {packages},\n"answers": {{\n{text}\n}}}}\n')
+        packages = json.dumps(versions(config.parent))
+        # A line for each answer: short, and still to be compared by lines.
+        lines = [f"{json.dumps(name)}: {json.dumps(each)}" for name, each in it.clean().items()]
+        text = ",\n".join(lines)
+        Path(file).write_text(f'{{"packages": {packages},\n"answers": {{\n{text}\n}}}}\n')
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import openstack
 
 IP, PASSWORD, PART = sys.argv[1:]
 NETWORK = IP.rpartition(".")[0]
+PRIVATE = "10.11.0.0/24"
 SERVICES = {
     "glance": ("image", f"http://{IP}:9292"),
     "placement": ("placement", f"http://{IP}:8778"),
@@ -22,6 +23,8 @@ SERVICES = {
     "heat": ("orchestration", f"http://{IP}:8004/v1/%(tenant_id)s"),
     "heat-cfn": ("cloudformation", f"http://{IP}:8000/v1"),
 }
+#: Three services of Nova, four agents of Neutron.
+REPORTS = 7
 #: Name, MiB, processors, GiB.
 FLAVORS = (("m1.tiny", 512, 1, 1), ("m1.small", 1024, 1, 5), ("m1.large", 8192, 4, 80))
 
@@ -93,17 +96,27 @@ def networks() -> None:
         name="private-subnet",
         network_id=private.id,
         ip_version=4,
-        cidr="10.11.0.0/24",
+        cidr=PRIVATE,
         dns_nameservers=[IP],
     )
     router = demo.network.create_router(
         name="router", external_gateway_info={"network_id": public.id}
     )
     demo.network.add_interface_to_router(router, subnet_id=subnet.id)
+    (group,) = demo.network.security_groups(name="default", project_id=demo.current_project_id)
+    for rule in (
+        {"protocol": "icmp"},
+        {"protocol": "tcp", "port_range_min": 22, "port_range_max": 22},
+    ):
+        demo.network.create_security_group_rule(
+            security_group_id=group.id, direction="ingress", ethertype="IPv4", **rule
+        )
 
 
 def wait() -> None:
     """Wait until the agents and the hypervisor have reported, and the router answers.
+
+    Then the network of ``demo`` is reached through it, also without floating IPs.
 
     Those of an earlier start are in the databases: a report counts from now on.
     """
@@ -112,14 +125,13 @@ def wait() -> None:
     for _ in range(120):
         seen = [str(each.updated_at) for each in admin.compute.services()]
         seen += [str(each.last_heartbeat_at).replace(" ", "T") for each in admin.network.agents()]
-        gateways = [
-            router.external_gateway_info["external_fixed_ips"][0]["ip_address"]
-            for router in admin.network.routers()
-        ]
-        if len(seen) == 7 and min(seen) > began and all(map(_answers, gateways)):
+        (router,) = admin.network.routers()
+        address = router.external_gateway_info["external_fixed_ips"][0]["ip_address"]
+        if len(seen) == REPORTS and min(seen) > began and _answers(address):
+            subprocess.run(["ip", "route", "replace", PRIVATE, "via", address], check=True)
             return
         time.sleep(1)
-    raise SystemExit(f"some service has not reported since {began}: {seen}, {gateways}")
+    raise SystemExit(f"not all have reported since {began}: {seen}; or {address} does not answer")
 
 
 def _answers(address: str) -> bool:

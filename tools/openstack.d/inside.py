@@ -317,9 +317,8 @@ def patch_heat(root: Path) -> None:
     file.write_text(f"""{text}
 
 def _own_session():
-    from keystoneauth1 import loading
-    auth = loading.load_auth_from_conf_options(cfg.CONF, "keystone_authtoken")
-    return loading.load_session_from_conf_options(cfg.CONF, "keystone_authtoken", auth=auth)
+    from keystoneauth1 import loading, session
+    return session.Session(loading.load_auth_from_conf_options(cfg.CONF, "keystone_authtoken"))
 """)
 
 
