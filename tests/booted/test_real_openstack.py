@@ -121,7 +121,7 @@ def servers(*names: str, code: int = 0, reachable: bool = False) -> dict[str, An
 
 def _tool(*words: object, seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, TOOL, *map(str, words)],
+        [TOOL, *map(str, words)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -141,7 +141,7 @@ class RealCloud:
     def command(self, *words: object) -> list[str]:
         """Return a command of this checkout, in the cloud's network."""
         module = [sys.executable, "-P", "-m", *map(str, words)]
-        return [sys.executable, str(TOOL), "run", "--", *module]
+        return [str(TOOL), "run", "--", *module]
 
     def start(self, *words: object) -> subprocess.Popen[str]:
         """Start ``hotplate test --os-cloud``."""

@@ -21,7 +21,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,8 @@ PACKAGES = ("glance-api", "heat-engine", "keystone", "neutron-server", "nova-api
 #: Headers that say nothing about a cloud, or a secret.
 LEFT_OUT = {"date", "server", "connection", "x-openstack-request-id", "x-compute-request-id"}
 SECRETS = re.compile(
-    r'(?<="access": ")[^"]+|(?<="secret": ")[^"]+|(?<="secret_access_key": ")[^"]+'
-    r'|gAAAA[\w=-]+|(?<=Signature=)[^&"]+'
+    r'(?<="access": ")[^"]+|(?<="secret": ")[^"]+|(?<="secret_access_key": ")(?:[^"\\]|\\.)+'
+    r'|gAAAA[\w=-]+|(?<=Signature=)[^&"\\]+'
     r"|(?<=\"AWSAccessKeyId\": \")[^\"]+|(?<=AWSAccessKeyId=)\w+"
 )
 IDS = re.compile(r"\b(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})\b")
@@ -60,6 +60,11 @@ resources:
                  input_values: {word: {get_param: word}}}
 outputs:
   size: {description: a size, value: {get_attr: [deployment, size]}}
+"""
+BARE = """
+heat_template_version: 2018-08-31
+resources:
+  r: {type: OS::Nova::Server, properties: {image: recording, flavor: m1.tiny}}
 """
 
 
@@ -118,7 +123,8 @@ class Recorder:
             return self.names.setdefault(found[0], f"id-{len(self.names)}")
 
         text = SECRETS.sub("SECRET", json.dumps(self.answers))
-        return json.loads(IDS.sub(named, text))
+        cleaned: dict[str, Any] = json.loads(IDS.sub(named, text))
+        return cleaned
 
 
 def log_in(it: Recorder, auth: dict[str, str]) -> None:
@@ -382,21 +388,30 @@ def nova(it: Recorder, image: str, network: str) -> str:
     return server
 
 
-def wait(it: Recorder, service: str, path: str, kind: str, *states: str) -> dict[str, Any]:
-    """Wait for a state, and return the thing."""
+def wait(
+    it: Recorder, service: str, path: str, kind: str, done: str | Callable[[Any], bool]
+) -> Any:
+    """Wait for a thing's state, and return the thing; None when it has gone.
+
+    :param done: a state, or a condition of the thing.
+    """
     for _ in range(600):
         headers = {"X-Auth-Token": it.token}
         response = requests.get(it.places[service] + path, headers=headers, timeout=120)
-        if response.status_code == 404 and "GONE" in states:
-            return {}
+        if response.status_code == 404:
+            return None
         thing = response.json()[kind]
-        state = thing.get("status") or thing.get("stack_status")
-        if state in states or ((key := thing.get("resource_status")) in states and key):
-            return thing
-        if state in ("ERROR", "CREATE_FAILED"):
-            raise SystemExit(f"{path}: {thing}")
+        if callable(done):
+            if done(thing):
+                return thing
+        else:
+            states = [thing.get(name) for name in ("status", "stack_status", "resource_status")]
+            if done in states:
+                return thing
+            if "ERROR" in states or "CREATE_FAILED" in states:
+                raise SystemExit(f"{path}: {thing}")
         time.sleep(1)
-    raise SystemExit(f"{path} is never in {states}: {thing}")
+    raise SystemExit(f"{path} does not get there: {thing}")
 
 
 @contextlib.contextmanager
@@ -508,11 +523,6 @@ def heat(it: Recorder) -> None:
     )
     it.ask("stack bad parameter", "POST", "orchestration", "/stacks",
            json={**about, "parameters": {"nosuch": "1"}})  # fmt: skip
-    properties = "{image: recording, flavor: m1.tiny}"
-    bare = (
-        "heat_template_version: 2018-08-31\nresources: {r: {type: 'OS::Nova::Server', "
-        f"properties: {properties}}}}}"
-    )
     stack = it.ask("stack create", "POST", "orchestration", "/stacks", json=about)["stack"]
     path = f"/stacks/recording/{it.name(stack, 'STACK')}"
     it.ask("stack again", "POST", "orchestration", "/stacks", json=about)
@@ -525,7 +535,8 @@ def heat(it: Recorder) -> None:
     )
     made = wait(it, "orchestration", f"{path}/resources/server", "resource", "CREATE_COMPLETE")
     it.names[made["physical_resource_id"]] = "STACKSERVER"
-    wait(it, "orchestration", f"{path}/resources/deployment", "resource", "CREATE_IN_PROGRESS")
+    served = f"/software_deployments/metadata/{made['physical_resource_id']}"
+    wait(it, "orchestration", served, "metadata", lambda deployments: bool(deployments))
     for name in ("", "/resources", "/resources/server", "/resources/deployment",
                  "/resources/config",
                  "/resources/nosuch", "/resources/deployment/metadata",
@@ -536,23 +547,20 @@ def heat(it: Recorder) -> None:
     it.ask("stacks", "GET", "orchestration", "/stacks?show_nested=true")
     it.ask("stacks global", "GET", "orchestration", "/stacks?global_tenant=true")
     it.ask("stack by name", "GET", "orchestration", "/stacks/recording", allow_redirects=False)
-    served = it.ask(
-        "deployments of server", "GET", "orchestration",
-        f"/software_deployments/metadata/{made['physical_resource_id']}",
-    )["metadata"]  # fmt: skip
+    (deployment,) = it.ask("deployments of server", "GET", "orchestration", served)["metadata"]
     it.ask("heat software_configs after", "GET", "orchestration", "/software_configs")
     it.ask("heat software_deployments after", "GET", "orchestration", "/software_deployments")
     agent = it.answers["stack /resources/server/metadata"]["body"]["metadata"]["os-collect-config"]
-    cfn(it, agent["cfn"], {each["name"]: each for each in served[0]["inputs"]})
+    cfn(it, agent["cfn"], {each["name"]: each for each in deployment["inputs"]})
     done = wait(it, "orchestration", path, "stack", "CREATE_COMPLETE")
     assert done["outputs"]
     it.ask("stack done", "GET", "orchestration", path)
     it.ask("stack events", "GET", "orchestration", f"{path}/events")
     it.ask("stack output", "GET", "orchestration", f"{path}/outputs/size")
     it.ask("stack delete", "DELETE", "orchestration", path)
-    wait(it, "orchestration", path, "stack", "DELETE_COMPLETE", "GONE")
+    wait(it, "orchestration", path, "stack", "DELETE_COMPLETE")
     it.ask("stack deleted", "GET", "orchestration", path)
-    other = {**about, "stack_name": "recording-bare", "template": bare}
+    other = {**about, "stack_name": "recording-bare", "template": BARE}
     stack = it.ask("stack without networks", "POST", "orchestration", "/stacks", json=other)[
         "stack"
     ]
@@ -563,7 +571,7 @@ def heat(it: Recorder) -> None:
     it.ask("stack failed events", "GET", "orchestration", f"{path}/events")
     it.ask("stack failed resource", "GET", "orchestration", f"{path}/resources/r")
     it.ask("stack failed delete", "DELETE", "orchestration", path)
-    wait(it, "orchestration", path, "stack", "DELETE_COMPLETE", "GONE")
+    wait(it, "orchestration", path, "stack", "DELETE_COMPLETE")
 
 
 def cfn(it: Recorder, secret: dict[str, str], inputs: dict[str, Any]) -> None:
@@ -586,9 +594,9 @@ def cfn(it: Recorder, secret: dict[str, str], inputs: dict[str, Any]) -> None:
         return sent | {"Signature": Ec2Signer(by).generate(about)}
 
     json_ = {"Accept": "application/json"}
-    good = {"params": signed(secret["secret_access_key"]), "token": False}
-    it.ask("cfn poll", "GET", "cfn", "/", **good)
-    it.ask("cfn poll json", "GET", "cfn", "/", **good, headers=json_)
+    good = signed(secret["secret_access_key"])
+    it.ask("cfn poll", "GET", "cfn", "/", params=good, token=False)
+    it.ask("cfn poll json", "GET", "cfn", "/", params=good, token=False, headers=json_)
     it.ask("cfn poll bad", "GET", "cfn", "/", params=signed("wrong"), token=False)
     unknown = sent | {"AWSAccessKeyId": "0" * 32}
     it.ask("cfn poll unknown", "GET", "cfn", "/", params={**unknown, "Signature": "x"}, token=False)
@@ -628,7 +636,7 @@ def main(file: str) -> None:
         heat(it)
     finally:
         it.ask("server delete", "DELETE", "compute", f"/servers/{server}")
-        wait(it, "compute", f"/servers/{server}", "server", "GONE")
+        wait(it, "compute", f"/servers/{server}", "server", "DELETED")
         it.ask("keypair delete", "DELETE", "compute", "/os-keypairs/recording")
         it.ask("image delete", "DELETE", "image", f"/v2/images/{image}")
         packages = json.dumps(versions(config.parent))

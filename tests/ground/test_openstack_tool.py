@@ -25,10 +25,11 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "openstack"
 def tool() -> Any:
     """The names of tools/openstack."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(TOOL.parent))
-        loader = importlib.machinery.SourceFileLoader("openstack_tool", str(TOOL))
+        patch.setattr(sys, "path", list(sys.path))
+        file = str(TOOL) + ".d/cloud.py"
+        loader = importlib.machinery.SourceFileLoader("openstack_tool", file)
         module = ModuleType(loader.name)
-        module.__file__ = loader.path
+        module.__file__ = file
         patch.setitem(sys.modules, loader.name, module)
         loader.exec_module(module)
         yield module
@@ -43,7 +44,7 @@ def place(tool: Any, tmp_path: Path) -> Any:
 
 def called(cache: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, TOOL, *words, "--cache", cache],
+        [TOOL, *words, "--cache", cache],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -68,7 +69,7 @@ def test_status_tells_by_its_exit_that_nothing_runs(tmp_path, place):
 
 def test_command_is_refused_when_nothing_runs(tmp_path):
     done = subprocess.run(
-        [sys.executable, TOOL, "run", "--cache", tmp_path, "--", "touch", tmp_path / "ran"],
+        [TOOL, "run", "--cache", tmp_path, "--", "touch", tmp_path / "ran"],
         capture_output=True,
         text=True,
         timeout=60,

@@ -122,7 +122,7 @@ def wait() -> None:
     """
     admin = connect("admin")
     began = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
-    for _ in range(120):
+    for _ in range(300):
         seen = [str(each.updated_at) for each in admin.compute.services()]
         seen += [str(each.last_heartbeat_at).replace(" ", "T") for each in admin.network.agents()]
         (router,) = admin.network.routers()
