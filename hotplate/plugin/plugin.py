@@ -100,6 +100,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if options.value(config, "os-cloud"):
         # Tests cannot act on openstacksdk's pending deprecations.
         config.addinivalue_line("filterwarnings", "ignore::PendingDeprecationWarning:openstack")
+    _offer_session_to_testinfra(config)
     options.shard(config)
     if not options.value(config, "image"):
         return
@@ -109,6 +110,17 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     images = _image_names(options.value(config, "image"))
     config.pluginmanager.register(Results(lambda: _folder(config), images), "hotplate-results")
+
+
+def _offer_session_to_testinfra(config: pytest.Config) -> None:
+    """Add the hosts ``hotplate://NAME`` to those of testinfra's plug-in, unless that is disabled.
+
+    testinfra has no public way to add a backend; it looks its classes up in this table by name.
+    """
+    if config.pluginmanager.hasplugin("pytest11.testinfra"):
+        from testinfra.backend import BACKENDS
+
+        BACKENDS.setdefault("hotplate", "hotplate.session.testinfra_backend.SessionBackend")
 
 
 def _end_with_parent() -> None:

@@ -107,6 +107,21 @@ class Session:
         return retry(ran, Deadline(BOOT_SECONDS, "the shell"), every=2)
 
 
+def assert_suite_passes(artifacts: Path, assertion: str) -> None:
+    """Run one assertion in a suite of testinfra's, on the only server of the session."""
+    suite = artifacts / "test_suite.py"
+    suite.write_text(f"def test_it(host):\n    assert {assertion}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--hosts=hotplate://", suite.name],
+        cwd=artifacts,
+        env={**os.environ, "HOTPLATE_ARTIFACTS": str(artifacts)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_guest_is_resumed_by_the_next_session(without_cloud_init, seeds, tmp_path, nothing_left):
     directory = tmp_path / "up"
     template = seeds / "one-template-sample" / "template.yaml"
@@ -123,6 +138,7 @@ def test_guest_is_resumed_by_the_next_session(without_cloud_init, seeds, tmp_pat
     with Session(without_cloud_init, directory) as session:
         session.wait_for(f'server "{SERVER}" is on')
         assert session.in_guest("cat /root/note") == "kept\n"
+        assert_suite_passes(tmp_path, "host.file('/root/note').content_string == 'kept\\n'")
         assert session.in_guest("cat /proc/sys/kernel/random/boot_id") != first
         # The guest still belongs to its stack and runs new deployments.
         script = tmp_path / "script.sh"
