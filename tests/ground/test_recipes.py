@@ -386,6 +386,20 @@ def test_zuul_jobs_use_all_playbooks():
     assert sorted(names) == sorted(path.name for path in (RECIPES / "playbooks").iterdir())
 
 
+def test_element_for_heats_gate_has_the_groups_of_its_tests():
+    """test_server_software_config.yaml and test_server_cfn_init.yaml of heat-tempest-plugin 3.0."""
+    elements = RECIPES / "elements"
+    hotplate = (sys.executable, "-P", "-m", "hotplate")
+    lint = subprocess.run([*hotplate, "lint", elements], capture_output=True, text=True)
+    assert lint.returncode == 0, lint.stdout
+    words = ("build", "--dry-run", "--element", "heat-gate", "--element-path", elements)
+    build = subprocess.run([*hotplate, *words], capture_output=True, text=True)
+    assert build.returncode == 0, build.stderr
+    assert "heat-gate" in build.stdout
+    needed = (elements / "heat-gate/element-deps").read_text().split()
+    assert {f"heat-config-{group}" for group in ("script", "puppet", "cfn-init")} < set(needed)
+
+
 def bindep(section: str) -> set[str]:
     """Return the packages below a comment of ``bindep.txt`` that every host needs."""
     text = (ROOT / "bindep.txt").read_text()

@@ -22,8 +22,8 @@ from hotplate.session.directory import SessionDirectory
 SUITE = """\
 def test_file(host):
     assert host.file("/etc/passwd").contains("^root:")
-    done = host.run("echo %s; echo problem >&2; exit 3", "caf\\u00e9 'x'")
-    assert (done.rc, done.stdout, done.stderr) == (3, "caf\\u00e9 'x'\\n", "problem\\n")
+    done = host.run("echo %s; echo problem >&2; exit 3", "na\\u00efve 'x'")
+    assert (done.rc, done.stdout, done.stderr) == (3, "na\\u00efve 'x'\\n", "problem\\n")
 """
 
 
