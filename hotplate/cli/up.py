@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import threading
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotplate.cli import arguments
 from hotplate.errors import UsageError
+from hotplate.output import LiveLine
 from hotplate.session.directory import find
 
 if TYPE_CHECKING:
     from hotplate.settings import Settings
     from hotplate.stacks.template import Template
-from hotplate.text import clean
+from hotplate.text import clean, clean_line
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,25 +72,33 @@ def run(args: argparse.Namespace) -> int:
     # Last the cloud, which is slow to load.
     from hotplate.session import up
 
-    # Threads of Heat print as well: the lock keeps lines whole.
-    lock = threading.Lock()
+    said, since = "", time.monotonic()
+
+    def now() -> str:
+        return f"{time.monotonic() - since:7.1f} s  {said}" if said else ""
 
     def say(text: str) -> None:
-        # A closed terminal or pipe must not stop Heat's threads.
-        with lock, contextlib.suppress(OSError):
-            print(clean(text), flush=True)
+        nonlocal said, since
+        # Threads of Heat say something, too, and a closed terminal must not stop them.
+        lines.say(clean(text))
+        said, since = "" if is_up else clean_line(text), time.monotonic()
 
-    with up.Up(
-        image,
-        directory=find(args.directory, settings),
-        settings=settings,
-        options=lambda key: replace(options, public_key=key),
-        say=say,
-        others=others,
-        restored=args.restored,
-    ) as session:
+    is_up = False
+    with (
+        LiveLine(sys.stdout, now) as lines,
+        up.Up(
+            image,
+            directory=find(args.directory, settings),
+            settings=settings,
+            options=lambda key: replace(options, public_key=key),
+            say=say,
+            others=others,
+            restored=args.restored,
+        ) as session,
+    ):
         if template is not None:
             session.create(template)
+        is_up = True
         say("up; Ctrl-C ends it; in another terminal:\n" + session.ways_in())
         session.run()
         say("going down" + (", and keeping what is there" if session.keep else ""))

@@ -34,6 +34,7 @@ from hotplate.container.machine import nspawn_version
 from hotplate.errors import HostError, MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.guest.base import CommandError
+from hotplate.history import FILE, History
 from hotplate.host_tools import find_tool
 from hotplate.image.checksum import hash_directory
 from hotplate.image.inspect import Image
@@ -353,7 +354,10 @@ def find_or_make(
         state = WarmState(kept_in / f"{name}-{secrets.token_hex(4)}")
         # Memory, disk and QEMU's device stream; most guests fill less.
         check_space(kept_in, needed=settings.memory << 20)
-        say(f"booting {image} once, to restore it from then on; the first time takes minutes")
+        history, kind = History(settings.cache / FILE), f"first-boot-{about['name']}"
+        usual = history.expected(kind).get("saved")
+        long = f"usually takes {usual:.0f} s" if usual else "takes minutes"
+        say(f"booting {image} once, to restore it from then on; the first time {long}")
         began = time.monotonic()
         try:
             _make(state, image, settings, about, directory=directory, say=say)
@@ -366,6 +370,7 @@ def find_or_make(
             return find_or_make(
                 image, replace(settings, cpu=error.level), directory=directory, say=say
             )
+        history.record(kind, {"saved": time.monotonic() - began})
         say(f"saved its state after {time.monotonic() - began:.0f} s")
         forget(settings.cache, keep=KEPT)
         return state

@@ -14,6 +14,7 @@ import pytest
 
 from hotplate import locks
 from hotplate.errors import MachineLostError
+from hotplate.history import FILE, History
 from hotplate.image.inspect import Image
 from hotplate.image.plan import Layout
 from hotplate.machine.accelerator import Accelerator
@@ -172,7 +173,7 @@ def test_discarded_state_not_in_use_is_removed_at_once(store):
 
 def test_discarded_state_is_replaced_by_another_of_its_key(store, user, monkeypatch):
     monkeypatch.setattr(warm, "identity", lambda *_: {"image": "x", "name": "web.qcow2"})
-    made = []
+    made, said = [], []
 
     def make(state, *_, directory, say):
         made.append(saved(store, state.directory.name))
@@ -180,15 +181,18 @@ def test_discarded_state_is_replaced_by_another_of_its_key(store, user, monkeypa
     monkeypatch.setattr(warm, "_make", make)
 
     def find() -> warm.WarmState:
-        return warm.find_or_make("web", Settings(memory=1), directory=store, say=lambda _: None)
+        return warm.find_or_make("web", Settings(memory=1), directory=store, say=said.append)
 
     store.mkdir(parents=True)
     first = find()
+    assert said[0].endswith("; the first time takes minutes")
+    History(store.parent / FILE).record("first-boot-web.qcow2", {"saved": 260.0})
     assert find() == first
     user(first)
     warm.discard(first)
     second = find()
     assert second != first
+    assert "; the first time usually takes " in said[2]
     assert first.directory.exists()
     assert find() == second
     assert len(made) == 2
