@@ -39,7 +39,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Router:
+class TopologyRouter:
     """A router between networks.
 
     :param interfaces: its address on each network, by the network's id.
@@ -59,7 +59,7 @@ class Topology:
     networks: dict[str, Network] = field(default_factory=dict)
     servers: list[tuple[str, str]] = field(default_factory=list)
     images: dict[str, str] = field(default_factory=dict)
-    routers: list[Router] = field(default_factory=list)
+    routers: list[TopologyRouter] = field(default_factory=list)
 
     def add(
         self, server: str, name: str, ports: Iterable[Mapping[str, object]], *, image: str = ""
@@ -97,9 +97,9 @@ class Topology:
         return f"{name} ({image})" if image else name
 
 
-def _router(fact: Mapping[str, Any]) -> Router:
+def _router(fact: Mapping[str, Any]) -> TopologyRouter:
     interfaces = {str(each["network_id"]): str(each["address"]) for each in fact["interfaces"]}
-    return Router(str(fact["name"]), interfaces)
+    return TopologyRouter(str(fact["name"]), interfaces)
 
 
 def of_events(events: Iterable[Event]) -> Topology:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hotplate.events.kinds import BootImage, InterfaceChange, RouterChange, ServerBoot
 from hotplate.events.log import EventLog
-from hotplate.events.topology import Router, of_events
+from hotplate.events.topology import TopologyRouter, of_events
 
 
 def port(network: int, *addresses: str) -> dict[str, object]:
@@ -80,6 +80,6 @@ def test_routers_are_those_of_the_last_change():
                 [{"name": name, "interfaces": [{"network_id": "n", "address": "10.0.0.1"}]}]
             )
         )
-    assert of_events(events).routers == [Router("edge", {"n": "10.0.0.1"})]
+    assert of_events(events).routers == [TopologyRouter("edge", {"n": "10.0.0.1"})]
     events.add(RouterChange([]))
     assert of_events(events).routers == []

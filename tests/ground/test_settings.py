@@ -100,6 +100,8 @@ ENTRY_POINTS = {
     "hookkit/guest_check.py",
     *("cases/os_cloud.py", "cases/releases.py", "cases/side_by_side.py"),
     "testbed/host_probes.py",
+    # The kind of the terminal, as the standard library reads its size.
+    "output.py",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hotplate.events.kinds import BootImage, ServerBoot
-from hotplate.events.topology import Router, Topology
+from hotplate.events.topology import Topology, TopologyRouter
 from hotplate.report import html, picture
 
 
@@ -56,10 +56,10 @@ def test_server_shows_its_image_when_there_are_several():
 
 
 def test_router_hangs_from_the_networks_that_it_connects():
-    drawn = Topology(routers=[Router("idle", {"other": "10.9.0.1"})])
+    drawn = Topology(routers=[TopologyRouter("idle", {"other": "10.9.0.1"})])
     drawn.add("1", "web", [port(0, "10.0.0.5")])
     drawn.add("2", "db", [port(1, "10.0.1.6")])
-    drawn.routers.append(Router("edge", {"network-0": "10.0.0.1", "network-1": "10.0.1.1"}))
+    drawn.routers.append(TopologyRouter("edge", {"network-0": "10.0.0.1", "network-1": "10.0.1.1"}))
     drawing = picture.draw_networks(drawn)
     assert [(each.label, each.kind) for each in drawing.boxes] == [
         ("web", "server"),
