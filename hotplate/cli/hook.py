@@ -22,6 +22,7 @@ from hotplate.hookkit.show import as_document, as_text, check_document, check_te
 from hotplate.hookkit.traces import ROOTS
 from hotplate.hookkit.trials import CHECK_ROOTS, CheckTask
 from hotplate.interrupts import Interrupts
+from hotplate.output import WIPE, fitted, is_live
 from hotplate.session import hook_push
 from hotplate.session.directory import find
 
@@ -313,7 +314,7 @@ def _check(args: argparse.Namespace) -> int:
 
         task, results = check_in_image(args.image, args.hook, task, settings)
     else:
-        results = check(task, on_line=_show if sys.stderr.isatty() else _show_nothing)
+        results = check(task, on_line=_show if is_live(sys.stderr) else _show_nothing)
     if args.json:
         print(json.dumps(check_document(task, results, image=args.image), indent=2))
     else:
@@ -323,8 +324,8 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _show(line: ContractLine) -> None:
-    # CSI K clears the line; the cursor stays at its start, where the next text begins.
-    print(f"\r\033[Ktrying {line.name}\r", end="", file=sys.stderr, flush=True)
+    # The cursor stays at the start of the line, where the next text begins.
+    print(f"{WIPE}{fitted(f'trying {line.name}')}\r", end="", file=sys.stderr, flush=True)
 
 
 def _show_nothing(_line: ContractLine) -> None:

@@ -13,6 +13,7 @@ from hotplate.interrupts import Interrupts
 from hotplate.lint.finding import as_document, as_github, as_text
 from hotplate.lint.lint import LINTS, LintTask, lint
 from hotplate.lint.shellcheck import SEVERITIES
+from hotplate.output import WIPE, fitted, is_live
 
 ABOUT = """\
 Say what is wrong with diskimage-builder elements, by the file, the line, the
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with Interrupts() as interrupts, interrupts.allowed():
             result = lint(
-                _task(args, base), on_lint=_show if sys.stderr.isatty() else _show_nothing
+                _task(args, base), on_lint=_show if is_live(sys.stderr) else _show_nothing
             )
     except Interrupted as error:
         print(f"hotplate lint: {error}", file=sys.stderr)
@@ -93,8 +94,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(text: str) -> None:
-    # CSI K clears the line; the cursor stays at its start, where the next text begins.
-    print(f"\r\033[K{text}\r", end="", file=sys.stderr, flush=True)
+    # The cursor stays at the start of the line, where the next text begins.
+    print(f"{WIPE}{fitted(text)}\r", end="", file=sys.stderr, flush=True)
 
 
 def _show_nothing(_text: str) -> None:

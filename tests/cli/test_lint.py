@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,13 @@ def test_finding_is_printed_as_text(elements, capsys):
     assert first == 'elements/a,b/element-deps:2: there is no element "100%" [element/element-deps]'
     assert mend.startswith("    mend: ")
     assert last == "1 finding in 1 elements"
+
+
+@pytest.mark.parametrize(("name", "live"), [("dumb", False), ("xterm", True)])
+def test_only_a_capable_terminal_gets_a_live_line(elements, capsys, monkeypatch, name, live):
+    monkeypatch.setenv("TERM", name)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert ("\x1b[K" in run(capsys)[2]) is live
 
 
 def test_finding_is_printed_as_json(elements, capsys):
