@@ -77,7 +77,7 @@ class StackTree:
             made = Resource(
                 stack, each.resource_name, each.resource_type, each.physical_resource_id or ""
             )
-            self._reasons.add(each.resource_status_reason or "")
+            self._reasons.add(_reason(each))
             self._resources[stack, made.name] = made
             if nested := stack_of(links.get("nested", "")):
                 self._within[nested] = (stack, made.name)
@@ -110,7 +110,7 @@ class StackTree:
         whole = event.physical_resource_id == stack
         resource = self._resources.get((stack, name))
         action, _, status = event.resource_status.partition("_")
-        reason = self._whole(event.resource_status_reason or "")
+        reason = self._whole(_reason(event))
         self._reasons.add(reason)
         return StackResource(
             stack=links["stack"].split("/")[-2] if "stack" in links else self._name,
@@ -126,6 +126,11 @@ class StackTree:
     def _whole(self, reason: str) -> str:
         """Return a reason of a failure, completed when Heat has cut its end."""
         return max((reason, *(_joined(reason, each) for each in self._reasons)), key=len)
+
+
+def _reason(of: Any) -> str:
+    """Return the reason of an event or a resource as one line: Neutron's have two."""
+    return " ".join((of.resource_status_reason or "").split())
 
 
 def _joined(cut: str, whole: str) -> str:

@@ -60,7 +60,8 @@ REFUSALS = (
         "openstack --os-cloud {cloud} network list; give the server networks: in the template",
     ),
     Refusal(
-        r"(?P<words>Flavor's (?:disk|memory) is too small for requested image[^()\n]*)",
+        r"(?P<words>Flavor's (?:disk|memory) is too small for requested image[^()\n]*?)"
+        r"(?:, Code: \d+| ?\(|$)",
         Outcome.FAILED,
         'the flavor that the template names is too small for the image in "{cloud}": {words}',
         "openstack --os-cloud {cloud} flavor list",

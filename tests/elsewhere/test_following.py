@@ -54,6 +54,12 @@ def test_whole_reason_of_a_stack_stays():
         assert tree().change(of_stack(reason)).reason == reason
 
 
+def test_reason_of_two_lines_is_one():
+    """Of Zed's Neutron, of a floating address without a router."""
+    reason = "with a Floating IP.\nNeutron server returns request_ids: ['req-162b96f4']"
+    assert tree().change(seen(reason)).reason == reason.replace("\n", " ")
+
+
 def test_cut_reason_of_a_resource_is_completed():
     """By the list of resources, where it is whole."""
     assert tree().change(seen(LAST[:100])).reason == LAST

@@ -33,6 +33,9 @@ WORDS = {
     'found. There are not enough hosts available., Code: 500"': (Outcome.HOST, "has no room"),
     "Flavor's disk is too small for requested image. Flavor disk is 1073741824 bytes, image is "
     "2147483648 bytes. (HTTP 400)": (Outcome.FAILED, "too small"),
+    # Nova's fault in Heat's words, Zed.
+    "aborted: Flavor's disk is too small for requested image. Flavor disk is 1073741824 bytes, "
+    'image is 3221225472 bytes., Code: 500"': (Outcome.FAILED, "image is 3221225472 bytes."),
     "Multiple possible networks found, use a Network ID to be more specific. (HTTP 409)": (
         Outcome.FAILED,
         "names no network",
