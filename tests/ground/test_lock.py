@@ -138,3 +138,10 @@ def test_openstack_packages_become_as_new_as_upper_constraints(tool: Any):
         "oslo-log<=8.3.2\n",
         "oslo-utils<=10.2.0\n",
     ]
+
+
+@pytest.mark.parametrize("culprit", range(5))
+def test_package_that_breaks_is_found(culprit, tool: Any):
+    names = [f"package{number}" for number in range(5)]
+    found = tool("unlocked")["first_breaking"](names, lambda back: names[culprit] in back)
+    assert found == names[culprit]
