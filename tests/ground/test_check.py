@@ -21,6 +21,7 @@ PROGRAMS = (
 STAND_INS = {
     "tools/setup": 'echo "$1" > profile',
     "tools/count-tests": "exit 1",
+    "tools/unlocked": "echo newest",
     ".venv/bin/python": 'echo "$*" >> words',
     ".venv/bin/git": 'case "$1" in ls-files) printf "tools/check\\0" ;; *) echo 1 ;; esac',
     **{f".venv/bin/{name}": "true" for name in PROGRAMS},
@@ -61,6 +62,12 @@ def test_long_lane_is_run_with_all_only(tmp_path: Path, words: tuple[str, ...]) 
         *("lint", "types", "docs", "unit", "hooks", "cloud", "machine", "elements", "image")
     ]
     assert lanes[9:] == (["long"] if words else [])
+
+
+def test_newest_packages_are_tried_when_asked_for_only(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    assert "newest" not in check(tmp_path, "--all")
+    assert "newest" in check(tmp_path, "unlocked")
 
 
 @pytest.mark.parametrize("words", [("--quick",), ("unit", "types"), ("unit",)], ids=" ".join)
