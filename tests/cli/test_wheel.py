@@ -62,11 +62,13 @@ def beside_what_is_here(directory: Path, wheel: Path) -> None:
 
 
 def with_all_it_needs(directory: Path, wheel: Path) -> None:
-    """Install the wheel and all its dependencies into an empty environment."""
+    """Install the wheel and all its dependencies, as locked, into an empty environment."""
     venv.create(directory, with_pip=False)
     # Compiling takes a third of the time, and each module is imported only a few times here.
-    words = ("install", "-q", "--no-compile", "--prefer-binary", wheel)
-    run(*PIP, "--python", directory, *words, cwd=directory, seconds=900)
+    install = (*PIP, "--python", directory, "install", "-q", "--no-compile")
+    run(*install, "--no-deps", wheel, cwd=directory)
+    lock = directory / "share/hotplate/constraints.txt"
+    run(*install, "-c", lock, "hotplate", cwd=directory, seconds=900)
 
 
 @pytest.fixture(
@@ -160,6 +162,8 @@ def test_installed_wheel_is_complete(programs: Path, tmp_path: Path):
     assert "NAME.manifest.json" in printed
     assert f" {programs.parent}/" in printed
     assert "hotplate test" in (programs.parent / "share/man/man1/hotplate.1").read_text()
+    lock = "share/hotplate/constraints.txt"
+    assert (programs.parent / lock).read_text() == (ROOT / "tools/constraints.txt").read_text()
     assert "--pause-on-fail" in run(programs / "python", "-m", "pytest", "--help", cwd=tmp_path)
 
 

@@ -177,6 +177,21 @@ def test_recipe_installs_a_wheel_and_no_package_of_that_name(name, tmp_path):
     assert done.returncode != 0 and Path(wheel).name in done.stderr
 
 
+@pytest.mark.parametrize(
+    "name", ["github.yml", "gitlab-ci.yml", "playbooks/pre.yaml", "Containerfile"]
+)
+def test_recipe_installs_the_locked_versions(name):
+    """pip 26.1 was the first to take versions and hashes from constraints (pip's issue 9243)."""
+    text = (RECIPES / name).read_text().replace("\\\n", "")
+    found = re.findall(r"pip install (?:-q|--no-cache-dir| )*([^\n&]+)", text)
+    installs = [each.strip() for each in found]
+    assert installs and len(installs) % 3 == 0
+    for pip, wheel, needs in zip(*(iter(installs),) * 3, strict=True):
+        assert pip == "--upgrade pip"
+        assert re.fullmatch(r"--no-deps \S+|--no-deps \"{{ hotplate }}\"", wheel)
+        assert re.fullmatch(r"-c \S+/share/hotplate/constraints.txt hotplate", needs)
+
+
 @pytest.fixture(scope="module")
 def zuul_schema(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The schema from zuulcilint, without that package's many dependencies."""
