@@ -890,8 +890,9 @@ def test_sdk_manages_networks(network_sdk: Any) -> None:
     network_sdk.set_tags(port, ["a"])
     assert network_sdk.get_port(port.id).tags == ["a"]
     router = network_sdk.create_router(name="by-sdk")
-    network_sdk.add_interface_to_router(router, subnet=subnet.id)
-    network_sdk.remove_interface_from_router(router, subnet=subnet.id)
+    # By position: openstacksdk 4.10, of 2026.1, has other names for it.
+    network_sdk.add_interface_to_router(router, subnet.id)
+    network_sdk.remove_interface_from_router(router, subnet.id)
     assert network_sdk.find_extension("security-group")
     network_sdk.delete_router(router)
     network_sdk.delete_port(port)

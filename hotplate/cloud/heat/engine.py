@@ -127,7 +127,7 @@ def _import_heat() -> None:
     except ImportError as error:
         raise HostError(
             f"OpenStack Heat cannot be imported: {error}",
-            hint="pip install 'openstack-heat>=27,<28'",
+            hint="pip install 'openstack-heat>=26,<28'",
         ) from error
 
 
