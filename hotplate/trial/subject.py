@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from hotplate.cloud.cloud import StoodIn
+from hotplate.heat_releases import installed_version
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.verdict.verdict import Subject
@@ -24,7 +25,11 @@ def subject_of(
     :param stand_ins: the stubs for parts of a real cloud, one sentence each.
     """
     maker = testbed.compute.maker(server.spec if server is not None else None)
-    facts = {**maker.facts, "datasource": testbed.settings.datasource.value}
+    facts = {
+        "heat": installed_version(),
+        **maker.facts,
+        "datasource": testbed.settings.datasource.value,
+    }
     if testbed.compute.images.by_name and testbed.servers:
         facts["images"] = images_of(testbed)
     if server is not None:

@@ -19,6 +19,7 @@ from hotplate.errors import HotplateError, MachineLostError
 from hotplate.events import classify
 from hotplate.events.event import Event
 from hotplate.events.kinds import GuestFlood
+from hotplate.heat_releases import installed_version
 from hotplate.image.inspect import Image
 from hotplate.machine.machine import Capability
 from hotplate.machine.wiring import FIRST_GUEST_ADDRESS
@@ -95,7 +96,7 @@ class Trial(BaseTrial):
                 )
             )
             self._say(self.testbed.compute.maker().told)
-            name = "the cloud" if self._plain else "Heat"
+            name = "the cloud" if self._plain else f"Heat {installed_version()}"
             self._say(f"{name} answers after {time.monotonic() - began:.1f} s")
             rest = Rest(self.events, self.testbed.server, self.trackers)
             self._network = NetworkCheck(

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from hotplate.cloud.options import CloudOptions
+from hotplate.heat_releases import installed_version
 from hotplate.settings import Settings
 from hotplate.trial import evidence
 
@@ -64,6 +65,7 @@ def test_verdict_has_the_servers_environment(testbed, server):
     assert subject.server == "web"
     assert subject.stand_ins == ("no limits on the size of requests",)
     assert subject.facts == {
+        "heat": installed_version(),
         "accelerator": "tcg (there is no KVM)",
         "datasource": "openstack",
         "network": "namespace (the host gives one)",
