@@ -29,6 +29,14 @@ class AcceleratorChoice(Enum):
     TCG = "tcg"
 
 
+class HeatChoice(Enum):
+    """The release of OpenStack Heat; each number has a lock in ``hotplate/heat_releases``."""
+
+    INSTALLED = "installed"
+    HEAT_26 = "26"
+    HEAT_27 = "27"
+
+
 class MachineChoice(Enum):
     """The kind of machine that a guest is."""
 
@@ -110,6 +118,11 @@ class Settings:
         cache_dir,
         "where everything is kept that can be made again: downloads, base systems, saved states",
         metavar="DIR",
+    )
+    heat: HeatChoice = _row(
+        HeatChoice.INSTALLED,
+        "the release of OpenStack Heat; one that is not installed runs in an environment of its "
+        "own, which is made once and kept in the cache",
     )
     machine: MachineChoice = _row(
         MachineChoice.QEMU,

@@ -47,11 +47,12 @@ with Interrupts() as interrupts:
     process.main(interrupts)
 """
 
-#: The program of a case. It receives the environment on its first descriptor, then the request
+#: The program of a case. The folder of hotplate may be a link beside another Heat, and is not
+#: resolved. It receives the environment on its first descriptor, then the request
 #: of the command, the case and its losses; it sends the messages below.
 COMMAND = (
     *(sys.executable, "-I", "-S", "-c", _BEGIN),
-    *("-P", "-c", _RUN, str(Path(__file__).resolve().parents[2])),
+    *("-P", "-c", _RUN, str(Path(__file__).absolute().parents[2])),
 )
 
 

@@ -101,6 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complete()
     with guarded() as output:
         args = _parse(words)
+        args.words = words
         status = _run(args)
         # Here, because an error of the last write at exit could not be reported.
         output.flush()

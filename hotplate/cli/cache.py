@@ -40,6 +40,7 @@ KINDS = (
     Kind("roots", "disks that were unpacked for containers or inspection", always=True),
     Kind("images", "images that came from elsewhere"),
     Kind("releases", "images that were built for hotplate test --release"),
+    Kind("heat", "environments of releases of Heat that are not installed"),
     Kind("dib", "base systems and packages for builds"),
     Kind("checksums", "checksums of images", always=True),
     Kind("memory", "what running machines have reserved of the memory"),

@@ -8,7 +8,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from hotplate.cli.arguments import load_settings
+from hotplate import heat_releases
+from hotplate.cli.arguments import add_settings, load_settings
 from hotplate.errors import HostError, Outcome
 from hotplate.testbed.host_probes import Finding, State, Use, probes
 
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate doctor``."""
     parser.epilog = EPILOG
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    add_settings(parser, "heat")
 
 
 def examine(cache: Path) -> list[Finding]:
@@ -115,7 +117,9 @@ def as_text(findings: Sequence[Finding], *, root: bool) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 0 when ``hotplate test`` can run, 3 otherwise."""
-    findings = examine(load_settings().cache)
+    settings = load_settings(args)
+    with heat_releases.chosen(settings.heat, cache=settings.cache, words=args.words):
+        findings = examine(settings.cache)
     root = os.geteuid() == 0
     if args.json:
         print(json.dumps(as_json(findings, root=root), indent=2))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hotplate import heat_releases
 from hotplate.cli import build
 from hotplate.cli.arguments import (
     MACHINE,
@@ -26,7 +27,7 @@ from hotplate.cli.arguments import (
 )
 from hotplate.errors import UsageError
 from hotplate.interrupts import Interrupts
-from hotplate.settings import Settings
+from hotplate.settings import HeatChoice, Settings
 from hotplate.shard import Shard
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 #: Means the standard output, when given for a file.
 STREAM = "-"
 
-SETTINGS_OF_THIS_HOST = (*MACHINE, "tpm", "display", "append", "lift_limits")
+SETTINGS_OF_THIS_HOST = (*MACHINE, "heat", "tpm", "display", "append", "lift_limits")
 #: Options for this host's machines and cloud, by their names in the arguments.
 OF_THIS_HOST = {
     **{f"{SETTING}{name}": f"--{name.replace('_', '-')}" for name in SETTINGS_OF_THIS_HOST},
@@ -96,6 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_settings(parser, "artifacts", "keep_runs")
     add_machine_arguments(parser, several=True)
+    add_settings(parser, "heat")
     add_cloud_arguments(parser)
     add_settings(parser, "patience", "limit", "strict", "skip")
     parser.add_argument(
@@ -239,6 +241,16 @@ def run(args: argparse.Namespace) -> int:
 
         os_cloud.clean(args.os_cloud, load_settings(args).cache)
         return 0
+    settings = load_settings(args)
+    if args.on and settings.heat is not HeatChoice.INSTALLED:
+        raise UsageError("--heat is for this host, and not for --on: its workers have their Heat")
+    # A test in a cloud has the Heat of that cloud.
+    release = HeatChoice.INSTALLED if args.os_cloud else settings.heat
+    with heat_releases.chosen(release, cache=settings.cache, words=args.words):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     # From here on, a signal ends no import: PyYAML's extension could not be imported again.
     with Interrupts() as interrupts, contextlib.ExitStack() as owned:
         from hotplate.cases.run import run_test

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hotplate import heat_releases
 from hotplate.cli import arguments
 from hotplate.errors import UsageError
 from hotplate.output import LiveLine
@@ -45,13 +46,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "twice a second; the first time, the image is booted for that",
     )
     arguments.add_machine_arguments(parser)
+    arguments.add_settings(parser, "heat")
     arguments.add_cloud_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run it until ``hotplate down``, an interrupt or a termination."""
-    # First the options and the template, which may be misspelt.
     settings = arguments.load_settings(args)
+    with heat_releases.chosen(settings.heat, cache=settings.cache, words=args.words):
+        return _run(args, settings)
+
+
+def _run(args: argparse.Namespace, settings: Settings) -> int:
+    # First the options and the template, which may be misspelt.
     options = arguments.load_cloud_options(args)
     template = arguments.load_template(
         args.template, parameters=args.parameter, environments=args.environment

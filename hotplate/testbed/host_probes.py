@@ -169,7 +169,10 @@ def python_packages() -> Iterator[Finding]:
     """Look for the Python packages, by their installed metadata."""
     for name, use in PACKAGES.items():
         try:
-            yield Finding(name, use, State.WORKS, f"version {metadata.version(name)} is installed")
+            sentence = f"version {metadata.version(name)} is installed"
+            if name == "openstack-heat":
+                sentence += f", for {sys.executable}"
+            yield Finding(name, use, State.WORKS, sentence)
         except metadata.PackageNotFoundError:
             hint = f"is not installed; fix it with: {sys.executable} -m pip install hotplate"
             yield Finding(name, use, State.FAILS, hint)

@@ -17,6 +17,7 @@ from hotplate.cloud.nova.server_records import NoSuchServerError
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import HostError, MachineLostError
 from hotplate.events.log import EventLog
+from hotplate.heat_releases import check as check_release
 from hotplate.image.inspect import Image
 from hotplate.settings import Settings, WiringChoice
 from hotplate.testbed.compute import LocalCompute
@@ -71,6 +72,7 @@ class Testbed:
         self._owned = ExitStack()
 
     def __enter__(self) -> Self:
+        check_release(self.settings.heat, self.settings.cache)
         _check_open_files()
         with ExitStack() as owned:
             self.compute = LocalCompute(

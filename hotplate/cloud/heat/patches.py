@@ -85,7 +85,7 @@ MESSAGE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the patches call.
+    """The callbacks of the patches.
 
     :param progress: wakes and ends the engine's tasks.
     :param on_event: called with (stack, event) after an event is stored.
