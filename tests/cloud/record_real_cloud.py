@@ -3,9 +3,9 @@
 usage: tools/openstack run -- python tests/cloud/record_real_cloud.py FILE
 
 Asks as the ordinary user of the cloud ``real``, and as a guest of it, and writes JSON: ``packages``
-with their versions, and ``answers`` by name, each with ``call``, ``status``, ``headers`` and
-``body`` (an object where it is JSON, else text).  Ids are replaced by names, the same by the same;
-tokens, passwords and signatures are left out.  What it makes in the cloud it deletes.
+with their versions, and ``answers`` by name, each with ``service``, ``call``, ``status``,
+``headers`` and ``body`` (an object where it is JSON, else text).  Ids are replaced by names, the
+same by the same; tokens, passwords and signatures are left out.  What it makes it deletes.
 
 The guest is this process: the server's disk is empty, and a veth pair into the bridge of its
 network has its address, so that the metadata proxy takes it for the server.
@@ -33,13 +33,15 @@ from keystoneclient.contrib.ec2.utils import Ec2Signer
 NEWEST = {"OpenStack-API-Version": "compute 2.93"}
 PACKAGES = ("glance-api", "heat-engine", "keystone", "neutron-server", "nova-api", "placement-api")
 #: Headers that say nothing about a cloud, or a secret.
-LEFT_OUT = {"date", "server", "connection", "x-openstack-request-id", "x-compute-request-id"}
+LEFT_OUT = {"date", "server", "connection", "content-length"}
 SECRETS = re.compile(
     r'(?<="access": ")[^"]+|(?<="secret": ")[^"]+|(?<="secret_access_key": ")(?:[^"\\]|\\.)+'
-    r'|gAAAA[\w=-]+|(?<=Signature=)[^&"\\]+'
+    r'|(?<=secret_access_key\\": \\")[^"\\]+|gAAAA[\w=-]+|(?<=Signature=)[^&"\\]+'
     r"|(?<=\"AWSAccessKeyId\": \")[^\"]+|(?<=AWSAccessKeyId=)\w+"
 )
-IDS = re.compile(r"\b(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})\b")
+IDS = re.compile(
+    r"(?<![0-9a-f])(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})(?![0-9a-f])"
+)
 TEMPLATE = """
 heat_template_version: 2018-08-31
 parameters:
@@ -94,20 +96,19 @@ class Recorder:
             body = response.json()
         except ValueError:
             body = response.text
+        received = {key.lower(): value for key, value in response.headers.items()}
         self.answers[name] = {
-            "call": f"{method} {url}",
-            "request_headers": headers or {},
-            "request": more.get("json"),
+            "service": service,
+            "call": f"{method} /{url.partition('//')[2].partition('/')[2]}",
+            **({"request_headers": headers} if headers else {}),
+            **({"request": more["json"]} if "json" in more else {}),
             "status": response.status_code,
             "headers": {
-                key.lower(): value
-                for key, value in response.headers.items()
-                if key.lower() not in LEFT_OUT
+                key: "ID" if key.endswith("request-id") else value
+                for key, value in sorted(received.items())
+                if key not in LEFT_OUT
             },
             "body": body,
-            "request_ids": sorted(
-                key.lower() for key in response.headers if key.lower().endswith("request-id")
-            ),
         }
         return body
 
@@ -154,7 +155,7 @@ def log_in(it: Recorder, auth: dict[str, str]) -> None:
     it.ask("token", "POST", "identity", "/v3/auth/tokens", token=False, json=body(auth["password"]))
     it.ask("token wrong", "POST", "identity", "/v3/auth/tokens", token=False, json=body("wrong"))
     for each in ("token", "token wrong"):
-        it.answers[each]["request"] = None
+        del it.answers[each]["request"]
 
 
 def keystone(it: Recorder) -> None:
@@ -504,9 +505,11 @@ def heat(it: Recorder) -> None:
     it.places["heat"] = it.places["orchestration"].partition("/v1/")[0]
     it.ask("heat versions", "GET", "heat", "/", token=False)
     it.ask("heat no token", "GET", "orchestration", "/stacks", token=False)
-    for name in ("stacks", "services", "build_info", "resource_types/OS::Heat::WaitCondition",
-                 "template_versions", "stacks/nosuch", "software_deployments", "software_configs",
-                 "resource_types?with_description=true"):  # fmt: skip
+    it.ask("resource types", "GET", "orchestration", "/resource_types")
+    for name in (
+        *("stacks", "services", "build_info", "resource_types/OS::Heat::WaitCondition"),
+        *("template_versions", "stacks/nosuch", "software_deployments", "software_configs"),
+    ):
         it.ask(f"heat {name}", "GET", "orchestration", f"/{name}")
     for name, body in (
         ("validate", {"template": TEMPLATE}),

@@ -17,6 +17,7 @@ import pytest
 
 from hotplate.errors import HostError
 from hotplate.locks import exclusive
+from hotplate.timing.deadline import Deadline, retry
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "openstack"
 
@@ -104,6 +105,32 @@ def test_lock_lives_as_long_as_a_process_that_inherits_it(place):
         heir.kill()
         heir.wait()
     with place.lock():
+        pass
+
+
+@pytest.mark.root
+def test_killed_start_leaves_no_installation_running(place):
+    """A later start deletes the unfinished directory, which nobody may write to then."""
+    stub = place.folder / "mmdebstrap"
+    stub.write_text("#!/bin/sh\nmkdir -p $(dirname $0)/began\nexec sleep 600\n")
+    stub.chmod(0o755)
+    program = (
+        "import cloud, pathlib\n"
+        f"place = cloud.Place(pathlib.Path({str(place.folder)!r}), 'zed')\n"
+        "with place.lock() as lock:\n"
+        "    cloud.install('bookworm', [], place.layer('system'), lock)\n"
+    )
+    search = f"{TOOL}.d:{TOOL.parents[1]}"
+    start = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PATH": f"{place.folder}:{os.environ['PATH']}", "PYTHONPATH": search},
+    )
+    try:
+        retry(lambda _: (place.folder / "began").exists() or None, Deadline(60, "mmdebstrap"))
+    finally:
+        start.kill()
+        start.wait()
+    with place.lock(seconds=60):
         pass
 
 

@@ -64,8 +64,6 @@ RELEASES = {
         ("neutron-api", "neutron-rpc-server", "neutron-openvswitch-agent", "openvswitch-switch"),
     ),
 }
-
-
 TOOLS = ("mmdebstrap", "unshare", "setpriv", "nsenter", "mount", "ip")
 #: GiB for the packages, the databases and a run with some images, and for a run with three guests.
 DISK = 8
@@ -138,8 +136,8 @@ class Place:
         with contextlib.ExitStack() as held:
             while True:
                 try:
-                    yield held.enter_context(exclusive(self.folder, wait=False, make=True))
-                    return
+                    descriptor = held.enter_context(exclusive(self.folder, wait=False, make=True))
+                    break
                 except InUse:
                     if time.monotonic() > end:
                         raise HostError(
@@ -147,6 +145,7 @@ class Place:
                             hint="wait for its end, or stop it",
                         ) from None
                 time.sleep(0.1)
+            yield descriptor
 
     def cloud(self) -> int:
         """Return the PID of the cloud's first process, 0 when none is there."""
@@ -226,11 +225,9 @@ def install(suite: str, packages: list[str], system: Path, lock: int) -> None:
         # Its processes end with this one, however it ends.
         *("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child"),
         *("--mount-proc", "mmdebstrap", "--mode=root", "--variant=minbase"),
-        *(
-            "--dpkgopt=force-unsafe-io",
-            *left_out,
-            *(f"--aptopt={line}" for line in mirrors.options),
-        ),
+        "--dpkgopt=force-unsafe-io",
+        *left_out,
+        *(f"--aptopt={line}" for line in mirrors.options),
         *(f"--include={','.join(packages)}", suite, str(new), *sources),
     ]
     with (system.parent / "install.log").open("wb") as log:
