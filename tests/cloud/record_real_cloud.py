@@ -112,6 +112,10 @@ class Recorder:
         }
         return body
 
+    def get(self, name: str, service: str, path: str = "", **more: Any) -> Any:
+        """Make a GET call, as :meth:`ask`."""
+        return self.ask(name, "GET", service, path, **more)
+
     def name(self, thing: dict[str, Any], name: str) -> str:
         """Call an id by a name in the recording; return the id."""
         self.names[thing["id"]] = name
@@ -159,25 +163,25 @@ def log_in(it: Recorder, auth: dict[str, str]) -> None:
 
 
 def keystone(it: Recorder) -> None:
-    it.ask("keystone versions", "GET", "identity", "/", token=False)
-    it.ask("keystone version", "GET", "identity", "/v3", token=False)
-    it.ask("keystone no token", "GET", "identity", "/v3/projects", token=False)
+    it.get("keystone versions", "identity", "/", token=False)
+    it.get("keystone version", "identity", "/v3", token=False)
+    it.get("keystone no token", "identity", "/v3/projects", token=False)
     for name in ("auth/catalog", "auth/projects", "auth/domains", "auth/system", "regions"):
-        it.ask(f"keystone {name}", "GET", "identity", f"/v3/{name}")
+        it.get(f"keystone {name}", "identity", f"/v3/{name}")
     for name in ("users", "projects", "services", "endpoints", "domains", "roles"):
-        it.ask(f"keystone {name}", "GET", "identity", f"/v3/{name}")
-    it.ask("keystone missing", "GET", "identity", "/v3/nosuch")
+        it.get(f"keystone {name}", "identity", f"/v3/{name}")
+    it.get("keystone missing", "identity", "/v3/nosuch")
 
 
 def glance(it: Recorder) -> str:
     """Return the id of an image of zeros."""
-    it.ask("glance versions", "GET", "image", "/", token=False)
-    it.ask("glance no token", "GET", "image", "/v2/images", token=False)
+    it.get("glance versions", "image", "/", token=False)
+    it.get("glance no token", "image", "/v2/images", token=False)
     about = {"name": "recording", "disk_format": "raw", "container_format": "bare", "min_disk": 1}
     image = it.name(it.ask("image create", "POST", "image", "/v2/images", json=about), "IMAGE")
     it.ask("image public", "POST", "image", "/v2/images", json={**about, "visibility": "public"})
     it.ask("image bad", "POST", "image", "/v2/images", json={**about, "disk_format": "nosuch"})
-    it.ask("image no data", "GET", "image", f"/v2/images/{image}/file")
+    it.get("image no data", "image", f"/v2/images/{image}/file")
     kind = {"Content-Type": "application/octet-stream"}
     it.ask(
         "image upload", "PUT", "image", f"/v2/images/{image}/file", headers=kind, data=bytes(4096)
@@ -188,20 +192,20 @@ def glance(it: Recorder) -> str:
     patch = {"Content-Type": "application/openstack-images-v2.1-json-patch"}
     change = json.dumps([{"op": "add", "path": "/os_distro", "value": "debian"}])
     it.ask("image patch", "PATCH", "image", f"/v2/images/{image}", headers=patch, data=change)
-    it.ask("image", "GET", "image", f"/v2/images/{image}")
-    it.ask("image members", "GET", "image", f"/v2/images/{image}/members")
+    it.get("image", "image", f"/v2/images/{image}")
+    it.get("image members", "image", f"/v2/images/{image}/members")
     for name in ("images", "info/stores", "info/import", "tasks"):
-        it.ask(f"glance {name}", "GET", "image", f"/v2/{name}")
-    it.ask("image missing", "GET", "image", f"/v2/images/{'0' * 8}-0000-0000-0000-{'0' * 12}")
+        it.get(f"glance {name}", "image", f"/v2/{name}")
+    it.get("image missing", "image", f"/v2/images/{'0' * 8}-0000-0000-0000-{'0' * 12}")
     it.ask("image tag", "PUT", "image", f"/v2/images/{image}/tags/web")
     return image
 
 
 def neutron(it: Recorder) -> str:
     """Return the id of the network ``private``."""
-    it.ask("neutron versions", "GET", "network", "/", token=False)
-    it.ask("neutron no token", "GET", "network", "/v2.0/networks", token=False)
-    known = it.ask("networks", "GET", "network", "/v2.0/networks")["networks"]
+    it.get("neutron versions", "network", "/", token=False)
+    it.get("neutron no token", "network", "/v2.0/networks", token=False)
+    known = it.get("networks", "network", "/v2.0/networks")["networks"]
     ids = {each["name"]: it.name(each, each["name"].upper()) for each in known}
     private = ids["private"]
     for name in (
@@ -216,14 +220,14 @@ def neutron(it: Recorder) -> str:
         ),
         *("qos/policies", "rbac-policies", "subnetpools", "network-ip-availabilities", "flavors"),
     ):
-        it.ask(f"neutron {name}", "GET", "network", f"/v2.0/{name}")
-    extensions = it.ask("extensions", "GET", "network", "/v2.0/extensions")["extensions"]
+        it.get(f"neutron {name}", "network", f"/v2.0/{name}")
+    extensions = it.get("extensions", "network", "/v2.0/extensions")["extensions"]
     it.answers["extensions"]["body"] = sorted(each["alias"] for each in extensions)
-    it.ask("network", "GET", "network", f"/v2.0/networks/{private}")
-    it.ask("network public", "GET", "network", f"/v2.0/networks/{ids['public']}")
-    it.ask("network missing", "GET", "network", "/v2.0/networks/nosuch")
-    it.ask("quota", "GET", "network", f"/v2.0/quotas/{it_project(it)}")
-    it.ask("quota details", "GET", "network", f"/v2.0/quotas/{it_project(it)}/details.json")
+    it.get("network", "network", f"/v2.0/networks/{private}")
+    it.get("network public", "network", f"/v2.0/networks/{ids['public']}")
+    it.get("network missing", "network", "/v2.0/networks/nosuch")
+    it.get("quota", "network", f"/v2.0/quotas/{it_project(it)}")
+    it.get("quota details", "network", f"/v2.0/quotas/{it_project(it)}/details.json")
 
     def post(name: str, kind: str, /, **body: Any) -> Any:
         return it.ask(
@@ -247,14 +251,14 @@ def neutron(it: Recorder) -> str:
     post("port of others", "port", network_id=ids["public"])
     post("port address", "port", network_id=private, fixed_ips=[{"ip_address": "1.2.3.4"}])
     post("port name", "port", network_id="nosuch")
-    it.ask("port", "GET", "network", f"/v2.0/ports/{port}")
+    it.get("port", "network", f"/v2.0/ports/{port}")
     it.ask("subnet delete used", "DELETE", "network", f"/v2.0/subnets/{subnet}")
     it.ask("network delete used", "DELETE", "network", f"/v2.0/networks/{network}")
     post("floating ip unrouted", "floatingip", floating_network_id=ids["public"], port_id=port)
     post("floating ip inner", "floatingip", floating_network_id=private)
     made = post("floating ip create", "floatingip", floating_network_id=ids["public"])
     address = it.name(made["floatingip"], "FLOATINGIP")
-    it.ask("floating ip", "GET", "network", f"/v2.0/floatingips/{address}")
+    it.get("floating ip", "network", f"/v2.0/floatingips/{address}")
     it.ask("floating ip delete", "DELETE", "network", f"/v2.0/floatingips/{address}")
     group = it.name(
         post("group create", "security_group", name="recording")["security_group"], "GROUP"
@@ -265,7 +269,7 @@ def neutron(it: Recorder) -> str:
     post("rule again", "security_group_rule", **rule, protocol="tcp", port_range_min=22,
          port_range_max=22)  # fmt: skip
     post("rule bad", "security_group_rule", **rule, port_range_min=22)
-    it.ask("group", "GET", "network", f"/v2.0/security-groups/{group}")
+    it.get("group", "network", f"/v2.0/security-groups/{group}")
     it.ask("group delete", "DELETE", "network", f"/v2.0/security-groups/{group}")
     router = it.name(post("router create", "router", name="recording")["router"], "ROUTER")
     path = f"/v2.0/routers/{router}"
@@ -280,7 +284,7 @@ def neutron(it: Recorder) -> str:
         f"{path}/remove_router_interface",
         json={"subnet_id": subnet},
     )
-    it.ask("router", "GET", "network", path)
+    it.get("router", "network", path)
     it.ask("router delete", "DELETE", "network", path)
     it.ask("port delete", "DELETE", "network", f"/v2.0/ports/{port}")
     it.ask("network delete", "DELETE", "network", f"/v2.0/networks/{network}")
@@ -295,18 +299,18 @@ def nova(it: Recorder, image: str, network: str) -> str:
     """Return the id of a server without an operating system."""
     root = it.places["compute"].removesuffix("/v2.1")
     it.places["nova"] = root
-    it.ask("nova versions", "GET", "nova", "/", token=False)
-    it.ask("nova version", "GET", "compute", "/", token=False)
-    it.ask("nova no token", "GET", "compute", "/servers", token=False)
-    it.ask("nova microversion", "GET", "compute", "/flavors",
+    it.get("nova versions", "nova", "/", token=False)
+    it.get("nova version", "compute", "/", token=False)
+    it.get("nova no token", "compute", "/servers", token=False)
+    it.get("nova microversion", "compute", "/flavors",
            headers={"OpenStack-API-Version": "compute 2.9999"})  # fmt: skip
-    flavors = it.ask("flavors detail", "GET", "compute", "/flavors/detail")["flavors"]
+    flavors = it.get("flavors detail", "compute", "/flavors/detail")["flavors"]
     flavor = next(it.name(each, "FLAVOR") for each in flavors if each["name"] == "m1.tiny")
-    it.ask("flavors", "GET", "compute", "/flavors")
-    it.ask("flavor", "GET", "compute", f"/flavors/{flavor}")
-    it.ask("flavor newest", "GET", "compute", f"/flavors/{flavor}", headers=NEWEST)
-    it.ask("flavor specs", "GET", "compute", f"/flavors/{flavor}/os-extra_specs")
-    it.ask("flavor by name", "GET", "compute", "/flavors/m1.tiny")
+    it.get("flavors", "compute", "/flavors")
+    it.get("flavor", "compute", f"/flavors/{flavor}")
+    it.get("flavor newest", "compute", f"/flavors/{flavor}", headers=NEWEST)
+    it.get("flavor specs", "compute", f"/flavors/{flavor}/os-extra_specs")
+    it.get("flavor by name", "compute", "/flavors/m1.tiny")
     for name in (
         *("limits", "os-availability-zone", "os-availability-zone/detail"),
         *("os-hypervisors", "os-services", "os-aggregates", "os-migrations", "os-server-groups"),
@@ -315,15 +319,15 @@ def nova(it: Recorder, image: str, network: str) -> str:
         f"os-quota-sets/{it_project(it)}", f"os-quota-sets/{it_project(it)}/detail",
         f"os-quota-sets/{it_project(it)}/defaults",
     ):  # fmt: skip
-        it.ask(f"nova {name}", "GET", "compute", f"/{name}")
+        it.get(f"nova {name}", "compute", f"/{name}")
     key = {"keypair": {"name": "recording"}}
     it.ask("keypair generate", "POST", "compute", "/os-keypairs", json=key)
     it.answers["keypair generate"]["body"]["keypair"]["private_key"] = "SECRET"
     it.ask("keypair again", "POST", "compute", "/os-keypairs", json=key)
-    it.ask("keypair", "GET", "compute", "/os-keypairs/recording")
-    it.ask("keypair newest", "GET", "compute", "/os-keypairs/recording", headers=NEWEST)
-    it.ask("keypairs", "GET", "compute", "/os-keypairs")
-    it.ask("keypair missing", "GET", "compute", "/os-keypairs/nosuch")
+    it.get("keypair", "compute", "/os-keypairs/recording")
+    it.get("keypair newest", "compute", "/os-keypairs/recording", headers=NEWEST)
+    it.get("keypairs", "compute", "/os-keypairs")
+    it.get("keypair missing", "compute", "/os-keypairs/nosuch")
 
     def boot(name: str, *, headers: dict[str, str] | None = None, **changed: Any) -> Any:
         about = {
@@ -344,15 +348,15 @@ def nova(it: Recorder, image: str, network: str) -> str:
     boot("server none", headers=NEWEST, networks="nosuch")
     server = it.name(boot("server create", headers=NEWEST)["server"], "SERVER")
     path = f"/servers/{server}"
-    it.ask("server building", "GET", "compute", path, headers=NEWEST)
+    it.get("server building", "compute", path, headers=NEWEST)
     wait(it, "compute", path, "server", "ACTIVE")
-    it.ask("server", "GET", "compute", path)
-    it.ask("server newest", "GET", "compute", path, headers=NEWEST)
-    it.ask("servers", "GET", "compute", "/servers")
-    it.ask("servers detail", "GET", "compute", "/servers/detail")
-    it.ask("servers detail newest", "GET", "compute", "/servers/detail", headers=NEWEST)
-    it.ask("servers by status", "GET", "compute", "/servers?status=nosuch")
-    it.ask("server missing", "GET", "compute", "/servers/nosuch")
+    it.get("server", "compute", path)
+    it.get("server newest", "compute", path, headers=NEWEST)
+    it.get("servers", "compute", "/servers")
+    it.get("servers detail", "compute", "/servers/detail")
+    it.get("servers detail newest", "compute", "/servers/detail", headers=NEWEST)
+    it.get("servers by status", "compute", "/servers?status=nosuch")
+    it.get("server missing", "compute", "/servers/nosuch")
     for name in (
         *("ips", "metadata", "os-interface", "os-security-groups", "os-volume_attachments"),
         *(
@@ -364,7 +368,7 @@ def nova(it: Recorder, image: str, network: str) -> str:
             "migrations",
         ),
     ):
-        it.ask(f"server {name}", "GET", "compute", f"{path}/{name}", headers=NEWEST)
+        it.get(f"server {name}", "compute", f"{path}/{name}", headers=NEWEST)
     it.ask(
         "server tags put", "PUT", "compute", f"{path}/tags", headers=NEWEST, json={"tags": ["a"]}
     )
@@ -384,7 +388,7 @@ def nova(it: Recorder, image: str, network: str) -> str:
     wait(it, "compute", path, "server", "PAUSED")
     it.ask("server action paused again", "POST", "compute", f"{path}/action", json={"pause": None})
     it.ask("server action back", "POST", "compute", f"{path}/action", json={"unpause": None})
-    ports = it.ask("ports of server", "GET", "network", f"/v2.0/ports?device_id={server}")["ports"]
+    ports = it.get("ports of server", "network", f"/v2.0/ports?device_id={server}")["ports"]
     it.name(ports[0], "SERVERPORT")
     return server
 
@@ -482,7 +486,7 @@ def metadata(it: Recorder, pid: int) -> None:
                            for line in body.splitlines()]  # fmt: skip
         listed += ["/latest/meta-data", "/latest/user-data", "/latest/user-data/"]
         for path in listed:
-            it.ask(f"metadata {path}", "GET", "metadata", path, token=False)
+            it.get(f"metadata {path}", "metadata", path, token=False)
         it.ask("metadata password set", "POST", "metadata", "/openstack/latest/password",
                token=False, data=b"secret-word")  # fmt: skip
         it.ask("metadata password again", "POST", "metadata", "/openstack/latest/password",
@@ -503,14 +507,14 @@ def setns(descriptor: int) -> None:
 
 def heat(it: Recorder) -> None:
     it.places["heat"] = it.places["orchestration"].partition("/v1/")[0]
-    it.ask("heat versions", "GET", "heat", "/", token=False)
-    it.ask("heat no token", "GET", "orchestration", "/stacks", token=False)
-    it.ask("resource types", "GET", "orchestration", "/resource_types")
+    it.get("heat versions", "heat", "/", token=False)
+    it.get("heat no token", "orchestration", "/stacks", token=False)
+    it.get("resource types", "orchestration", "/resource_types")
     for name in (
         *("stacks", "services", "build_info", "resource_types/OS::Heat::WaitCondition"),
         *("template_versions", "stacks/nosuch", "software_deployments", "software_configs"),
     ):
-        it.ask(f"heat {name}", "GET", "orchestration", f"/{name}")
+        it.get(f"heat {name}", "orchestration", f"/{name}")
     for name, body in (
         ("validate", {"template": TEMPLATE}),
         (
@@ -546,23 +550,23 @@ def heat(it: Recorder) -> None:
                  "/resources/server/metadata",
                  "/outputs", "/outputs/size", "/events?limit=3", "/template", "/environment",
                  "/resources?nested_depth=2", "/actions", "/snapshots", "/files"):  # fmt: skip
-        it.ask(f"stack {name}", "GET", "orchestration", path + name)
-    it.ask("stacks", "GET", "orchestration", "/stacks?show_nested=true")
-    it.ask("stacks global", "GET", "orchestration", "/stacks?global_tenant=true")
-    it.ask("stack by name", "GET", "orchestration", "/stacks/recording", allow_redirects=False)
-    (deployment,) = it.ask("deployments of server", "GET", "orchestration", served)["metadata"]
-    it.ask("heat software_configs after", "GET", "orchestration", "/software_configs")
-    it.ask("heat software_deployments after", "GET", "orchestration", "/software_deployments")
+        it.get(f"stack {name}", "orchestration", path + name)
+    it.get("stacks", "orchestration", "/stacks?show_nested=true")
+    it.get("stacks global", "orchestration", "/stacks?global_tenant=true")
+    it.get("stack by name", "orchestration", "/stacks/recording", allow_redirects=False)
+    (deployment,) = it.get("deployments of server", "orchestration", served)["metadata"]
+    it.get("heat software_configs after", "orchestration", "/software_configs")
+    it.get("heat software_deployments after", "orchestration", "/software_deployments")
     agent = it.answers["stack /resources/server/metadata"]["body"]["metadata"]["os-collect-config"]
     cfn(it, agent["cfn"], {each["name"]: each for each in deployment["inputs"]})
     done = wait(it, "orchestration", path, "stack", "CREATE_COMPLETE")
     assert done["outputs"]
-    it.ask("stack done", "GET", "orchestration", path)
-    it.ask("stack events", "GET", "orchestration", f"{path}/events")
-    it.ask("stack output", "GET", "orchestration", f"{path}/outputs/size")
+    it.get("stack done", "orchestration", path)
+    it.get("stack events", "orchestration", f"{path}/events")
+    it.get("stack output", "orchestration", f"{path}/outputs/size")
     it.ask("stack delete", "DELETE", "orchestration", path)
     wait(it, "orchestration", path, "stack", "DELETE_COMPLETE")
-    it.ask("stack deleted", "GET", "orchestration", path)
+    it.get("stack deleted", "orchestration", path)
     other = {**about, "stack_name": "recording-bare", "template": BARE}
     stack = it.ask("stack without networks", "POST", "orchestration", "/stacks", json=other)[
         "stack"
@@ -570,9 +574,9 @@ def heat(it: Recorder) -> None:
     path = f"/stacks/recording-bare/{it.name(stack, 'BARESTACK')}"
     with contextlib.suppress(SystemExit):
         wait(it, "orchestration", path, "stack", "CREATE_COMPLETE")
-    it.ask("stack failed", "GET", "orchestration", path)
-    it.ask("stack failed events", "GET", "orchestration", f"{path}/events")
-    it.ask("stack failed resource", "GET", "orchestration", f"{path}/resources/r")
+    it.get("stack failed", "orchestration", path)
+    it.get("stack failed events", "orchestration", f"{path}/events")
+    it.get("stack failed resource", "orchestration", f"{path}/resources/r")
     it.ask("stack failed delete", "DELETE", "orchestration", path)
     wait(it, "orchestration", path, "stack", "DELETE_COMPLETE")
 
@@ -598,13 +602,13 @@ def cfn(it: Recorder, secret: dict[str, str], inputs: dict[str, Any]) -> None:
 
     json_ = {"Accept": "application/json"}
     good = signed(secret["secret_access_key"])
-    it.ask("cfn poll", "GET", "cfn", "/", params=good, token=False)
-    it.ask("cfn poll json", "GET", "cfn", "/", params=good, token=False, headers=json_)
-    it.ask("cfn poll bad", "GET", "cfn", "/", params=signed("wrong"), token=False)
+    it.get("cfn poll", "cfn", "/", params=good, token=False)
+    it.get("cfn poll json", "cfn", "/", params=good, token=False, headers=json_)
+    it.get("cfn poll bad", "cfn", "/", params=signed("wrong"), token=False)
     unknown = sent | {"AWSAccessKeyId": "0" * 32}
-    it.ask("cfn poll unknown", "GET", "cfn", "/", params={**unknown, "Signature": "x"}, token=False)
-    it.ask("cfn poll unsigned", "GET", "cfn", "/", params={"Action": "ListStacks"}, token=False)
-    it.ask("cfn root", "GET", "cfn", "/", token=False)
+    it.get("cfn poll unknown", "cfn", "/", params={**unknown, "Signature": "x"}, token=False)
+    it.get("cfn poll unsigned", "cfn", "/", params={"Action": "ListStacks"}, token=False)
+    it.get("cfn root", "cfn", "/", token=False)
     output = {"deploy_stdout": "", "deploy_stderr": "", "deploy_status_code": 0, "size": "5"}
     signal = inputs["deploy_signal_id"]["value"]
     it.places["signal"] = signal
