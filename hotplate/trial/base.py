@@ -185,12 +185,15 @@ class BaseTrial:
         return checked
 
     def _verdict(self, subject: Subject, result: StackResult, problems: list[str]) -> Verdict:
+        # An expectation quotes what there is instead, which may be a hidden parameter's value.
+        hidden = self.template.hidden_values()
+        shown = [HookOutput(each).without(hidden, redacted).stdout for each in problems]
         return judge(
             subject,
             self.events,
             self._followed(),
             result,
-            problems=problems,
+            problems=shown,
             strict=self.settings.strict,
             skip=self.settings.skip,
             now=time.monotonic(),

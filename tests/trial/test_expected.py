@@ -381,6 +381,23 @@ def test_failed_deployment_is_named_and_quoted(play):
         assert "s3cr3t" not in each and "abcdef" not in each
 
 
+def test_unmet_expectation_quotes_no_hidden_parameter(play):
+    hot = {
+        "heat_template_version": "2018-08-31",
+        "parameters": {"key": {"type": "string", "hidden": True}},
+        "outputs": {"key": {"value": {"get_param": "key"}}},
+    }
+    wanted = Template(
+        source="a test",
+        template=hot,
+        parameters={"key": "s3cr3t-key"},
+        expect=lambda outputs: [f'the output "key" is "{outputs["key"]}"'],
+    )
+    verdict = play(wanted).verdict
+    assert verdict.unmet == ('the output "key" is "REDACTED"',)
+    assert "s3cr3t" not in "".join(verdict.reasons)
+
+
 def test_wanted_failure_passes(play):
     # Heat serves them by name; the hanging one is not made before the other one.
     both = NESTED | {
