@@ -1,4 +1,4 @@
-"""The output of a run for people and machines: terminal, HTML, JUnit, JSON, artifacts.
+"""The output of a run: terminal, HTML, JUnit, TAP, JSON, GitHub workflows, artifacts.
 
 Reads a verdict and the events; decides nothing.
 """
