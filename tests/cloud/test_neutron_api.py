@@ -344,7 +344,7 @@ POLICIES: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("single", "values", "rule"), POLICIES)
-def test_user_does_not_set_what_is_an_administrators(
+def test_user_cannot_set_an_attribute_of_administrators(
     cloud: Any, net: Any, single: str, values: dict[str, Any], rule: str
 ) -> None:
     """Neutron's defaults (``neutron/conf/policies``), in the words of ``neutron/policy.py``."""
@@ -356,7 +356,7 @@ def test_user_does_not_set_what_is_an_administrators(
     assert error_of(answer)[2].endswith(" is disallowed by policy")
 
 
-def test_user_does_not_change_what_is_an_administrators(cloud: Any, made: Any, net: Any) -> None:
+def test_user_cannot_change_an_attribute_of_administrators(cloud: Any, made: Any, net: Any) -> None:
     port = made("port", network_id=net["id"])
     for path, body, rule in (
         (f"networks/{net['id']}", {"network": {"shared": True}}, "update_network:shared"),
@@ -373,7 +373,7 @@ def test_user_does_not_change_what_is_an_administrators(cloud: Any, made: Any, n
     assert "requires admin privileges" in error_of(raw(cloud, "POST", "/v2.0/networks", other))[2]
 
 
-def test_user_does_not_see_what_is_an_administrators(admin: Any, neutron: Any, made: Any) -> None:
+def test_user_sees_no_attribute_of_administrators(admin: Any, neutron: Any, made: Any) -> None:
     net = made("network")
     made("port", network_id=net["id"])
     made("router")

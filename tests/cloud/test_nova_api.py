@@ -127,9 +127,9 @@ def test_answer_names_its_version(cloud: Any, headers: dict[str, str], version: 
 @pytest.mark.parametrize(
     ("version", "status", "fault"),
     [
-        ("2.9999", 406, "notAcceptable"),
-        ("3.1", 406, "notAcceptable"),
-        ("2.0", 406, "notAcceptable"),
+        ("2.9999", 406, "computeFault"),
+        ("3.1", 406, "computeFault"),
+        ("2.0", 406, "computeFault"),
         ("two", 400, "badRequest"),
         ("2." + "9" * 3000, 400, "badRequest"),
     ],
@@ -1009,7 +1009,7 @@ def test_zones_and_extensions(nova: Any, compute_sdk: Any) -> None:
         ("DELETE", "/flavors/1", "os-flavor-manage:delete"),
     ],
 )
-def test_user_is_refused_what_is_an_administrators(
+def test_request_of_administrators_is_refused_to_a_user(
     cloud: Any, method: str, path: str, rule: str
 ) -> None:
     """The defaults of ``nova/policies``, in the words of PolicyNotAuthorized."""

@@ -14,7 +14,15 @@ from hotplate.cloud.glance.images import Images
 from hotplate.cloud.glance.members import Values
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.gateway import WSGIApp
-from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page, respond
+from hotplate.cloud.http.rest import (
+    Answer,
+    Headers,
+    HttpError,
+    Request,
+    Routes,
+    page,
+    respond,
+)
 from hotplate.cloud.keystone.guard import Guard
 from hotplate.cloud.keystone.identity import Grant, Identity
 
@@ -53,6 +61,7 @@ class GlanceApi:
             ("DELETE", one + "/members/{project}", self._remove_member),
             ("GET", "/v2/schemas/{name}", self._schema),
             ("GET", "/v2/info/import", self._import_info),
+            ("GET", "/v2/tasks", self._tasks),
         ):
             self._routes.add(method, path, handler)
 
@@ -63,8 +72,14 @@ class GlanceApi:
         if request.path in ("", "/versions") and request.method == "GET":
             # As Glance: 300 at the root, and 200 at /versions.
             status = 200 if request.path else 300
-            return Answer(status, {"versions": _versions(self._identity.addresses.host["glance"])})
-        caller = self._guard.check(request)
+            versions = _versions(self._identity.addresses.host["glance"])
+            return Answer(status, {"versions": versions}, identified=False)
+        try:
+            caller = self._guard.check(request)
+        except HttpError as error:
+            if error.status != 401:
+                raise _page(error.status, str(error)) from error
+            raise _page(401, _UNVERIFIED, headers=error.headers, identified=False) from error
         try:
             return self._routes.answer(request, caller)
         except HttpError as error:
@@ -96,6 +111,7 @@ class GlanceApi:
     def _create(self, request: Request, caller: Grant) -> Answer:
         values = request.json()
         schemas.check(values)
+        _check_public(values, caller)
         values = {**values, "tags": sorted(set(values.get("tags", [])))}
         with self._images.transaction():
             image = self._images.create(values, caller.project)
@@ -113,6 +129,7 @@ class GlanceApi:
             image = self._mine(request, caller)
             changes, drop = _changes(image, operations)
             schemas.check(changes)
+            _check_public(changes, caller)
             merged = {**image, **changes}
             # Without Glance's own properties, which check() refuses.
             schemas.check(
@@ -127,7 +144,7 @@ class GlanceApi:
     def _delete(self, request: Request, caller: Grant) -> Answer:
         with self._images.transaction():
             self._images.delete(self._mine(request, caller))
-        return Answer(204)
+        return Answer(204, headers=_EMPTY)
 
     def _mine(self, request: Request, caller: Grant) -> Values:
         """Return the image of a path, if the caller may see it."""
@@ -142,7 +159,7 @@ class GlanceApi:
         if not request.environ.get("CONTENT_TYPE", "").startswith("application/octet-stream"):
             raise HttpError(415, "An image's data has the content type application/octet-stream")
         self._images.upload(self._mine(request, caller), request.environ["wsgi.input"])
-        return Answer(204)
+        return Answer(204, headers=_EMPTY)
 
     def _download(self, request: Request, caller: Grant) -> Answer:
         image = self._mine(request, caller)
@@ -174,7 +191,7 @@ class GlanceApi:
                 raise HttpError(404, f"Image {image['id']} has no tag {tag}")
             schemas.check({"tags": tags})
             self._images.change(image, {"tags": tags})
-        return Answer(204)
+        return Answer(204, headers=_EMPTY)
 
     # -- members --------------------
 
@@ -210,6 +227,9 @@ class GlanceApi:
             raise HttpError(404, "The resource could not be found.")
         return Answer(body=schemas.SCHEMAS[name])
 
+    def _tasks(self, _request: Request, _caller: Grant) -> Answer:
+        raise HttpError(403, "You are not authorized to complete tasks_api_access action.")
+
     def _import_info(self, _request: Request, _caller: Grant) -> Answer:
         methods = {"description": "Import methods available.", "type": "array", "value": []}
         return Answer(body={"import-methods": methods})
@@ -220,7 +240,25 @@ def app(images: Images, identity: Identity) -> WSGIApp:
     return GlanceApi(images, identity)
 
 
-def _page(status: int, message: str) -> HttpError:
+#: WebOb's words, which Glance's pipeline has for a request that keystonemiddleware refuses.
+_UNVERIFIED = (
+    "This server could not verify that you are authorized to access the document you requested. "
+    "Either you supplied the wrong credentials (e.g., bad password), or your browser does not "
+    "understand how to supply the credentials required."
+)
+#: Of an answer without a body, for which Glance leaves WebOb's default.
+_EMPTY = (("Content-Type", "text/html; charset=UTF-8"),)
+
+
+def _check_public(values: Values, caller: Grant) -> None:
+    """Refuse to a user to make an image everybody's (Glance's policy ``publicize_image``)."""
+    if values.get("visibility") == "public" and "admin" not in caller.roles:
+        raise HttpError(403, "You are not authorized to complete publicize_image action.")
+
+
+def _page(
+    status: int, message: str, *, headers: Headers = (), identified: bool = True
+) -> HttpError:
     """Return an error in the form of Glance's, which are HTML pages."""
     title = f"{status} {HTTPStatus(status).phrase}"
     text = (
@@ -228,8 +266,8 @@ def _page(status: int, message: str) -> HttpError:
         # Clients show it unparsed, so only the necessary characters are escaped.
         f"  {html.escape(message, quote=False)}<br /><br />\n\n\n </body>\n</html>"
     )
-    headers = (("Content-Type", "text/html; charset=UTF-8"),)
-    return HttpError(status, message, headers=headers, body=text.encode())
+    headers = (*headers, ("Content-Type", "text/html; charset=UTF-8"))
+    return HttpError(status, message, headers=headers, body=text.encode(), identified=identified)
 
 
 def _versions(base: str) -> list[Values]:

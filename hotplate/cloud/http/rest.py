@@ -35,6 +35,7 @@ class HttpError(Exception):
 
     :param kind: the error's own name if the service has one (Neutron's ``type``).
     :param body: the whole JSON body, if it is not in the service's usual form.
+    :param identified: as in :class:`Answer`.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class HttpError(Exception):
         kind: str = "",
         headers: Headers = (),
         body: object = None,
+        identified: bool = True,
     ) -> None:
         super().__init__(message)
+        self.identified = identified
         self.status = status
         self.kind = kind
         self.headers = headers
@@ -123,11 +126,14 @@ class Answer:
     """The response to a request.
 
     :param body: None for no body; ``bytes`` are sent as they are, anything else as JSON.
+    :param identified: False for an answer without a request id, as from a filter in front of the
+        one that gives them.
     """
 
     status: int = 200
     body: object = None
     headers: Headers = ()
+    identified: bool = True
 
     def send(self, start_response: StartResponse) -> list[bytes]:
         """Send the answer as a WSGI application does."""
@@ -198,8 +204,8 @@ def respond(
         given = answer(Request.read(environ))
     except HttpError as error:
         body = error.body if error.body is not None else describe(error)
-        given = Answer(error.status, body, error.headers)
-    if not any(name == REQUEST_ID for name, _ in given.headers):
+        given = Answer(error.status, body, error.headers, identified=error.identified)
+    if given.identified and not any(name == REQUEST_ID for name, _ in given.headers):
         headers = (*headers, (REQUEST_ID, request_id()))
     return replace(given, headers=(*given.headers, *headers)).send(start_response)
 

@@ -51,6 +51,7 @@ class KeystoneApi:
             ("GET", "/v3/auth/catalog", self._catalog),
             ("GET", "/v3/auth/projects", self._projects),
             ("GET", "/v3/auth/domains", partial(self._empty, "domains")),
+            ("GET", "/v3/auth/system", self._no_system),
             ("GET", "/v3/projects/{project}", self._project),
             ("GET", "/v3/domains/{domain}", self._domain),
             ("GET", "/v3/regions", self._regions),
@@ -95,7 +96,9 @@ class KeystoneApi:
 
     def _versions(self, _request: Request, side: Side) -> Answer:
         # As Keystone's root: 300 Multiple Choices.
-        return Answer(300, {"versions": {"values": [_version(self._base(side))]}})
+        base = self._base(side)
+        where = (("Location", f"{base}/v3/"),)
+        return Answer(300, {"versions": {"values": [_version(base)]}}, where)
 
     def _version(self, _request: Request, side: Side) -> Answer:
         return Answer(body={"version": _version(self._base(side))})
@@ -210,7 +213,8 @@ class KeystoneApi:
         return self._identity.catalog(self._caller(request).project, side)
 
     def _catalog(self, request: Request, side: Side) -> Answer:
-        return Answer(body={"catalog": self._entries(request, side)})
+        links = {"self": f"{self._base(side)}/v3/auth/catalog"}
+        return Answer(body={"catalog": self._entries(request, side), "links": links})
 
     def _projects(self, request: Request, side: Side, rule: str = "") -> Answer:
         """List the projects of the caller, of which there is one."""
@@ -297,6 +301,10 @@ class KeystoneApi:
         """List resources of the caller of which there are none."""
         self._self(request, rule)
         return self._list(request, side, name, [])
+
+    def _no_system(self, request: Request, side: Side) -> Answer:
+        self._caller(request)
+        return Answer(body={"system": [], "links": self._links(side, "/auth/system")})
 
     def _forbid(self, rule: str, request: Request, _side: Side) -> Answer:
         self._caller(request)

@@ -60,6 +60,9 @@ class NeutronApi:
             ("PUT", quota, self._change_quota),
             ("DELETE", quota, self._reset_quota),
             ("GET", "/v2.0", self._root),
+            # Agents are an administrator's to see: a list has none.
+            ("GET", "/v2.0/agents", lambda *_: Answer(body={"agents": []})),
+            ("GET", "/v2.0/availability_zones", self._zones),
             ("GET", "/v2.0/extensions", self._extensions),
             ("GET", "/v2.0/extensions/{alias}", self._extension),
             ("GET", "/v2.0/auto-allocated-topology/{project}", self._auto_allocated),
@@ -71,7 +74,7 @@ class NeutronApi:
 
     def _answer(self, request: Request) -> Answer:
         if not request.path and request.method in ("GET", "HEAD"):
-            return Answer(body={"versions": [_version(self._base)]})
+            return Answer(body={"versions": [_version(self._base)]}, identified=False)
         caller = self._guard.check(request)
         try:
             return self._routes.answer(request, caller)
@@ -296,6 +299,12 @@ class NeutronApi:
             if extension["alias"] == alias:
                 return Answer(body={"extension": extension})
         raise exceptions.ExtensionsNotFound(extensions=[alias])
+
+    def _zones(self, request: Request, caller: Grant) -> Answer:
+        del request, caller
+        zone = {"state": "available", "name": "nova"}
+        zones = [{**zone, "resource": resource} for resource in ("router", "network")]
+        return Answer(body={"availability_zones": zones})
 
     def _auto_allocated(self, request: Request, caller: Grant) -> Answer:
         project = _project(request, caller, "get_auto_allocated_topology")

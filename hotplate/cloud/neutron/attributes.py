@@ -348,7 +348,8 @@ class ResourceKind:
 #: Collection -> its singular and its default quota (``neutron/conf/quota.py``).
 _SINGLE = {
     "networks": ("network", 100),
-    "subnetpools": ("subnetpool", 100),
+    # There is no limit (``quota_subnetpool``).
+    "subnetpools": ("subnetpool", -1),
     "subnets": ("subnet", 100),
     "ports": ("port", 500),
     "routers": ("router", 10),

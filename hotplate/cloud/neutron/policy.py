@@ -1,4 +1,4 @@
-"""What an ordinary user may set, change and see: the defaults of Neutron's policies.
+"""Attributes that an ordinary user may set, change and see: the defaults of Neutron's policies.
 
 The rules are those of ``neutron/conf/policies``, and the form of a refusal is that of
 ``neutron/policy.py``.  Everything that is not in the tables is the owner's to change.
@@ -142,6 +142,13 @@ def _check(
         rule = _both(rule, _rule(action, name, below))
     if refused:
         raise _refused(rule)
+    # Neutron's own check, by which an external network is no place for a user's ports.
+    if verb == "create" and kind.name == "ports" and foreign and network and not network["shared"]:
+        raise refusal(
+            403,
+            "HTTPForbidden",
+            f"Tenant {caller.project} not allowed to create port on this network",
+        )
 
 
 def _parts(value: object) -> Iterator[str]:

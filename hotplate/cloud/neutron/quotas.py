@@ -14,7 +14,7 @@ MAX_UNLIMITED = 2000
 
 _KINDS = {kind.single: kind for kind in KINDS.values()}
 #: The default limits of a project, by the singular of the kind.
-DEFAULTS = {name: kind.quota for name, kind in _KINDS.items()}
+DEFAULTS = {**{name: kind.quota for name, kind in _KINDS.items()}, "rbac_policy": 10}
 _NO_LIMITS = frozenset({"project_id", "tenant_id", "check_limit", "force"})
 
 
@@ -34,7 +34,7 @@ class Quotas:
         limits = self.of(project)
         return {
             name: {"limit": limits[name], "used": self._used(kind, project), "reserved": 0}
-            for name, kind in _KINDS.items()
+            for name, kind in {**_KINDS, "rbac_policy": None}.items()
         }
 
     def all(self) -> list[Values]:
@@ -52,7 +52,7 @@ class Quotas:
         """
         new = {name: _limit(name, limits[name]) for name in limits.keys() - _NO_LIMITS}
         if limits.get("check_limit"):
-            used = {name: self._used(_KINDS[name], project) for name in new}
+            used = {name: self._used(_KINDS.get(name), project) for name in new}
             # A limit of -1 is unlimited.
             if overs := [name for name, limit in new.items() if 0 <= limit < used[name]]:
                 raise exceptions.OverQuota(overs=overs)
@@ -76,7 +76,10 @@ class Quotas:
         if used >= (MAX_UNLIMITED if limit < 0 else min(limit, MAX_UNLIMITED)):
             raise exceptions.OverQuota(overs=[kind.single])
 
-    def _used(self, kind: ResourceKind, project: str) -> int:
+    def _used(self, kind: ResourceKind | None, project: str) -> int:
+        if kind is None:
+            # There are no RBAC policies.
+            return 0
         return sum(record["project_id"] == project for record in self._records.all(kind.name))
 
 

@@ -32,7 +32,13 @@ class Routers(Resources):
     def create(self, values: Values) -> Values:
         """Create a router, with a gateway if requested."""
         gateway = values.get("external_gateway_info")
-        empty = {"routes": [], **values, "status": "ACTIVE", "external_gateway_info": None}
+        empty = {
+            "routes": [],
+            "availability_zones": [],
+            **values,
+            "status": "ACTIVE",
+            "external_gateway_info": None,
+        }
         # Stored first: the gateway's port needs the router's id.
         router = super().create(empty)
         if not gateway:
@@ -200,13 +206,11 @@ class Routers(Resources):
         subnets = [ip["subnet_id"] for ip in port["fixed_ips"]]
         return {
             "id": router["id"],
-            "project_id": router["project_id"],
             "tenant_id": router["project_id"],
             "port_id": port["id"],
             "network_id": port["network_id"],
             "subnet_id": subnets[0],
             "subnet_ids": subnets,
-            "tags": port["tags"],
         }
 
     # -- routes --------------------

@@ -60,8 +60,15 @@ class SecurityGroups(Resources):
 
     def create(self, values: Values) -> Values:
         """Create a group that allows all egress, as Neutron's template of rules does."""
+        return self._create(values)
+
+    def _create(self, values: Values, *, default: bool = False) -> Values:
         group = super().create({"shared": False, **values})
         for version in ("IPv4", "IPv6"):
+            if default:
+                self._add_rule(
+                    group, direction="ingress", ethertype=version, remote_group_id=group["id"]
+                )
             self._add_rule(group, direction="egress", ethertype=version)
         return group
 
@@ -70,12 +77,7 @@ class SecurityGroups(Resources):
         for group in self.where(project_id=project, name=DEFAULT):
             return group
         values = {"name": DEFAULT, "description": "Default security group"}
-        group = self.create(self.kind.new(values, project))
-        for version in ("IPv4", "IPv6"):
-            self._add_rule(
-                group, direction="ingress", ethertype=version, remote_group_id=group["id"]
-            )
-        return group
+        return self._create(self.kind.new(values, project), default=True)
 
     def change(self, record: Values, changes: Values) -> Values:
         """Change a group; the default group cannot be renamed."""

@@ -40,7 +40,6 @@ FAULTS = {
     403: "forbidden",
     404: "itemNotFound",
     405: "badMethod",
-    406: "notAcceptable",
     409: "conflictingRequest",
     413: "overLimit",
     429: "overLimit",
@@ -82,9 +81,10 @@ class NovaApi:
         this = request_id()
         headers: Headers = ((REQUEST_ID, this), ("x-compute-request-id", this))
         try:
-            if request.path in ("", "/v2.1") and request.method == "GET":
-                if request.path:
-                    headers = (*headers, *microversions.headers(microversions.asked_for(request)))
+            if not request.path and request.method == "GET":
+                return self._versions(request)
+            if request.path == "/v2.1" and request.method == "GET":
+                headers = (*headers, *microversions.headers(microversions.asked_for(request)))
                 answer = self._versions(request)
             else:
                 grant = self._guard.check(request)
@@ -95,7 +95,12 @@ class NovaApi:
         except HttpError as error:
             # An error names its version and request id, too.
             error.headers += headers
+            if error.status != 401:
+                # Nova's Fault sets the type, and WebOb its usual set of characters.
+                error.headers += (("Content-Type", "application/json; charset=UTF-8"),)
             raise
+        if answer.body is None:
+            headers = (*headers, ("Content-Type", "application/json"))
         return replace(answer, headers=(*answer.headers, *headers))
 
     def _versions(self, request: Request) -> Answer:
@@ -105,7 +110,7 @@ class NovaApi:
         del document["media-types"]
         # The root has no link to the documentation (``nova/api/openstack/compute/views/versions``).
         document["links"] = document["links"][:1]
-        return Answer(body={"versions": [document]})
+        return Answer(body={"versions": [document]}, identified=False)
 
 
 def _below_version(request: Request, project: str) -> Request:

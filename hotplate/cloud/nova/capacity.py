@@ -14,6 +14,7 @@ from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import policy
 from hotplate.cloud.nova.groups import Groups
 from hotplate.cloud.nova.microversions import Caller
+from hotplate.cloud.nova.server_records import UNLIMITED
 from hotplate.cloud.nova.servers import Servers
 
 
@@ -226,6 +227,12 @@ class QuotasApi:
             absolute["maxPersonalitySize"] = quotas.injected_file_content_bytes
         if not caller.since(39):
             absolute["maxImageMeta"] = quotas.metadata_items
+        # 2.36 left the limits of networks to Neutron.
+        if not caller.since(36):
+            absolute |= dict.fromkeys(
+                ("maxTotalFloatingIps", "maxSecurityGroups", "maxSecurityGroupRules"), UNLIMITED
+            )
+            absolute |= dict.fromkeys(("totalFloatingIpsUsed", "totalSecurityGroupsUsed"), 0)
         return Answer(body={"limits": {"rate": [], "absolute": absolute}})
 
     def _of_project(self, request: Request, caller: Caller) -> dict[str, int]:
@@ -236,11 +243,12 @@ class QuotasApi:
         if request.part("project") != caller.grant.project and not policy.is_admin(caller):
             kind = "detail" if request.path.endswith("/detail") else "show"
             raise policy.forbidden(f"os-quota-sets:{kind}")
+        of_networks = ("fixed_ips", "floating_ips", "security_group_rules", "security_groups")
         return {
             name: limit
             for name, limit in asdict(self._servers.quotas).items()
             if not (caller.since(57) and name.startswith("injected_"))
-        }
+        } | ({} if caller.since(36) else dict.fromkeys(of_networks, UNLIMITED))
 
     def _quota(self, request: Request, caller: Caller) -> Answer:
         limits = self._of_project(request, caller)

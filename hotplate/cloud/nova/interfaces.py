@@ -59,9 +59,13 @@ class Interface:
             for each in those
         ]
 
-    def attachment(self) -> dict[str, object]:
-        """Return the interface as ``os-interface`` shows it."""
+    def attachment(self, *, tagged: bool = False) -> dict[str, object]:
+        """Return the interface as ``os-interface`` shows it.
+
+        :param tagged: with the tag, of which there is none.
+        """
         return {
+            **({"tag": None} if tagged else {}),
             "port_id": self.port.id,
             "net_id": self.port.network_id,
             "mac_addr": self.port.mac,

@@ -215,11 +215,10 @@ class Metadata:
             data["meta"] = spec.metadata
         if spec.public_keys:
             data["public_keys"] = spec.public_keys
-            if version >= "2015-10-15":
-                data["keys"] = [
-                    {"name": name, "type": "ssh", "data": key}
-                    for name, key in spec.public_keys.items()
-                ]
+            # In all versions, as in Nova.
+            data["keys"] = [
+                {"name": name, "type": "ssh", "data": key} for name, key in spec.public_keys.items()
+            ]
         if version >= "2013-04-04":
             data["random_seed"] = server.random_seed
         if version >= "2015-10-15":
@@ -309,8 +308,9 @@ def _answer(metadata: Metadata, servers: Servers, environ: WSGIEnvironment) -> A
     method = environ["REQUEST_METHOD"]
     if method == "POST" and path.rstrip("/").endswith("/password"):
         return _post_password(environ, servers, server_id)
-    if method not in ("GET", "HEAD"):
-        raise exc.HTTPMethodNotAllowed
+    if method not in ("GET", "HEAD") and path.rstrip("/").endswith("/password"):
+        raise exc.HTTPBadRequest
+    # Nova looks at no other method: a DELETE reads, too.
     try:
         answer = metadata.answer(server_id, path)
     except NoSuchServerError:

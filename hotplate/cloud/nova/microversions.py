@@ -89,6 +89,8 @@ def asked_for(request: Request) -> int:
             406,
             f"Version {text} is not supported by the API. Minimum is 2.1 and maximum is "
             f"2.{NEWEST}.",
+            # Also the answer that refuses a version names it.
+            headers=_headers(text),
         )
     return minor
 
@@ -105,9 +107,13 @@ def _text(request: Request) -> str:
 
 def headers(minor: int) -> Headers:
     """Return the headers that name the version of an answer."""
+    return _headers(f"2.{minor}")
+
+
+def _headers(version: str) -> Headers:
     return (
-        (HEADER, f"compute 2.{minor}"),
-        (OLD_HEADER, f"2.{minor}"),
+        (HEADER, f"compute {version}"),
+        (OLD_HEADER, version),
         ("Vary", f"{HEADER}, {OLD_HEADER}"),
     )
 

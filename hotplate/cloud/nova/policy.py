@@ -1,4 +1,4 @@
-"""What only an administrator may do: the defaults of Nova's policies (``nova/policies``)."""
+"""Requests that Nova leaves to administrators: the defaults of its policies (``nova/policies``)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ ADMIN_ROUTES = {
     ("GET", "/os-aggregates"): "os-aggregates:index",
     ("POST", "/os-aggregates"): "os-aggregates:create",
     ("GET", "/os-availability-zone/detail"): "os-availability-zone:detail",
+    ("GET", "/os-hosts"): "os-hosts:list",
     ("GET", "/os-hypervisors"): "os-hypervisors:list",
     ("GET", "/os-hypervisors/detail"): "os-hypervisors:list-detail",
     ("GET", "/os-hypervisors/statistics"): "os-hypervisors:statistics",
     ("GET", "/os-hypervisors/{id}"): "os-hypervisors:show",
+    ("GET", "/os-instance_usage_audit_log"): "os-instance-usage-audit-log:list",
     ("GET", "/os-migrations"): "os-migrations:index",
     ("GET", "/os-quota-class-sets/{id}"): "os-quota-class-sets:show",
     ("PUT", "/os-quota-class-sets/{id}"): "os-quota-class-sets:update",

@@ -169,15 +169,18 @@ class ChangesApi:
 
     # -- interfaces and volumes --------------------
 
-    def _interfaces(self, request: Request, _caller: Caller) -> Answer:
+    def _interfaces(self, request: Request, caller: Caller) -> Answer:
         interfaces = self._servers.interfaces(self._server(request))
-        return Answer(body={"interfaceAttachments": [each.attachment() for each in interfaces]})
+        # 2.70 added tags.
+        shown = [each.attachment(tagged=caller.since(70)) for each in interfaces]
+        return Answer(body={"interfaceAttachments": shown})
 
-    def _interface(self, request: Request, _caller: Caller) -> Answer:
+    def _interface(self, request: Request, caller: Caller) -> Answer:
         server, port = self._server(request), request.part("port")
         for each in self._servers.interfaces(server):
             if each.port.id == port:
-                return Answer(body={"interfaceAttachment": each.attachment()})
+                shown = each.attachment(tagged=caller.since(70))
+                return Answer(body={"interfaceAttachment": shown})
         raise HttpError(404, f"No interface with port {port} is attached to {server.spec.id}.")
 
     def _attach(self, request: Request, caller: Caller) -> Answer:
@@ -186,7 +189,8 @@ class ChangesApi:
         entry = _entry(asked)
         wanted = Wanted(server.spec.id, server.host_name, [entry])
         with self._recorded(server.spec.id, "attach_interface", caller):
-            shown = self._servers.attach(server.spec.id, wanted).attachment()
+            attached = self._servers.attach(server.spec.id, wanted)
+        shown = attached.attachment(tagged=caller.since(70))
         if not server.has_ports and entry.get("port"):
             shown["port_id"] = entry["port"]
         return Answer(body={"interfaceAttachment": shown})

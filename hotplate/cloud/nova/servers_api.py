@@ -48,6 +48,7 @@ class ServersApi:
         routes.add("GET", "/servers/{id}/ips", self._addresses)
         routes.add("GET", "/servers/{id}/ips/{network}", self._addresses)
         routes.add("GET", "/servers/{id}/os-server-password", self._password)
+        routes.add("GET", "/servers/{id}/topology", self._topology)
         routes.add("GET", "/servers/{id}/os-security-groups", self._security_groups)
 
     def _server(self, request: Request) -> ServerRecord:
@@ -64,6 +65,9 @@ class ServersApi:
         # A server may be deleted while the list is built.
         states = [(row, self._servers.status_if_present(row.spec.id)) for row in rows]
         shown = [_view(self._servers, row, state, caller) for row, state in states if state]
+        for each in shown:
+            # A list has no groups (2.71 shows them for one server).
+            each.pop("server_groups", None)
         return Answer(body={"servers": shown, **links})
 
     def _page(
@@ -136,6 +140,13 @@ class ServersApi:
     def _password(self, request: Request, _caller: Caller) -> Answer:
         """Return the password that the guest encrypted and posted to its metadata service."""
         return Answer(body={"password": self._servers.password(self._server(request).spec.id)})
+
+    def _topology(self, request: Request, caller: Caller) -> Answer:
+        # It came with 2.78.
+        if not caller.since(78):
+            raise HttpError(404, "The resource could not be found.")
+        self._server(request)
+        return Answer(body={"nodes": [], "pagesize_kb": None})
 
     def _security_groups(self, request: Request, caller: Caller) -> Answer:
         names = groups(self._servers.interfaces(self._server(request)))
