@@ -211,8 +211,8 @@ class Settings:
     )
     lift_limits: bool = _row(
         False,
-        "take requests that are too large for Heat, Keystone, Zaqar and Swift by their defaults; "
-        "the verdict says so",
+        "take requests that are too large for Heat, Keystone, Zaqar and Swift by their defaults, "
+        "and more servers than Nova's quotas allow; the verdict says so",
     )
     keep_runs: int = _row(
         0,

@@ -100,7 +100,7 @@ OPTIONS = (
     Option(
         "lift-limits",
         "take requests that Heat, Keystone, Zaqar and Swift refuse by their defaults because they "
-        "are too large",
+        "are too large, and more servers than Nova's quotas allow",
     ),
     Option(
         "os-cloud",
