@@ -100,7 +100,7 @@ def test_mtu_of_the_network_is_that_of_the_interface(servers: dict[str, Server])
         ("slaac", "slaac", 1400),
         ("static", "slaac", 1400),
         ("static", "static", 1300),
-        ("stateful", "stateful", 1500),
+        ("stateful", "stateful", 1450),
     ):
         server = servers[name]
         (port,) = (each for each in server.spec.ports if each.network_name == network)
