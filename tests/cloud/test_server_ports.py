@@ -319,6 +319,8 @@ def test_server_has_the_groups_of_its_ports(cloud: Any, neutron: Any, boot: Any)
     group = neutron.create_security_group({"security_group": {"name": "web"}})["security_group"]
     server = boot(security_groups=["web", "default"])
     assert {each["name"] for each in server.security_groups} == {"web", "default"}
+    ids = {each.name: each.id for each in server.list_security_group()}
+    assert ids["web"] == group["id"]
     with guest(cloud, server.id) as vm:
         named = vm.get("/latest/meta-data/security-groups").text
     assert sorted(named.split("\n")) == ["default", "web"]

@@ -42,12 +42,14 @@ class Interface:
 
     :param floating: the floating addresses that point to it.
     :param groups: the names of its security groups.
+    :param group_ids: the ids of these; none without Neutron.
     """
 
     port: ServerPort
     floating: tuple[str, ...] = ()
     groups: tuple[str, ...] = ("default",)
     status: str = "ACTIVE"
+    group_ids: tuple[str, ...] = ()
 
     def addresses(self) -> list[dict[str, object]]:
         """Return the addresses as a server's view shows them."""

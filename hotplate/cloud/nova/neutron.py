@@ -240,6 +240,7 @@ class ServerPorts:
                 each["floating_ip_address"] for each in floating if each["port_id"] == port["id"]
             ),
             tuple(group["name"] for group in groups if group),
+            group_ids=tuple(group["id"] for group in groups if group),
         )
 
     def _server_port(self, port: Values, host_name: str) -> ServerPort:

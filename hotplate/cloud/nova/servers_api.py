@@ -149,16 +149,22 @@ class ServersApi:
         return Answer(body={"nodes": [], "pagesize_kb": None})
 
     def _security_groups(self, request: Request, caller: Caller) -> Answer:
-        names = groups(self._servers.interfaces(self._server(request)))
+        interfaces = self._servers.interfaces(self._server(request))
+        # Without Neutron a group has no id but its name.
+        known = {
+            group_id: name
+            for each in interfaces
+            for group_id, name in zip(each.group_ids or each.groups, each.groups, strict=True)
+        }
         shown = [
             {
-                "id": each["name"],
-                "name": each["name"],
+                "id": group_id,
+                "name": name,
                 "description": "Stored and not enforced",
                 "tenant_id": caller.grant.project,
                 "rules": [],
             }
-            for each in names
+            for group_id, name in known.items()
         ]
         return Answer(body={"security_groups": shown})
 
