@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import formatdate
 from typing import Any, TypeAlias
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from webob import Request, Response, exc
@@ -26,7 +26,7 @@ from hotplate.cloud.database.store import Store
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.keystone.identity import Identity, IdentityError
-from hotplate.cloud.swift_objects import MANIFEST, StoredObject, answer, refused
+from hotplate.cloud.swift_objects import MANIFEST, POLICY, StoredObject, answer, refused
 
 #: An object's account, container and name.
 Place: TypeAlias = tuple[str, str, str]
@@ -41,6 +41,10 @@ _UNAUTHORIZED = (
     "access the document you requested.</p></html>"
 )
 _NOT_FOUND = "<html><h1>Not Found</h1><p>The resource could not be found.</p></html>"
+_CONFLICT = (
+    "<html><h1>Conflict</h1><p>There was a conflict when trying to complete your request.</p>"
+    "</html>"
+)
 _UNPROCESSABLE = (
     "<html><h1>Unprocessable Entity</h1><p>Unable to process the contained instructions</p></html>"
 )
@@ -48,6 +52,33 @@ _UNPROCESSABLE = (
 _CONTAINER_HEADERS = frozenset({"x-container-read", "x-versions-location"})
 #: Headers with which the URL of one object would reach others (``tempurl`` of Swift).
 _NOT_BY_TEMP_URL = ("x-object-manifest", "x-copy-from")
+#: The answer to ``/info``: the limits, and the middlewares of which something is here.  Without
+#: ``slo`` swiftclient uploads dynamic large objects.
+_INFO = {
+    "swift": {
+        "version": "2.34.0",
+        "max_file_size": limits.MAX_BODY["swift"],
+        "max_meta_name_length": limits.SWIFT_META_NAME,
+        "max_meta_value_length": limits.SWIFT_META_VALUE,
+        "max_meta_count": limits.SWIFT_META_COUNT,
+        "max_meta_overall_size": limits.SWIFT_META_OVERALL,
+        "max_header_size": limits.SWIFT_HEADER,
+        "max_object_name_length": limits.SWIFT_OBJECT_NAME,
+        "max_container_name_length": limits.SWIFT_CONTAINER_NAME,
+        "container_listing_limit": swift_objects.MAX_LISTED,
+        "account_listing_limit": swift_objects.MAX_LISTED,
+        "account_autocreate": True,
+        "allow_account_management": False,
+        "policies": [{"name": POLICY, "aliases": POLICY, "default": True}],
+    },
+    "container_quotas": {},
+    "dlo": {},
+    "tempurl": {
+        "methods": ["GET", "HEAD", "PUT", "POST", "DELETE"],
+        "allowed_digests": sorted(_DIGESTS.values()),
+    },
+    "versioned_writes": {"allowed_flags": ["x-versions-location"]},
+}
 
 
 class SwiftApi:
@@ -73,6 +104,8 @@ class SwiftApi:
             response = error
         # The form of Swift's generate_trans_id().
         transaction = f"tx{uuid.uuid4().hex[:21]}-{int(time.time()):010x}"
+        # Also of answers without a body, as in Swift.
+        response.headers.setdefault("Content-Type", "text/html; charset=UTF-8")
         response.headers["X-Trans-Id"] = transaction
         response.headers["X-Openstack-Request-Id"] = transaction
         body: Iterable[bytes] = response(environ, start_response)
@@ -81,6 +114,11 @@ class SwiftApi:
     def _answer(self, request: Request) -> Response:
         # PEP 3333: a path's bytes come as latin-1 text.
         path = request.environ.get("PATH_INFO", "").encode("latin-1").decode("utf-8", "replace")
+        if path == "/healthcheck":
+            return Response(text="OK", content_type="text/plain")
+        if path == "/info" and request.method in ("GET", "HEAD"):
+            # For everybody, as in Swift (``expose_info``).
+            return Response(json=_INFO)
         # Four slashes divide at most: the name of an object may contain more.
         parts = path.split("/", 4)
         if len(parts) < 3 or parts[1] != "v1" or not parts[2].startswith("AUTH_"):
@@ -216,12 +254,16 @@ class SwiftApi:
                 account,
             )
         ]
+        usage = {
+            "container-count": str(len(entries)),
+            "object-count": str(sum(each["count"] for each in entries)),
+            "bytes-used": str(sum(each["bytes"] for each in entries)),
+        }
         headers = {
             "x-timestamp": f"{time.time():.5f}",
             **self._headers(account),
-            "x-account-container-count": str(len(entries)),
-            "x-account-object-count": str(sum(each["count"] for each in entries)),
-            "x-account-bytes-used": str(sum(each["bytes"] for each in entries)),
+            **{f"x-account-{name}": value for name, value in usage.items()},
+            **{f"x-account-storage-policy-{POLICY}-{name}": each for name, each in usage.items()},
         }
         return _listing(request, entries, headers)
 
@@ -255,7 +297,7 @@ class SwiftApi:
         ]
         if request.method == "DELETE":
             if entries:
-                return answer(409)
+                raise refused(409, _CONFLICT)
             self._store.write(
                 "DELETE FROM hotplate_container WHERE account = ? AND name = ?", account, container
             )
@@ -264,6 +306,7 @@ class SwiftApi:
             return answer(405)
         headers = {
             **self._headers(account, container),
+            "x-storage-policy": POLICY,
             "x-container-object-count": str(len(entries)),
             "x-container-bytes-used": str(sum(each["bytes"] for each in entries)),
         }
@@ -394,6 +437,7 @@ class SwiftApi:
             raise refused(404, _NOT_FOUND)
         self._check_room(account)
         kept, kind = swift_objects.kept_headers(request), request.headers.get("Content-Type", "")
+        about_copy = {}
         if copied is None:
             data: bytes = request.body
         else:
@@ -402,6 +446,11 @@ class SwiftApi:
             data, kind = source.data, kind or source.type
             fresh = request.headers.get("X-Fresh-Metadata", "").lower() in swift_objects.TRUE
             kept = {**({} if fresh else source.headers), **kept}
+            about_copy = {
+                "x-copied-from": quote("/".join(copied)),
+                "x-copied-from-account": quote(account),
+                "x-copied-from-last-modified": source.shown()["Last-Modified"],
+            }
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
         self._check_put(request, place, etag)
         headers = self._headers(account, container)
@@ -422,9 +471,8 @@ class SwiftApi:
             json.dumps(kept),
         )
         # Rounded up, as in StoredObject.shown().
-        return answer(
-            201, headers={"Etag": etag, "Last-Modified": formatdate(int(now) + 1, usegmt=True)}
-        )
+        modified = formatdate(int(now) + 1, usegmt=True)
+        return answer(201, headers={"Etag": etag, "Last-Modified": modified, **about_copy})
 
     def _check_put(self, request: Request, place: Place, etag: str) -> None:
         """Refuse an upload whose conditions do not hold.

@@ -38,6 +38,8 @@ KEPT = frozenset(
 MAX_SEGMENTS = 64 << 20
 #: Maximum number of entries in a listing (``container_listing_limit``).
 MAX_LISTED = 10_000
+#: The name of the only storage policy, which is Swift's own for it.
+POLICY = "Policy-0"
 TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
 
 # "symlink=get" is not among them: swiftclient sends it with each deletion of an object.
@@ -55,7 +57,6 @@ UNSUPPORTED_HEADERS = frozenset(
         "x-detect-content-type",
         "x-history-location",
         "x-if-delete-at",
-        "x-storage-policy",
         "x-symlink-target",
         "x-versions-enabled",
     }
@@ -85,6 +86,9 @@ def check_supported(request: Request) -> None:
     asked, query = headers_of(request), request.GET
     for name in sorted(UNSUPPORTED_HEADERS & asked.keys()):
         raise refused(400, f"This object store does not support the header {name.title()}.\n")
+    policy = asked.get("x-storage-policy", "")
+    if policy.lower() not in ("", POLICY.lower()):
+        raise refused(400, f'Invalid X-Storage-Policy "{policy[:100]}"')
     for name in sorted(UNSUPPORTED_QUERIES & set(query)):
         raise refused(400, f"This object store does not support the query {name}.\n")
     if query.get("multipart-manifest") in ("put", "delete"):
@@ -146,7 +150,8 @@ def kept_headers(request: Request) -> dict[str, str]:
     kept = {
         name: value
         for name, value in asked.items()
-        if value and (name in KEPT or name.startswith(META))
+        # An object's metadata may be empty, in contrast to a container's.
+        if (value and name in KEPT) or name.startswith(META)
     }
     now = int(time.time())
     # X-Delete-After overrides X-Delete-At.

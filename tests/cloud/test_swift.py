@@ -59,6 +59,37 @@ def status_of(error: pytest.ExceptionInfo[swift_client.ClientException]) -> int:
 # -- accounts and containers --------------------
 
 
+def test_capabilities_name_what_is_there(cloud: Any, swift: swift_client.Connection) -> None:
+    """As tempest's and swiftclient's first request; ``expose_info`` of Swift."""
+    url = f"{cloud.endpoints['swift']}/info"
+    found = requests.get(url, timeout=10).json()
+    assert swift.get_capabilities() == found
+    assert found["swift"]["max_object_name_length"] == 1024
+    assert found["swift"]["max_file_size"] == 16 << 20
+    assert "sha512" in found["tempurl"]["allowed_digests"]
+    assert "slo" not in found
+
+
+def test_answers_have_headers_of_swift(cloud: Any, box: str) -> None:
+    """As tempest.api.object_storage asserts, with its CustomMatchers for each kind of answer."""
+    ask(cloud, "PUT", f"/{box}/o", data=b"123", headers={"X-Object-Meta-Empty": ""})
+    account, container = ask(cloud, "HEAD", "").headers, ask(cloud, "HEAD", f"/{box}").headers
+    for usage in ("Container-Count", "Object-Count", "Bytes-Used"):
+        shown = account[f"X-Account-Storage-Policy-Policy-0-{usage}"]
+        assert int(shown) == int(account[f"X-Account-{usage}"]) > 0
+    assert container["X-Storage-Policy"] == "Policy-0"
+    posted = ask(cloud, "POST", f"/{box}", headers={"X-Container-Meta-A": "b"})
+    assert (posted.status_code, posted.headers["Content-Type"]) == (204, "text/html; charset=UTF-8")
+    conflict = ask(cloud, "DELETE", f"/{box}")
+    assert (conflict.status_code, "There was a conflict" in conflict.text) == (409, True)
+    copied = ask(cloud, "PUT", f"/{box}/p", headers={"X-Copy-From": f"/{box}/o"}).headers
+    assert copied["X-Copied-From"] == f"{box}/o"
+    # Metadata of an object may be empty, and is copied so.
+    assert ask(cloud, "HEAD", f"/{box}/p").headers["X-Object-Meta-Empty"] == ""
+    healthy = requests.get(f"{cloud.endpoints['swift']}/healthcheck", timeout=10)
+    assert (healthy.status_code, healthy.text) == (200, "OK")
+
+
 def test_answers_have_transaction_ids_and_timestamps(cloud: Any, box: str) -> None:
     ask(cloud, "PUT", f"/{box}/o", data=b"1")
     for method, path in (("GET", ""), ("HEAD", f"/{box}"), ("GET", f"/{box}/o")):
