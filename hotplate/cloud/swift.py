@@ -181,6 +181,13 @@ class SwiftApi:
             return False
         if int(expires) <= time.time() + self._skew():
             return False
+        prefix = request.GET.get("temp_url_prefix")
+        if prefix is not None:
+            # The signature is good for all objects whose names begin so.
+            signed = f"{'/'.join(path.split('/')[:4])}/{prefix}"
+            if not path.startswith(signed):
+                return False
+            path = f"prefix:{signed}"
         for key in keys:
             for allowed in (request.method, *_ALSO.get(request.method, ())):
                 text = f"{allowed}\n{expires}\n{path}".encode()
@@ -450,6 +457,7 @@ class SwiftApi:
                 "x-copied-from": quote("/".join(copied)),
                 "x-copied-from-account": quote(account),
                 "x-copied-from-last-modified": source.shown()["Last-Modified"],
+                **{name: value for name, value in kept.items() if swift_objects.META in name},
             }
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
         self._check_put(request, place, etag)

@@ -83,7 +83,7 @@ def test_answers_have_headers_of_swift(cloud: Any, box: str) -> None:
     conflict = ask(cloud, "DELETE", f"/{box}")
     assert (conflict.status_code, "There was a conflict" in conflict.text) == (409, True)
     copied = ask(cloud, "PUT", f"/{box}/p", headers={"X-Copy-From": f"/{box}/o"}).headers
-    assert copied["X-Copied-From"] == f"{box}/o"
+    assert (copied["X-Copied-From"], copied["X-Object-Meta-Empty"]) == (f"{box}/o", "")
     # Metadata of an object may be empty, and is copied so.
     assert ask(cloud, "HEAD", f"/{box}/p").headers["X-Object-Meta-Empty"] == ""
     healthy = requests.get(f"{cloud.endpoints['swift']}/healthcheck", timeout=10)
@@ -373,7 +373,13 @@ def test_conditions_are_answered_with_304_412_or_422(
 
 
 def signed(
-    swift: swift_client.Connection, cloud: Any, path: str, method: str, level: str = "account"
+    swift: swift_client.Connection,
+    cloud: Any,
+    path: str,
+    method: str,
+    level: str = "account",
+    *,
+    prefix: bool = False,
 ) -> str:
     key, header = uuid.uuid4().hex, f"X-{level}-Meta-Temp-URL-Key-2"
     if level == "account":
@@ -381,7 +387,7 @@ def signed(
     else:
         swift.post_container(path.split("/")[1], {header: key})
     whole = f"/v1/AUTH_{cloud.credentials.project_id}{path}"
-    made = swift_utils.generate_temp_url(whole, 60, key, method, digest="sha256")
+    made = swift_utils.generate_temp_url(whole, 60, key, method, prefix=prefix, digest="sha256")
     return f"{cloud.endpoints['swift']}{made}"
 
 
@@ -401,6 +407,17 @@ def test_temp_url_is_signed_by_each_key(
     assert answer.headers["X-Object-Meta-Public-Color"] == "blue"
     assert "X-Object-Meta-Secret" not in answer.headers
     assert requests.get(url + "&inline", timeout=20).headers["Content-Disposition"] == "inline"
+
+
+def test_temp_url_of_a_prefix_reaches_its_objects_only(
+    cloud: Any, swift: swift_client.Connection, box: str
+) -> None:
+    """As tempest's ObjectTempUrlTest.test_get_object_using_temp_url_with_prefix."""
+    for name in ("public/a", "private/a"):
+        swift.put_object(box, name, name.encode())
+    url = signed(swift, cloud, f"/{box}/public", "GET", prefix=True)
+    assert requests.get(url.replace("/public?", "/public/a?"), timeout=20).text == "public/a"
+    assert requests.get(url.replace("/public?", "/private/a?"), timeout=20).status_code == 401
 
 
 @pytest.mark.parametrize("header", ["X-Object-Manifest", "X-Copy-From"])
