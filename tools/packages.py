@@ -44,10 +44,15 @@ def environment(*, main_index_only: bool = False) -> dict[str, str]:
         scope, _, name = name.rpartition(".")
         if scope == ":env:" or name not in settings:
             settings[name] = ast.literal_eval(value)
-    wanted = ("cert", "index-url") if main_index_only else tuple(VARIABLES)
+    variables = dict(os.environ)
+    if main_index_only:
+        for beside in ("extra-index-url", "find-links"):
+            settings.pop(beside, None)
+            variables.pop(VARIABLES[beside][0], None)
+        # Files of uv's own configuration can name indexes as well.
+        variables["UV_NO_CONFIG"] = "1"
     return {
-        **{name: text for name, text in os.environ.items() if not name.startswith("UV_")},
-        "UV_NO_CONFIG": "1",
+        **variables,
         "UV_SYSTEM_CERTS": "1",
         # pip trusts all its indexes equally.
         "UV_INDEX_STRATEGY": "unsafe-best-match",
@@ -55,7 +60,7 @@ def environment(*, main_index_only: bool = False) -> dict[str, str]:
         **{
             variable: separator.join(settings[option].split())
             for option, (variable, separator) in VARIABLES.items()
-            if option in wanted and settings.get(option)
+            if settings.get(option)
         },
     }
 

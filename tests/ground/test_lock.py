@@ -118,6 +118,20 @@ def test_lock_has_files_for_other_platforms_too():
     assert few == []
 
 
+def test_lock_is_made_of_the_files_of_the_main_index(tool: Any, monkeypatch: pytest.MonkeyPatch):
+    """Another index may have files of its own, whose hashes nobody else could fetch."""
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://main.example/simple")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://a.example https://b.example")
+    monkeypatch.setenv("UV_FIND_LINKS", "/tmp/wheels")
+    environment = tool("packages.py")["environment"]
+    names = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_FIND_LINKS")
+    everything = ["https://main.example/simple", "https://a.example https://b.example"]
+    with_others, main_only = environment(), environment(main_index_only=True)
+    assert [with_others[name] for name in names[:2]] == everything
+    assert [main_only.get(name) for name in names] == [everything[0], None, None]
+
+
 def test_lock_names_each_change(tool: Any):
     old = {"same": "1", "newer": "1", "gone": "2"}
     new = {"same": "1", "newer": "2", "more": "3"}
