@@ -101,7 +101,7 @@ class Recorder:
             "service": service,
             "call": f"{method} /{url.partition('//')[2].partition('/')[2]}",
             **({"request_headers": headers} if headers else {}),
-            **({"request": more["json"]} if "json" in more else {}),
+            **({"request": more["json"]} if len(str(more.get("json", "x" * 200))) < 200 else {}),
             "status": response.status_code,
             "headers": {
                 key: "ID" if key.endswith("request-id") else value
@@ -166,7 +166,7 @@ def keystone(it: Recorder) -> None:
     it.get("keystone versions", "identity", "/", token=False)
     it.get("keystone version", "identity", "/v3", token=False)
     it.get("keystone no token", "identity", "/v3/projects", token=False)
-    for name in ("auth/catalog", "auth/projects", "auth/domains", "auth/system", "regions"):
+    for name in ("auth/projects", "auth/domains", "auth/system", "regions"):
         it.get(f"keystone {name}", "identity", f"/v3/{name}")
     for name in ("users", "projects", "services", "endpoints", "domains", "roles"):
         it.get(f"keystone {name}", "identity", f"/v3/{name}")
@@ -533,13 +533,6 @@ def heat(it: Recorder) -> None:
     stack = it.ask("stack create", "POST", "orchestration", "/stacks", json=about)["stack"]
     path = f"/stacks/recording/{it.name(stack, 'STACK')}"
     it.ask("stack again", "POST", "orchestration", "/stacks", json=about)
-    it.ask(
-        "stack preview",
-        "POST",
-        "orchestration",
-        "/stacks/preview",
-        json={**about, "stack_name": "other"},
-    )
     made = wait(it, "orchestration", f"{path}/resources/server", "resource", "CREATE_COMPLETE")
     it.names[made["physical_resource_id"]] = "STACKSERVER"
     served = f"/software_deployments/metadata/{made['physical_resource_id']}"
@@ -600,10 +593,8 @@ def cfn(it: Recorder, secret: dict[str, str], inputs: dict[str, Any]) -> None:
     def signed(by: str) -> dict[str, str]:
         return sent | {"Signature": Ec2Signer(by).generate(about)}
 
-    json_ = {"Accept": "application/json"}
     good = signed(secret["secret_access_key"])
     it.get("cfn poll", "cfn", "/", params=good, token=False)
-    it.get("cfn poll json", "cfn", "/", params=good, token=False, headers=json_)
     it.get("cfn poll bad", "cfn", "/", params=signed("wrong"), token=False)
     unknown = sent | {"AWSAccessKeyId": "0" * 32}
     it.get("cfn poll unknown", "cfn", "/", params={**unknown, "Signature": "x"}, token=False)
