@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from hotplate.settings import cache_dir
 
 pytestmark = [
     pytest.mark.qemu,
@@ -189,34 +192,21 @@ class RealCloud:
         return json.loads(done.stdout)
 
 
-def traces() -> dict[str, Any]:
-    """Return what a cloud could leave on this host outside of its directory."""
-    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True)
-    names = sorted(line.split(":")[1].strip() for line in links.stdout.splitlines())
-    groups = sorted(str(path) for path in Path("/sys/fs/cgroup").rglob("*") if path.is_dir())
-    return {
-        "mounts": [
-            line for line in Path("/proc/mounts").read_text().splitlines() if "openstack" in line
-        ],
-        "links": [
-            name for name in names if name.startswith(("br-ext", "brq", "tap", "q", "vxlan"))
-        ],
-        "namespaces": sorted(path.name for path in Path("/run/netns").glob("q*")),
-        "cgroups": [path for path in groups if "openstack" in path or "machine" in path],
-        "processes": sorted(
-            process.name
-            for process in Path("/proc").glob("[0-9]*")
-            if _command_line(process).startswith((b"nova-", b"neutron-", b"heat-", b"mariadbd"))
-            or b"openstack.d/inside.py" in _command_line(process)
-        ),
-    }
+def processes(pid: int) -> set[tuple[str, str]]:
+    """Return the PIDs and start times of the processes in a process's PID namespace."""
+    namespace = Path(f"/proc/{pid}/ns/pid").readlink()
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        # A process ends while it is looked at.
+        with contextlib.suppress(OSError):
+            if (process / "ns/pid").readlink() == namespace:
+                found.add((process.name, _started(process)))
+    return found
 
 
-def _command_line(process: Path) -> bytes:
-    try:
-        return (process / "cmdline").read_bytes()
-    except OSError:
-        return b""
+def _started(process: Path) -> str:
+    # proc_pid_stat(5): the 22nd field; the second, in parentheses, may have blanks.
+    return (process / "stat").read_text().rpartition(")")[2].split()[19]
 
 
 @pytest.fixture(scope="session")
@@ -227,16 +217,30 @@ def real_openstack() -> Iterator[None]:
     if _tool("status").returncode == 0:
         yield
         return
-    before = traces()
     done = _tool("start", seconds=MAKING_SECONDS)
     if done.returncode == 3 and "GiB" in done.stderr:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
+    folder = cache_dir() / "openstack" / "zed"
+    pid = int((folder / "pid").read_text())
+    cgroup = Path(f"/proc/{pid}/cgroup").read_text()
+    began = processes(pid)
     try:
         yield
     finally:
+        began |= processes(pid)
         assert _tool("stop").returncode == 0
-    assert traces() == before
+    assert len(began) > 20
+    assert cgroup == Path("/proc/self/cgroup").read_text()
+    for name, started in began:
+        process = Path("/proc", name)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            assert _started(process) != started, (process / "cmdline").read_bytes()
+    names = {path.name.partition("-")[0] for path in folder.iterdir()}
+    assert names <= {"system", "state", "log", "install.log"}
+    assert str(folder) not in Path("/proc/mounts").read_text()
+    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True)
+    assert "br-ext" not in links.stdout
     assert _tool("status").returncode == 1
 
 
