@@ -382,6 +382,8 @@ def main() -> int:
             words.add_argument("command", nargs="+", metavar="COMMAND")
     args = parser.parse_args()
     place = Place(args.cache.resolve() / "openstack" / args.release, args.release)
+    # What begins is ended on the way out, as by Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         match args.verb:
             case "start":
