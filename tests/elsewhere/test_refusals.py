@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import openstack as sdk
 import pytest
 import yaml
 from cases import GOOD, written
@@ -177,16 +176,16 @@ def test_missing_right_is_a_usage_error(cloud):
 
 
 def test_used_up_quota_is_a_host_error(cloud):
-    openstack = sdk.connect(load_envvars=False, **cloud.login())
-    project = openstack.current_project_id
-    openstack.network.update_quota(project, networks=0)
+    # An administrator's request, of whom the embedded cloud has none.
+    embedded = cloud.testbed.cloud
+    quotas, project = embedded.networking.quotas, embedded.credentials.project_id
+    quotas.change(project, {"network": 0})
     try:
         done = cloud.try_it(
             "-t", written(cloud.folder, resources={"net": {"type": "OS::Neutron::Net"}})
         )
     finally:
-        openstack.network.delete_quota(project)
-        openstack.close()
+        quotas.reset(project)
     assert done.returncode == 3
     assert 'the quota of the project in the cloud "hotplate" is used up' in last(done.stdout)
 
