@@ -425,7 +425,7 @@ def never_started(facts: Facts) -> str:
     changes = filter(None, map(StackResource.of, facts.stack))
     failed = [change for change in changes if change.status == "FAILED"]
     if failed or facts.failed:
-        why = facts.stack_reason or failed[0].reason
+        why = facts.stack_reason or next((each.reason for each in failed), "")
         return f"Heat failed before a machine was switched on: {why or 'it gave no reason'}"
     if any(classify.is_complete_stack(each) for each in facts.stack):
         return "the stack is complete, and there is no server in it"

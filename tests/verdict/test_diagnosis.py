@@ -637,6 +637,12 @@ def test_stack_failure_before_any_machine_is_heats(story):
     assert "no such flavor" in diagnosis.seen
 
 
+def test_failed_stack_without_a_reason_or_an_event_is_heats(story):
+    diagnosis = story.diagnosis("CREATE_FAILED", "")
+    assert diagnosis.fault == "stack-failed"
+    assert "it gave no reason" in diagnosis.seen
+
+
 def resource(s, name, kind, status, reason=""):
     s.emit(
         "stack",
