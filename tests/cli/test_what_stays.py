@@ -219,7 +219,9 @@ def test_up_prints_no_control_characters_of_guests(tmp_path, monkeypatch, capsys
     (tmp_path / "web.qcow2").touch()
     monkeypatch.setattr(sessions, "Up", TalkingUp)
     monkeypatch.setattr(Image, "open", lambda *_, **__: None)
-    args = cli._parser(["up"]).parse_args(["up", "web.qcow2"])
+    words = ["up", "web.qcow2"]
+    args = cli._parser(["up"]).parse_args(words)
+    args.words = words
     assert up.run(args) == 0
     shown = capsys.readouterr().out
     assert 'the stack "web": CREATE_FAILED' in shown
