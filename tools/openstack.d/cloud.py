@@ -4,14 +4,14 @@
     tools/openstack run -- COMMAND ... run a command where the cloud is, with its clouds.yaml
     tools/openstack status     say whether it runs, since when, and its memory
     tools/openstack stop       end it: no process, mount, network or file of the run is left
-    tools/openstack remove     stop it, and delete what was made
+    tools/openstack remove     stop it, and delete all that was made
 
 Keystone, Glance, Placement, Nova (libvirt and QEMU), Neutron (networks, routers, floating IPs,
 security groups) and Heat, with MariaDB, RabbitMQ and memcached.  They have a chroot, and mount,
 network, process, IPC and host name namespaces, which lead nowhere.  clouds.yaml has "real", an
 ordinary user, and "admin".
 
-What is made is kept in hotplate's cache: the packages, and over them the databases with users and
+All that is made is kept in hotplate's cache: the packages, and over them the databases with users and
 networks.  A start puts a third layer over both and stop drops it, so that each begins the same, and
 nothing that happens to a cloud, or to this host meanwhile, harms the next one.
 """
@@ -122,7 +122,7 @@ class Place:
         return self.folder / "pid"
 
     def layer(self, name: str, *made_of: str) -> Path:
-        """Return the directory of what is made of these texts."""
+        """Return the directory of the layer that is made of these texts."""
         key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:12]
         return self.folder / f"{name}-{key}"
 
@@ -161,7 +161,7 @@ class Place:
         return bool(self.cloud()) and self.clouds.exists()
 
     def drop_run(self) -> None:
-        """Delete what a run, and anything that was interrupted, has left."""
+        """Delete the leftovers of a run, and of everything that was interrupted."""
         for pattern in ("clouds.yaml", "pid", "run", "*.new"):
             for path in self.folder.glob(pattern):
                 if path.is_dir():
@@ -242,13 +242,13 @@ def install(suite: str, packages: list[str], system: Path, lock: int) -> None:
 
 
 def finish(new: Path, layer: Path) -> None:
-    """Rename what is complete, once it is on the disk."""
+    """Rename a complete layer, once it is on the disk."""
     os.sync()
     new.rename(layer)
 
 
 def boot(place: Place, verb: str, folder: Path, layers: list[Path], lock: int) -> None:
-    """Start a cloud over these layers, and wait until it has made what it makes, or is up.
+    """Start a cloud over these layers, and wait until its databases are made, or it is up.
 
     :param lock: the cloud holds it too, while it lives.
     """
@@ -364,7 +364,7 @@ def remove(place: Place) -> None:
 
 
 def main() -> int:
-    """Do what the verb says."""
+    """Run the verb."""
     parser = argparse.ArgumentParser(
         prog="tools/openstack",
         description=__doc__,
