@@ -11,9 +11,9 @@ security groups) and Heat, with MariaDB, RabbitMQ and memcached.  They have a ch
 network, process, IPC and host name namespaces, which lead nowhere.  clouds.yaml has "real", an
 ordinary user, and "admin".
 
-All that is made is kept in hotplate's cache: the packages, and over them the databases with users and
-networks.  A start puts a third layer over both and stop drops it, so that each begins the same, and
-nothing that happens to a cloud, or to this host meanwhile, harms the next one.
+All is kept in hotplate's cache: the packages, and over them the databases with users and networks.
+A start puts a third layer over both and stop drops it, so that each begins the same, and nothing
+that happens to a cloud, or to this host meanwhile, harms the next one.
 """
 
 from __future__ import annotations
