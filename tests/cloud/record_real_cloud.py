@@ -101,7 +101,7 @@ class Recorder:
             "service": service,
             "call": f"{method} /{url.partition('//')[2].partition('/')[2]}",
             **({"request_headers": headers} if headers else {}),
-            **({"request": more["json"]} if len(str(more.get("json", "x" * 200))) < 200 else {}),
+            **({"request": more["json"]} if len(str(more.get("json", "x" * 2000))) < 2000 else {}),
             "status": response.status_code,
             "headers": {
                 key: "ID" if key.endswith("request-id") else value
