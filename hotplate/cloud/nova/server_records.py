@@ -115,7 +115,7 @@ class KeyPair:
 
 
 @dataclass(frozen=True)
-class Quotas:
+class ServerQuotas:
     """The limits of a project; the defaults are those of ``[quota]`` (``nova/conf/quota.py``).
 
     :param ram: MiB.
@@ -135,10 +135,10 @@ class Quotas:
 
 
 #: The usual quotas.
-DEFAULTS = Quotas()
+DEFAULTS = ServerQuotas()
 UNLIMITED = -1
 #: The quotas when limits are lifted, which keep a mistake from filling the memory of this process.
-LIFTED = Quotas(
+LIFTED = ServerQuotas(
     instances=1000,
     cores=UNLIMITED,
     ram=UNLIMITED,

@@ -24,7 +24,7 @@ from hotplate.cloud.nova.server_records import (
     KeyPair,
     NoSuchServerError,
     Notes,
-    Quotas,
+    ServerQuotas,
     ServerRecord,
     check_state,
     now,
@@ -92,7 +92,7 @@ class Servers:
         requested_networks: Callable[[Wanted], list[RequestedNetwork]] = lambda _: [],
         image_refusal: Callable[[str], str] = lambda _: "",
         image_id: Callable[[str], str] = lambda name: name,
-        quotas: Quotas = DEFAULTS,
+        quotas: ServerQuotas = DEFAULTS,
     ) -> None:
         self._store = store
         self._compute = compute
