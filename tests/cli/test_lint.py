@@ -16,11 +16,12 @@ FAST = ("--without", "shellcheck")
 @pytest.fixture
 def elements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with one mistake, in a file with a name that needs escapes."""
-    monkeypatch.chdir(tmp_path)
+    # In a folder of its own: a test tries "..", where other tests' folders may be.
+    directory = tmp_path / "repository" / "elements"
+    (directory / "a,b").mkdir(parents=True)
+    monkeypatch.chdir(directory.parent)
     monkeypatch.delenv("ELEMENTS_PATH", raising=False)
     monkeypatch.delenv("DIB_HEAT_HOOKS_DIR", raising=False)
-    directory = tmp_path / "elements"
-    (directory / "a,b").mkdir(parents=True)
     (directory / "a,b" / "element-deps").write_text("vm\n100%\x1b[31m\n")
     return directory
 
@@ -95,8 +96,8 @@ def test_other_directories_come_from_the_environment(elements, capsys, monkeypat
     (elements / "a,b" / "element-deps").write_text("elsewhere\n")
     (elements / "a,b" / "heat-config-hooks").write_text("x x.py\n")
     (tmp_path / "more" / "elsewhere").mkdir(parents=True)
-    (tmp_path / "programs").mkdir()
-    (tmp_path / "programs" / "x.py").touch()
+    (elements.parent / "programs").mkdir()
+    (elements.parent / "programs" / "x.py").touch()
     assert run(capsys)[0] == 1
     monkeypatch.setenv("ELEMENTS_PATH", f"{tmp_path}/more:")
     monkeypatch.setenv("DIB_HEAT_HOOKS_DIR", "programs")
