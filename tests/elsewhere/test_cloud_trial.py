@@ -169,7 +169,7 @@ def test_deployment_served_after_its_event_is_followed(cloud, monkeypatch):
 
     monkeypatch.setattr(software_deployments.SoftwareDeploymentManager, "metadata", late)
     cloud.roles["web"] = replace(HANGS, seconds=6)
-    words = ("-t", written(cloud.folder), "--patience", "9", "--limit", "30")
+    words = ("-t", written(cloud.folder), "--patience", "9", "--limit", "60")
     done = cloud.run("played.raw", *words)
     # Its hook is waited for until the run's own limit.
     assert done.returncode == 4, done.stdout + done.stderr
@@ -312,6 +312,7 @@ def test_cloud_without_room_is_a_host_error(cloud, monkeypatch):
 def test_failed_removal_and_usual_upload_time_are_reported(cloud):
     # In one run: what the upload says of earlier ones, and leaves for later ones.
     history, key = History(cloud.folder / "cache" / FILE), "upload-hotplate-played.raw"
+    (cloud.folder / "cache" / FILE).unlink(missing_ok=True)
     history.record(key, {"uploaded": 4100.0})
     cloud.roles["web"] = GOOD
     with cloud.testbed.cloud.fault(endpoint="nova", kind="status", status=500, method="DELETE"):

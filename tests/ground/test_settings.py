@@ -99,6 +99,8 @@ ENTRY_POINTS = {
     "hookkit/guest_runner.py",
     "hookkit/guest_check.py",
     *("cases/os_cloud.py", "cases/releases.py", "cases/side_by_side.py"),
+    # testinfra makes it, and passes no settings.
+    "session/testinfra_backend.py",
     "testbed/host_probes.py",
     # The kind of the terminal, as the standard library reads its size.
     "output.py",
