@@ -453,7 +453,7 @@ def _subject(token: str) -> tuple[tuple[str, str]]:
 
 
 def _admins() -> Iterator[tuple[str, str, str]]:
-    """Yield what Keystone's default policies leave to administrators: method, path and rule.
+    """Yield the requests of administrators by Keystone's policies: method, path and rule.
 
     The rules are in ``keystone/common/policies``.
     """
