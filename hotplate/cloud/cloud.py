@@ -485,7 +485,8 @@ class Cloud:
 
         :param stack: the stack's name or id.
         :return: resources of services that do not run here or are not enforced, the images, flavors
-            and key pairs that its servers name, and servers that name no network.
+            and key pairs that its servers name, zones with a host, which an ordinary user may not
+            choose, and servers that name no network.
         """
         from hotplate.cloud.heat import stand_ins
 
@@ -512,6 +513,8 @@ class Cloud:
                     present.append(StoodIn(kind, name))
             if spec.key_name and not self.servers.has_keypair(spec.key_name):
                 present.append(StoodIn("key pair", spec.key_name))
+            if ":" in spec.availability_zone:
+                present.append(StoodIn("availability zone with a host", spec.availability_zone))
             if spec.id in self._unconnected:
                 present.append(StoodIn(UNCONNECTED, spec.name))
         return sorted(set(present))

@@ -31,6 +31,8 @@ def test_seed_wait_condition_is_signalled(all_hooks_trixie, seeds, test_image, n
     )
     assert done.status == 0, done.stdout
     assert done.verdict["status"] == "CREATE_COMPLETE"
+    # Nova refuses it to an ordinary user.
+    assert 'availability zone with a host "nova:n0819a69aa40a"' in done.stdout
     signals = [
         each["detail"]["status"]
         for each in requests(done.folder)

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
-from hotplate.cloud.nova import policy, schemas
+from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.capacity import check_servers, flavor
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.nova.groups import Groups
@@ -46,8 +46,6 @@ class CreateApi:
         hints = body.get("os:scheduler_hints") or body.get("OS-SCH-HNT:scheduler_hints") or {}
         # These checks come before the first server is made.
         least, count = _count(asked)
-        if ":" in str(asked.get("availability_zone")) and not policy.is_admin(caller):
-            raise policy.forbidden("servers:create:forced_host")
         check_supported(asked)
         check_metadata(self._servers, asked.get("metadata") or {})
         count = check_servers(self._servers, flavor(str(asked["flavorRef"])), least, count)
