@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -87,3 +88,15 @@ def test_plain_dib_image_without_a_network_fails_at_its_network(tmp_path, test_i
     assert done.status == 1, done.stdout
     assert "network up" in done.stdout.splitlines()[-1]
     assert "systemd-networkd" in done.stdout
+
+
+@pytest.mark.both_machines
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["vmdk", "vhdx", "vdi"])
+def test_image_in_the_format_of_another_hypervisor_passes(
+    bookworm, test_image, tmp_path, nothing_left, kind
+):
+    image = tmp_path / f"web.{kind}"
+    subprocess.run(["qemu-img", "convert", "-O", kind, bookworm, image], check=True)
+    done = test_image(image)
+    assert (done.status, done.last_line) == (0, "PASSED"), done.stdout
