@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,3 +50,11 @@ def test_unusable_database_is_a_fault(cloud: Any) -> None:
         database.execute("ALTER TABLE gone RENAME TO software_config")
     assert "OperationalError" in str(cloud.events.fault)
     assert outcome_of(cloud.events.fault) is Outcome.ERROR
+
+
+@pytest.mark.parametrize("first", ["oslo_messaging", "heat.engine.service"])
+def test_process_that_has_loaded_services_already_is_told_so(first: str) -> None:
+    """oslo.service chooses eventlet for whoever asks first, unless it was told (backend)."""
+    code = f"import {first}; from hotplate.cloud.heat import engine; engine.load()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert re.search(r"^hotplate.errors.UsageError: .* before the cloud", done.stderr, re.MULTILINE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hotplate.cloud.heat import engine
 from hotplate.elsewhere.leftovers import Run
 
 
@@ -18,6 +19,8 @@ def test_run_is_found_by_its_own_name_only():
 
 def test_server_name_is_whole_in_its_guest():
     """Heat names it STACK-RESOURCE-ID, and shortens what is longer than it may be."""
+    # Heat's modules alone would choose eventlet for all tests that follow in this process.
+    engine.load()
     from heat.common import config  # noqa: F401 - registers the option
     from heat.engine.resource import Resource
     from oslo_config import cfg

@@ -71,6 +71,7 @@ def load() -> None:
     """Import Heat, once in a process and from any thread.
 
     :raises HostError: when Heat is not installed.
+    :raises UsageError: when something in this process has loaded it, or oslo.service, first.
     """
     global _loaded
     if _loaded:
@@ -109,7 +110,14 @@ def _import_heat() -> None:
             warnings.simplefilter("ignore")
             import oslo_service.backend as backend
 
-            backend.init_backend(backend.BackendType.THREADING)
+            try:
+                backend.init_backend(backend.BackendType.THREADING)
+            except backend.exceptions.BackendAlreadySelected as error:
+                raise UsageError(
+                    "oslo.service was loaded before the cloud, and runs on eventlet, not threads",
+                    hint="load oslo.messaging and oslo.service after the cloud, or begin with "
+                    "oslo_service.backend.init_backend(BackendType.THREADING)",
+                ) from error
             import heat.engine.clients.os.keystone.heat_keystoneclient
             import heat.engine.service  # noqa: F401
             from oslo_config import cfg
