@@ -21,30 +21,6 @@ SHA256 = "hotplate_sha256"
 BAD_REQUEST, CONFLICT, UNSUPPORTED = 400, 409, 415
 
 
-def find(cloud: OsCloud, name: str) -> str:
-    """Return the id of an existing image, by its name or id.
-
-    :raises UsageError: when there is none, or several.
-    """
-    from openstack import exceptions
-
-    try:
-        with cloud.translated("its images"):
-            image = cloud.sdk.image.find_image(name)
-    except HostError as error:
-        if isinstance(error.__cause__, exceptions.DuplicateResource):
-            raise UsageError(
-                f'the cloud "{cloud.name}" has several images "{name}"', hint="name one by its id"
-            ) from error
-        raise
-    if image is None:
-        raise UsageError(
-            f'the cloud "{cloud.name}" has no image "{name}"',
-            hint=f"openstack --os-cloud {cloud.name} image list",
-        )
-    return str(image.id)
-
-
 def upload(cloud: OsCloud, image: Image, run: Run) -> str:
     """Upload an image for a run, wait until servers can boot it, and return its id.
 

@@ -1,38 +1,14 @@
-"""The network of servers whose template names none: one by name, or the project's only one."""
+"""The network of servers whose template names none: the project's only one."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from hotplate.elsewhere.os_cloud import OsCloud
-from hotplate.errors import HostError, UsageError
+from hotplate.errors import UsageError
 
 #: Nova's "get me a network" does the same for a server; here it would stay after the run.
 MAKE = "openstack --os-cloud {cloud} network auto allocated topology create --or-show"
-
-
-def find(cloud: OsCloud, name: str) -> Any:
-    """Return a network by its name or id.
-
-    :raises UsageError: when there is none, or several.
-    """
-    from openstack import exceptions
-
-    try:
-        with cloud.translated("its networks"):
-            network = cloud.sdk.network.find_network(name)
-    except HostError as error:
-        if isinstance(error.__cause__, exceptions.DuplicateResource):
-            raise UsageError(
-                f'the cloud "{cloud.name}" has several networks "{name}"', hint="name one by its id"
-            ) from error
-        raise
-    if network is None:
-        raise UsageError(
-            f'the cloud "{cloud.name}" has no network "{name}"',
-            hint=f"openstack --os-cloud {cloud.name} network list",
-        )
-    return network
 
 
 def only(cloud: OsCloud) -> Any:

@@ -92,6 +92,31 @@ class OsCloud:
             )
         return self._heat
 
+    def find(self, kind: str, name: str) -> Any:
+        """Return a resource of openstacksdk by its name or id.
+
+        :param kind: "image" or "network".
+        :raises UsageError: when there is none, or several.
+        """
+        from openstack import exceptions
+
+        try:
+            with self.translated(f"its {kind}s"):
+                found = getattr(getattr(self.sdk, kind), f"find_{kind}")(name)
+        except HostError as error:
+            if isinstance(error.__cause__, exceptions.DuplicateResource):
+                raise UsageError(
+                    f'the cloud "{self.name}" has several {kind}s "{name}"',
+                    hint="name one by its id",
+                ) from error
+            raise
+        if found is None:
+            raise UsageError(
+                f'the cloud "{self.name}" has no {kind} "{name}"',
+                hint=f"openstack --os-cloud {self.name} {kind} list",
+            )
+        return found
+
     @contextlib.contextmanager
     def translated(self, what: str) -> Iterator[None]:
         """Turn the clients' exceptions in the block into an error of one sentence.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Unpack
 
-from hotplate.elsewhere import hosts, images, leftovers, networks
+from hotplate.elsewhere import hosts, leftovers, networks
 from hotplate.elsewhere.following import Followed, Following, folder_name
 from hotplate.elsewhere.os_cloud import OsCloud
 from hotplate.elsewhere.project import Project
@@ -126,7 +126,8 @@ class CloudTrial(BaseTrial):
     def _make_stack(self) -> Stack:
         """Make a key pair, an image unless the cloud has it, and begin to make the stack."""
         # Look both up before anything is made: a wrong name is no reason to upload.
-        image = images.find(self._cloud, self.options.image) if self.options.image else ""
+        named = self.options.image
+        image = str(self._cloud.find("image", named).id) if named else ""
         fit = connection(self._cloud, self.template, network=self.options.network)
         key_pair = self._project.make_key_pair()
         if self.image is not None and not image:
@@ -342,7 +343,7 @@ def connection(cloud: OsCloud, template: Template, *, network: str) -> Fit:
     """
     if not network and not needs_network(template):
         return Fit()
-    found = networks.find(cloud, network) if network else networks.only(cloud)
+    found = cloud.find("network", network) if network else networks.only(cloud)
     return Fit(network=str(found.id), subnet=networks.subnet_of(cloud, found))
 
 
