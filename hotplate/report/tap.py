@@ -30,6 +30,7 @@ _Dumper.add_representer(
     str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
 )
 
+#: The two directives of TAP 14; a test that is known to fail is one "to do".
 _DIRECTIVES = {PointStatus.SKIPPED: "SKIP", PointStatus.KNOWN: "TODO"}
 _OK = (PointStatus.PASSED, PointStatus.SKIPPED)
 
