@@ -71,6 +71,13 @@ class Station:
         """Return the answer of a server there; "" when there is none."""
         return self.run(f"python3 -c '{ASK}' {address} {port} {seconds}")[1].strip()
 
+    def serve(self, port: int, command: str) -> None:
+        """Run a command in the background that listens on a TCP port, and wait until it does."""
+        listens = f"grep -q ':{port:04X} 0*:0000 0A ' /proc/self/net/tcp*"
+        wait = f"for try in $(seq 1000); do {listens} && exit; sleep 0.02; done; exit 1"
+        status, _ = self.run(f"({command}) >/dev/null 2>&1 & {wait}")
+        assert status == 0, f"nothing listens on {port}: {command}"
+
     def pings(self, address: str, *, tries: int = 5, options: str = "") -> bool:
         """Return whether an address answers one of so many pings; the first answer ends it."""
         ping = f"busybox ping -c 1 -W {2 if tries > 1 else 1} {options} {address}"

@@ -212,7 +212,8 @@ def test_foreign_address_is_not_carried(segment6: Segment, station: Callable[...
 def test_harness_connects_over_ipv6(segment6: Segment, station: Callable[..., Station]) -> None:
     port = port6(segment6, 5)
     there = station(port)
-    set_up(there, "fd00::5", "(busybox nc -l -p 99 -e echo hello >/dev/null 2>&1 &)")
+    set_up(there, "fd00::5")
+    there.serve(99, "busybox nc -l -p 99 -e echo hello")
     with port.connect(99) as connection:
         assert connection.recv(9) == b"hello\n"
 

@@ -80,7 +80,7 @@ def test_packets_pass_between_the_segments_and_the_gateways_answer(lab: Lab) -> 
 
 def test_server_beyond_the_router_is_reached(lab: Lab) -> None:
     one, two = lab.stations
-    two.run("(echo beyond | busybox nc -l -p 2300 >/dev/null 2>&1 &) ; sleep 0.3")
+    two.serve(2300, "echo beyond | busybox nc -l -p 2300")
     assert one.ask("10.0.1.5", 2300) == "beyond"
 
 

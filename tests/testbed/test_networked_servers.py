@@ -142,11 +142,18 @@ def under_test(cloud: Cloud, one: ServerSpec) -> ServerUnderTest:
     return ServerUnderTest(LocalPlatform(testbed, cloud.compute.servers[one.id]))
 
 
+def served(port: int, command: str) -> str:
+    """Return a shell command that starts a server in the background and waits until it listens."""
+    listens = f"grep -q ':{port:04X} 0*:0000 0A ' /proc/net/tcp*"
+    wait = f"for try in $(seq 600); do {listens} && break; sleep 0.1; done"
+    return f"({command}) >/dev/null 2>&1 & {wait}; {listens}"
+
+
 @pytest.fixture
 def pair(cloud: Cloud) -> tuple[ServerUnderTest, ServerUnderTest]:
     """As a test has them; the second runs an echo server."""
     web, db = under_test(cloud, WEB), under_test(cloud, DB)
-    db.succeed(f"pidof nc || (nc -ll -p {ECHO} -e cat >/dev/null 2>&1 & sleep 1)")
+    db.succeed(f"pidof nc || {{ {served(ECHO, f'nc -ll -p {ECHO} -e cat')}; }}")
     return web, db
 
 
@@ -218,7 +225,7 @@ def test_link_is_shaped_and_restored(cloud: Cloud, pair) -> None:
 
 
 def test_harness_connects_to_a_server(cloud: Cloud) -> None:
-    cloud.run(DB, "(while :; do echo from db | nc -l -p 2200; done) >/dev/null 2>&1 & sleep 1")
+    cloud.run(DB, served(2200, "while :; do echo from db | nc -l -p 2200; done"))
     link = cloud.compute.servers[DB.id].machine.wiring
     with link.connect(2200, seconds=20) as connection:
         connection.settimeout(20)
