@@ -44,6 +44,11 @@ def environment(*, main_index_only: bool = False) -> dict[str, str]:
         scope, _, name = name.rpartition(".")
         if scope == ":env:" or name not in settings:
             settings[name] = ast.literal_eval(value)
+    # pip leaves out a folder that is not there with a warning; uv ends.
+    links = settings.get("find-links", "").split()
+    settings["find-links"] = " ".join(
+        link for link in links if "://" in link or Path(link).expanduser().exists()
+    )
     variables = dict(os.environ)
     if main_index_only:
         for beside in ("extra-index-url", "find-links"):

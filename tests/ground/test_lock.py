@@ -132,6 +132,15 @@ def test_lock_is_made_of_the_files_of_the_main_index(tool: Any, monkeypatch: pyt
     assert [main_only.get(name) for name in names] == [everything[0], None, None]
 
 
+def test_folder_of_packages_that_is_not_there_is_left_out(
+    tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As pip does, which warns; uv would end."""
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{tmp_path} {tmp_path}/none https://a.example/wheels")
+    environment = tool("packages.py")["environment"]()
+    assert environment["UV_FIND_LINKS"] == f"{tmp_path},https://a.example/wheels"
+
+
 def test_lock_names_each_change(tool: Any):
     old = {"same": "1", "newer": "1", "gone": "2"}
     new = {"same": "1", "newer": "2", "more": "3"}
