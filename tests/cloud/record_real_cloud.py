@@ -68,6 +68,19 @@ heat_template_version: 2018-08-31
 resources:
   r: {type: OS::Nova::Server, properties: {image: recording, flavor: m1.tiny}}
 """
+UNKNOWN = "heat_template_version: 2018-08-31\nresources: {a: {type: No}}"
+_STACK = {"stack_name": "recording", "template": TEMPLATE, "timeout_mins": 30, "tags": "a,b"}
+#: Bodies of the requests to Heat.
+HEAT_REQUESTS: dict[str, dict[str, Any]] = {
+    "heat validate": {"template": TEMPLATE},
+    "heat validate bad": {"template": UNKNOWN},
+    "heat validate no version": {"template": "resources: {}"},
+    "stack bad name": {**_STACK, "stack_name": "1 2"},
+    "stack bad parameter": {**_STACK, "parameters": {"nosuch": "1"}},
+    "stack create": _STACK,
+    "stack again": _STACK,
+    "stack without networks": {**_STACK, "stack_name": "recording-bare", "template": BARE},
+}
 
 
 @dataclass
@@ -515,24 +528,17 @@ def heat(it: Recorder) -> None:
         *("template_versions", "stacks/nosuch", "software_deployments", "software_configs"),
     ):
         it.get(f"heat {name}", "orchestration", f"/{name}")
-    for name, body in (
-        ("validate", {"template": TEMPLATE}),
-        (
-            "validate bad",
-            {"template": "heat_template_version: 2018-08-31\nresources: {a: {type: No}}"},
-        ),
-        ("validate no version", {"template": "resources: {}"}),
-    ):
-        it.ask(f"heat {name}", "POST", "orchestration", "/validate", json=body)
-    about = {"stack_name": "recording", "template": TEMPLATE, "timeout_mins": 30, "tags": "a,b"}
-    it.ask(
-        "stack bad name", "POST", "orchestration", "/stacks", json={**about, "stack_name": "1 2"}
-    )
-    it.ask("stack bad parameter", "POST", "orchestration", "/stacks",
-           json={**about, "parameters": {"nosuch": "1"}})  # fmt: skip
-    stack = it.ask("stack create", "POST", "orchestration", "/stacks", json=about)["stack"]
+
+    def post(name: str) -> Any:
+        path = "/validate" if name.startswith("heat") else "/stacks"
+        return it.ask(name, "POST", "orchestration", path, json=HEAT_REQUESTS[name])
+
+    validated = [name for name in HEAT_REQUESTS if name.startswith("heat")]
+    for name in (*validated, "stack bad name", "stack bad parameter"):
+        post(name)
+    stack = post("stack create")["stack"]
     path = f"/stacks/recording/{it.name(stack, 'STACK')}"
-    it.ask("stack again", "POST", "orchestration", "/stacks", json=about)
+    post("stack again")
     made = wait(it, "orchestration", f"{path}/resources/server", "resource", "CREATE_COMPLETE")
     it.names[made["physical_resource_id"]] = "STACKSERVER"
     served = f"/software_deployments/metadata/{made['physical_resource_id']}"
@@ -560,10 +566,7 @@ def heat(it: Recorder) -> None:
     it.ask("stack delete", "DELETE", "orchestration", path)
     wait(it, "orchestration", path, "stack", "DELETE_COMPLETE")
     it.get("stack deleted", "orchestration", path)
-    other = {**about, "stack_name": "recording-bare", "template": BARE}
-    stack = it.ask("stack without networks", "POST", "orchestration", "/stacks", json=other)[
-        "stack"
-    ]
+    stack = post("stack without networks")["stack"]
     path = f"/stacks/recording-bare/{it.name(stack, 'BARESTACK')}"
     with contextlib.suppress(SystemExit):
         wait(it, "orchestration", path, "stack", "CREATE_COMPLETE")

@@ -10,27 +10,35 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 import yaml
+from record_real_cloud import HEAT_REQUESTS
+from recording_cloud import Stacks
 from test_clients import owner_session
-from wire_guest import guest
+from test_software_config import metadata_of
+from wire_guest import describe, guest
 
 from hotplate.cloud.http.addresses import GUEST_ADDRESS
+from hotplate.timing.deadline import Deadline, retry
 
 HERE = Path(__file__).parent / "real"
-#: Service of a recorded call -> the embedded one that is asked; Heat is the real one.
+#: Service of a recorded call -> the embedded one that is asked.
 SERVICES = {
     "identity": "keystone",
     "image": "glance",
     "network": "neutron",
     "compute": "nova",
     "nova": "nova",
+    "heat": "heat",
+    "orchestration": "heat",
     "metadata": "",
+    "cfn": "",
+    "signal": "",
 }
 ANSWERS: dict[str, Any] = {
     name: each
@@ -51,7 +59,23 @@ DATA = {
     "metadata password again": b"secret-word",
 }
 _CREATE = ANSWERS["server create"]["request"]["server"]
-REQUESTS = {"server pinned": {"server": {**_CREATE, "availability_zone": "nova:cloud"}}}
+REQUESTS = {
+    "server pinned": {"server": {**_CREATE, "availability_zone": "nova:cloud"}},
+    **HEAT_REQUESTS,
+}
+#: Changes to the agent's signed poll.
+POLLS: dict[str, dict[str, str]] = {
+    "cfn poll": {},
+    "cfn poll bad": {"Signature": "x"},
+    "cfn poll unknown": {"AWSAccessKeyId": "0" * 32},
+}
+#: Calls that are made once a stack is so far.
+AFTER = {
+    "stack done": ("STACK", "CREATE_COMPLETE"),
+    "stack deleted": ("STACK", "DELETE_COMPLETE"),
+    "stack failed": ("BARESTACK", "CREATE_COMPLETE"),
+    "server delete": ("BARESTACK", "DELETE_COMPLETE"),
+}
 #: Headers that depend on the time and the length, or on the HTTP server.
 UNCOMPARED = {"content-length", "date", "server", "connection", "via"}
 
@@ -77,13 +101,29 @@ class Replay:
     def answers(self) -> Iterator[tuple[str, requests.Response]]:
         """Make all calls in their order."""
         for name, recorded in ANSWERS.items():
-            ask = self._as_guest if recorded["service"] == "metadata" else self._ask
-            answer = ask(name, recorded)
+            self._wait(name)
+            answer = self._asker(recorded["service"])(name, recorded)
             yield name, answer
             self._learn(recorded["body"], body_of(answer))
             if recorded["status"] >= 400 and answer.status_code == 202:
                 # A server that the real cloud refused: the others are to be as there.
                 self._cloud.servers.delete(answer.json()["server"]["id"])
+
+    def _wait(self, name: str) -> None:
+        stacks = Stacks(self._cloud)
+        if name == "stack ":
+            stacks.wait_for_resource(self.ids["STACK"], "server", "CREATE_COMPLETE")
+            server = stacks.client.resources.get(self.ids["STACK"], "server").physical_resource_id
+            waiting = stacks.client.software_deployments.metadata
+            retry(lambda _: waiting(server_id=server), Deadline(30, "the deployment"), every=0.05)
+        elif name in AFTER:
+            stack, state = AFTER[name]
+            stacks.wait(self.ids[stack], state)
+
+    def _asker(self, service: str) -> Callable[[str, dict[str, Any]], requests.Response]:
+        if service in ("cfn", "signal"):
+            return self._as_agent
+        return self._as_guest if service == "metadata" else self._ask
 
     def _ask(self, name: str, recorded: dict[str, Any]) -> requests.Response:
         method, _, path = recorded["call"].partition(" ")
@@ -112,6 +152,25 @@ class Replay:
         method, _, path = recorded["call"].partition(" ")
         with guest(self._cloud, self.ids["SERVER"]) as vm:
             return vm.request(method, f"http://{GUEST_ADDRESS}{path}", data=DATA.get(name))
+
+    def _as_agent(self, name: str, recorded: dict[str, Any]) -> requests.Response:
+        """Poll and signal as the agent of the stack's server, by its user data."""
+        with guest(self._cloud, self.ids["STACKSERVER"]) as vm:
+            cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
+            if name in POLLS:
+                return describe(vm, cfn, **POLLS[name])
+            if recorded["service"] == "cfn":
+                query = "Action=ListStacks" if name == "cfn poll unsigned" else ""
+                return vm.request("GET", cfn["metadata_url"], params=query)
+            deployments = metadata_of(describe(vm, cfn))["deployments"]
+            url = next(
+                each["value"]
+                for each in deployments[0]["inputs"]
+                if each["name"] == "deploy_signal_id"
+            )
+            if name == "signal bad":
+                url = url.replace("Signature=", "Signature=x")
+            return vm.request("POST", url, json=recorded["request"])
 
     def _named(self, text: str) -> str:
         def known(found: re.Match[str]) -> str:
@@ -147,7 +206,20 @@ def differences(recorded: dict[str, Any], answer: requests.Response) -> Iterator
     kinds = recorded["headers"].get("content-type"), answer.headers.get("content-type")
     if kinds[0] != kinds[1] and None not in kinds:
         yield f"content type {kinds[1]} instead of {kinds[0]}"
-    yield from _shape("", recorded["body"], body_of(answer))
+    bodies = recorded["body"], body_of(answer)
+    states = [_state(each) for each in bodies]
+    if states[0] != states[1]:
+        yield f"{states[1]} instead of {states[0]}"
+    else:
+        yield from _shape("", *bodies)
+
+
+def _state(body: Any) -> str:
+    """Return the state of Heat's stack or resource in a body, else ""."""
+    if not isinstance(body, dict):
+        return ""
+    kinds = (("stack", "stack_status"), ("resource", "resource_status"))
+    return next((body[kind].get(state, "") for kind, state in kinds if kind in body), "")
 
 
 def _names(what: str, theirs: set[str], ours: set[str]) -> Iterator[str]:
@@ -157,7 +229,7 @@ def _names(what: str, theirs: set[str], ours: set[str]) -> Iterator[str]:
 
 def _shape(place: str, theirs: Any, ours: Any) -> Iterator[str]:
     # The network of the recording is called so.
-    if isinstance(theirs, dict) and "private" in theirs:
+    if isinstance(theirs, dict) and "private" in theirs and "hotplate" in ours:
         theirs = {**theirs, "hotplate": theirs["private"]}
         del theirs["private"]
     if isinstance(theirs, dict) and isinstance(ours, dict):
