@@ -122,7 +122,8 @@ class Settings:
     heat: HeatChoice = _row(
         HeatChoice.INSTALLED,
         "the release of OpenStack Heat; one that is not installed runs in an environment of its "
-        "own, which is made once and kept in the cache",
+        "own, which is made once and kept in the cache; the engines of older releases run on "
+        "eventlet, and cannot run here",
     )
     machine: MachineChoice = _row(
         MachineChoice.QEMU,
