@@ -222,7 +222,8 @@ def _no_such_cloud(name: str, words: str) -> UsageError:
     from openstack.config import OpenStackConfig
 
     config = OpenStackConfig()
-    names = sorted(each for each in config.get_cloud_names() if each)
+    # The SDK makes up this one when the file names none.
+    names = sorted(set(config.get_cloud_names()) - {"defaults"})
     if name in names:
         return UsageError(f'the cloud "{name}" of clouds.yaml cannot be used: {one_line(words)}')
     others = f"it has {', '.join(names)}" if names else "there is none, or it is empty"

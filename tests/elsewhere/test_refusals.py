@@ -98,6 +98,16 @@ def test_unknown_cloud_is_a_usage_error(cloud):
     assert 'there is no cloud "nowhere" in clouds.yaml; it has hotplate' in done.stderr
 
 
+def test_empty_file_of_clouds_is_a_usage_error(cloud):
+    path = cloud.folder / "clouds.yaml"
+    before = path.read_text()
+    path.write_text("")
+    done = cloud.run("played.raw", "-t", written(cloud.folder), cloud="nowhere")
+    path.write_text(before)
+    assert done.returncode == 2
+    assert '"nowhere" in clouds.yaml; there is none, or it is empty' in done.stderr
+
+
 @pytest.fixture
 def second(cloud):
     """Another cloud of ``clouds.yaml``, which a test makes of the first."""
