@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import re
 import threading
 import time
 import uuid
@@ -24,8 +23,8 @@ from hotplate.cloud.http import limits
 from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
 from hotplate.cloud.keystone.identity import Identity, IdentityError
+from hotplate.cloud.zaqar.validation import QueueError, check_name, message_ttl, number
 
-_NAME = re.compile("[a-zA-Z0-9_-]{1,64}")
 #: Key of a queue's metadata for the TTL of messages that have none of their own.
 DEFAULT_TTL = "_default_message_ttl"
 _LATER = "%Y-%m-%dT%H:%M:%S"
@@ -36,10 +35,6 @@ _VERSION = {
     "media-types": [{"base": "application/json", "type": ""}],
     "links": [{"rel": "self", "href": "/v2/"}],
 }
-
-
-class QueueError(Exception):
-    """Zaqar refuses the request with 400; ``str()`` is the description in its answer."""
 
 
 class QuotaError(Exception):
@@ -123,7 +118,7 @@ class Queues:
             raise QueueError("Messages are not delayed here: delay must be 0.")
         # All lifetimes are checked before the first message is stored.
         default = (self.metadata(project, queue) or {}).get(DEFAULT_TTL)
-        times = [_ttl(message.get("ttl", default)) for message in messages]
+        times = [message_ttl(message.get("ttl", default)) for message in messages]
         self.create(project, queue)
         ids = []
         for message, ttl in zip(messages, times, strict=True):
@@ -241,18 +236,6 @@ class Queues:
         return end
 
 
-def check_name(queue: str) -> None:
-    """Refuse names that Zaqar refuses (``queue_identification`` of its ``validation.py``).
-
-    :raises QueueError: for an invalid name.
-    """
-    if not _NAME.fullmatch(queue):
-        raise QueueError(
-            "Queue names may only contain ASCII letters, digits, underscores, and dashes, and may "
-            "not be more than 64 characters long."
-        )
-
-
 class ZaqarApi:
     """Zaqar's WSGI application."""
 
@@ -300,7 +283,7 @@ class ZaqarApi:
 
     def _list(self, request: Request, project: str) -> Answer:
         """Return a page of queues; the last page is empty, as Zaqar's clients expect."""
-        limit, marker = _number(request.one("limit", "10")), request.one("marker")
+        limit, marker = number(request.one("limit", "10")), request.one("marker")
         names = self._queues.names(project)
         chosen = [name for name in names if name > marker][:limit]
         queues: list[dict[str, object]] = [
@@ -350,7 +333,7 @@ class ZaqarApi:
             wanted = request.one("ids").split(",")[: limits.ZAQAR_PAGE]
             chosen = [self._queues.message(project, queue, each) for each in wanted]
             return Answer(body={"messages": [each for each in chosen if each]})
-        limit, marker = _number(request.one("limit", "10")), request.one("marker")
+        limit, marker = number(request.one("limit", "10")), request.one("marker")
         messages = self._queues.peek(project, queue, limit, marker=marker)
         links = _next(request, limit, str(messages[-1]["id"]) if messages else "")
         return Answer(body={"messages": messages, "links": links})
@@ -364,7 +347,7 @@ class ZaqarApi:
     def _remove_messages(self, request: Request, project: str) -> Answer:
         queue = request.part("queue")
         if "pop" in request.query:
-            popped = self._queues.pop(project, queue, _number(request.one("pop")))
+            popped = self._queues.pop(project, queue, number(request.one("pop")))
             return Answer(body={"messages": popped})
         for each in request.one("ids").split(","):
             self._queues.remove(project, queue, each)
@@ -447,28 +430,6 @@ def _next(request: Request, limit: int, marker: str) -> list[dict[str, str]]:
     words = {name: values[0] for name, values in request.query.items()}
     following = urlencode({**words, "limit": limit, "marker": marker})
     return [{"rel": "next", "href": f"{request.path}?{following}"}]
-
-
-def _number(text: str) -> int:
-    # isdigit() alone accepts digits such as a superscript two, which int() refuses.
-    digits = text.isascii() and text.isdigit() and len(text) < 6
-    if not digits or not 0 < int(text) <= limits.ZAQAR_PAGE:
-        raise QueueError(f"Limit must be at least 1 and no greater than {limits.ZAQAR_PAGE}.")
-    return int(text)
-
-
-def _ttl(value: object) -> int:
-    """Return the lifetime of a message in seconds (Zaqar's ``message_content``)."""
-    if value is None:
-        # Zaqar: ``[transport] default_message_ttl``.
-        return 3600
-    shortest, longest = limits.ZAQAR_TTL
-    if not isinstance(value, int) or not shortest <= value <= longest:
-        raise QueueError(
-            f"The TTL for a message may not exceed {longest} seconds, and must be at least "
-            f"{shortest} seconds long."
-        )
-    return value
 
 
 def _json(request: Request) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from hotplate.cloud.http import limits
 from hotplate.cloud.http.faults import Faults
 from hotplate.cloud.http.quota import Quota
 from hotplate.cloud.keystone.identity import Identity, IdentityError
-from hotplate.cloud.zaqar.queues import QueueError, Queues, QuotaError, check_name
+from hotplate.cloud.zaqar.queues import Queues, QuotaError
+from hotplate.cloud.zaqar.validation import QueueError, check_name
 from hotplate.errors import is_unforeseen
 from hotplate.events.background import Background
 from hotplate.events.kinds import ServiceRequest
