@@ -11,6 +11,7 @@ import resource
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -291,7 +292,8 @@ def zaqar(cloud: Any, compute: Any, stacks: Any) -> Any:
     held, vm, inputs, _ = deployment(cloud, compute, stacks, "ZAQAR_SIGNAL")
     made, urls = token(vm, inputs)
     messages = f"{urls['messaging']}/v2/queues/{inputs['deploy_queue_id']}/messages"
-    return held, vm, {"X-Auth-Token": made}, messages
+    headers = {"X-Auth-Token": made, "Client-ID": str(uuid.uuid4())}
+    return held, vm, headers, messages
 
 
 def test_zaqar_limits_are_enforced(cloud: Any, compute: Any, stacks: Any) -> None:

@@ -18,8 +18,12 @@ KEYSTONE_BODY = 114688
 ZAQAR_POST = 256 * 1024
 ZAQAR_METADATA = 64 * 1024
 ZAQAR_PAGE = 20
-#: Zaqar: ``[transport] max_messages_post_size``, ``max_queue_metadata``, ``max_messages_per_page``
-#: and ``max_messages_per_claim_or_pop``, the shortest and ``max_message_ttl``
+ZAQAR_DEFAULT_TTL = 3600
+ZAQAR_DELAY = 900
+ZAQAR_NAME = 64
+#: Zaqar: ``[transport] max_messages_post_size``, ``max_queue_metadata``, ``max_messages_per_page``,
+#: ``max_queues_per_page`` and ``max_messages_per_claim_or_pop``, ``default_message_ttl``,
+#: ``max_message_delay``, the longest name of a queue, the shortest and ``max_message_ttl``
 #: (``zaqar/conf/transport.py``, ``zaqar/transport/validation.py``); more is answered with 400.
 ZAQAR_TTL = (60, 1209600)
 

@@ -23,10 +23,24 @@ from hotplate.cloud.http import limits
 from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
 from hotplate.cloud.keystone.identity import Identity, IdentityError
-from hotplate.cloud.zaqar.validation import QueueError, check_name, message_ttl, number
+from hotplate.cloud.zaqar.validation import (
+    DEFAULT_TTL,
+    MAX_POST,
+    RESERVED,
+    BodyError,
+    QueueError,
+    check_client,
+    check_deletion,
+    check_messages,
+    check_metadata,
+    check_metadata_size,
+    check_name,
+    check_post_size,
+    check_queues,
+    checked_messages,
+    number,
+)
 
-#: Key of a queue's metadata for the TTL of messages that have none of their own.
-DEFAULT_TTL = "_default_message_ttl"
 _LATER = "%Y-%m-%dT%H:%M:%S"
 _VERSION = {
     "id": "2",
@@ -51,22 +65,21 @@ class Queues:
         self, store: Store, *, notify: Callable[[], None], lift_limits: bool = False
     ) -> None:
         self._store = store
-        self.max_post = limits.MAX_BODY_LIFTED if lift_limits else limits.ZAQAR_POST
+        self._max_post = limits.MAX_BODY_LIFTED if lift_limits else limits.ZAQAR_POST
         self._notify = notify
-        self._listeners: dict[tuple[str, str], list[Callable[[dict[str, object]], None]]] = {}
+        self._listeners: dict[tuple[str, str], list[Callable[[object], None]]] = {}
         self._lock = threading.Lock()
 
     def create(self, project: str, queue: str, metadata: dict[str, object] | None = None) -> bool:
         """Create a queue; return False when it exists.
 
-        :raises QueueError: for an invalid name, and for metadata that is no object or too large.
+        :raises QueueError: for an invalid name or metadata.
         :raises QuotaError: when the project has no room for it.
         """
         check_name(queue)
         if not isinstance(metadata or {}, dict):
             raise QueueError("Queue metadata must be an object.")
-        if metadata and len(json.dumps(metadata)) > limits.ZAQAR_METADATA:
-            raise QueueError(f"Queue metadata is too large. Max size: {limits.ZAQAR_METADATA}")
+        check_metadata(metadata or {})
         self._check_room(project)
         return bool(
             self._store.write(
@@ -110,18 +123,12 @@ class Queues:
         :raises QueueError: for invalid messages.
         :raises QuotaError: when the project has no room for them.
         """
-        if not isinstance(messages, list) or not all(
-            isinstance(message, dict) and "body" in message for message in messages
-        ):
-            raise QueueError("No messages to enqueue")
-        if any(message.get("delay") for message in messages):
-            raise QueueError("Messages are not delayed here: delay must be 0.")
-        # All lifetimes are checked before the first message is stored.
+        # All messages are checked before the first one is stored.
         default = (self.metadata(project, queue) or {}).get(DEFAULT_TTL)
-        times = [message_ttl(message.get("ttl", default)) for message in messages]
+        checked = checked_messages(messages, default)
         self.create(project, queue)
         ids = []
-        for message, ttl in zip(messages, times, strict=True):
+        for body, ttl in checked:
             # 24 hexadecimal digits, as the ids of Zaqar's MongoDB store.
             ids.append(uuid.uuid4().hex[:24])
             self._store.write(
@@ -130,7 +137,7 @@ class Queues:
                 ids[-1],
                 project,
                 queue,
-                json.dumps(message["body"]),
+                json.dumps(body),
                 ttl,
                 time.time(),
             )
@@ -138,11 +145,19 @@ class Queues:
             listeners = list(self._listeners.get((project, queue), ()))
         # Without the lock: a listener writes to a socket, and may block.
         for listener in listeners:
-            for message in messages:
-                listener(message)
+            for body, _ in checked:
+                listener(body)
         # A task of Heat may wait for one of them as its signal.
         self._notify()
         return ids
+
+    def check_size(self, project: str, queue: str, size: int) -> None:
+        """Refuse a post of too many bytes.
+
+        :raises QueueError: for more than the queue or Zaqar accepts.
+        """
+        metadata = self.metadata(project, queue) or {}
+        check_post_size(size, of_queue=metadata.get(MAX_POST), most=self._max_post)
 
     def _check_room(self, project: str) -> None:
         self._drop_old()
@@ -219,9 +234,9 @@ class Queues:
         )
 
     def subscribe(
-        self, project: str, queue: str, listener: Callable[[dict[str, object]], None]
+        self, project: str, queue: str, listener: Callable[[object], None]
     ) -> Callable[[], None]:
-        """Call ``listener`` with each message posted from now on; return a function to end it."""
+        """Call ``listener`` with the body of each new message; return a function to end it."""
         with self._lock:
             self._listeners.setdefault((project, queue), []).append(listener)
 
@@ -271,9 +286,10 @@ class ZaqarApi:
             return Answer(body={})
         project = self._project(request)
         try:
+            check_client(request.header("Client-ID"))
             return self._routes.answer(request, project)
         except QueueError as error:
-            raise HttpError(400, str(error), kind="Invalid API request") from error
+            raise HttpError(400, str(error), kind=error.title) from error
         except QuotaError:
             raise HttpError(
                 503, "No room is left.", kind="Service temporarily unavailable"
@@ -283,7 +299,8 @@ class ZaqarApi:
 
     def _list(self, request: Request, project: str) -> Answer:
         """Return a page of queues; the last page is empty, as Zaqar's clients expect."""
-        limit, marker = number(request.one("limit", "10")), request.one("marker")
+        limit, marker = number("limit", request.one("limit", "10")), request.one("marker")
+        check_queues(limit)
         names = self._queues.names(project)
         chosen = [name for name in names if name > marker][:limit]
         queues: list[dict[str, object]] = [
@@ -291,70 +308,88 @@ class ZaqarApi:
         ]
         if _is_true(request, "detailed"):
             for each in queues:
-                each["metadata"] = self._queues.metadata(project, str(each["name"])) or {}
+                each["metadata"] = self._shown(project, str(each["name"]))
         count = {"count": len(names)} if _is_true(request, "with_count") else {}
         links = _next(request, limit, chosen[-1] if chosen else "")
         return Answer(body={"queues": queues, "links": links, **count})
 
     def _create(self, request: Request, project: str) -> Answer:
-        made = self._queues.create(project, request.part("queue"), _json(request))
+        check_metadata_size(_size(request))
+        made = self._queues.create(project, _queue(request), _json(request))
         return Answer(201 if made else 204)
 
     def _show(self, request: Request, project: str) -> Answer:
+        return Answer(body=self._shown(project, _queue(request)))
+
+    def _shown(self, project: str, queue: str) -> dict[str, object]:
         # A queue is created on first use, so reading a missing one is no error.
-        metadata = self._queues.metadata(project, request.part("queue")) or {}
-        defaults = {"_max_messages_post_size": limits.ZAQAR_POST, DEFAULT_TTL: 3600}
-        return Answer(body={**defaults, **metadata})
+        metadata = self._queues.metadata(project, queue) or {}
+        # Zaqar shows its default for every value that is false.
+        return {**metadata, **{k: v for k, v in RESERVED.items() if not metadata.get(k)}}
 
     def _delete(self, request: Request, project: str) -> Answer:
-        self._queues.delete(project, request.part("queue"))
+        self._queues.delete(project, _queue(request))
         return Answer(204)
 
     def _stats(self, request: Request, project: str) -> Answer:
-        count = self._queues.count(project, request.part("queue"))
+        count = self._queues.count(project, _queue(request))
         return Answer(body={"messages": {"claimed": 0, "free": count, "total": count}})
 
     def _purge(self, request: Request, project: str) -> Answer:
-        self._queues.purge(project, request.part("queue"))
+        self._queues.purge(project, _queue(request))
         return Answer(204)
 
     # -- messages --------------------
 
     def _post(self, request: Request, project: str) -> Answer:
-        largest = self._queues.max_post
-        if int(request.environ.get("CONTENT_LENGTH") or 0) > largest:
-            raise QueueError(f"Message collection size is too large. Max size {largest}")
-        ids = self._queues.post(project, request.part("queue"), _json(request).get("messages"))
+        queue = _queue(request)
+        self._queues.check_size(project, queue, _size(request))
+        body = _json(request)
+        if "messages" not in body:
+            raise QueueError("No messages were found in the request body.")
+        ids = self._queues.post(project, queue, body["messages"])
         return Answer(201, {"resources": [f"{request.path}/{made}" for made in ids]})
 
     def _messages(self, request: Request, project: str) -> Answer:
-        queue = request.part("queue")
+        queue = _queue(request)
         if "ids" in request.query:
-            wanted = request.one("ids").split(",")[: limits.ZAQAR_PAGE]
-            chosen = [self._queues.message(project, queue, each) for each in wanted]
-            return Answer(body={"messages": [each for each in chosen if each]})
-        limit, marker = number(request.one("limit", "10")), request.one("marker")
+            wanted = request.one("ids").split(",")
+            check_messages(len(wanted))
+            found = [self._queues.message(project, queue, each) for each in wanted]
+            chosen = [each for each in found if each]
+            if not chosen:
+                raise HttpError(
+                    404,
+                    f"No messages with IDs: {wanted} found in the queue {queue} for project "
+                    f"{project}.",
+                    kind="Not found",
+                )
+            return Answer(body={"messages": chosen})
+        limit, marker = number("limit", request.one("limit", "10")), request.one("marker")
+        check_messages(limit)
         messages = self._queues.peek(project, queue, limit, marker=marker)
         links = _next(request, limit, str(messages[-1]["id"]) if messages else "")
         return Answer(body={"messages": messages, "links": links})
 
     def _message(self, request: Request, project: str) -> Answer:
-        message = self._queues.message(project, request.part("queue"), request.part("message"))
+        message = self._queues.message(project, _queue(request), request.part("message"))
         if message is None:
             raise HttpError(404, request.part("message"))
         return Answer(body=message)
 
     def _remove_messages(self, request: Request, project: str) -> Answer:
-        queue = request.part("queue")
-        if "pop" in request.query:
-            popped = self._queues.pop(project, queue, number(request.one("pop")))
-            return Answer(body={"messages": popped})
-        for each in request.one("ids").split(","):
+        queue = _queue(request)
+        pop = number("pop", request.one("pop")) if "pop" in request.query else None
+        ids = request.one("ids").split(",") if "ids" in request.query else None
+        check_deletion(pop=pop, ids=ids)
+        if pop is not None:
+            return Answer(body={"messages": self._queues.pop(project, queue, pop)})
+        for each in ids or ():
             self._queues.remove(project, queue, each)
         return Answer(204)
 
     def _remove_message(self, request: Request, project: str) -> Answer:
-        self._queues.remove(project, request.part("queue"), request.part("message"))
+        self._queues.remove(project, _queue(request), request.part("message"))
         return Answer(204)
 
     # -- authorisation --------------------
@@ -369,7 +404,7 @@ class ZaqarApi:
             raise HttpError(401, "The request requires authentication.") from error
 
     def _share(self, request: Request, project: str) -> Answer:
-        body, queue = _json(request), request.part("queue")
+        body, queue = _json(request), _queue(request)
         signed: dict[str, Any] = {
             "project": project,
             "paths": [f"/v2/queues/{queue}/{path}" for path in body.get("paths") or ["messages"]],
@@ -432,9 +467,29 @@ def _next(request: Request, limit: int, marker: str) -> list[dict[str, str]]:
     return [{"rel": "next", "href": f"{request.path}?{following}"}]
 
 
+def _queue(request: Request) -> str:
+    """Return the queue of a path (Zaqar's hook ``validate_queue_identification``)."""
+    queue = request.part("queue")
+    try:
+        check_name(queue)
+    except QueueError:
+        raise QueueError(
+            "The format of the submitted queue name or project id is not valid.",
+            title="Invalid queue identification",
+        ) from None
+    return queue
+
+
+def _size(request: Request) -> int:
+    return int(request.environ.get("CONTENT_LENGTH") or 0)
+
+
 def _json(request: Request) -> dict[str, Any]:
     """Return the body of a request, which may be missing."""
-    return request.json() if int(request.environ.get("CONTENT_LENGTH") or 0) else {}
+    try:
+        return request.json() if _size(request) else {}
+    except HttpError:
+        raise BodyError("Request body could not be parsed.") from None
 
 
 def _description(error: HttpError) -> dict[str, str]:

@@ -13,7 +13,6 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
@@ -24,7 +23,13 @@ from hotplate.cloud.http.faults import Faults
 from hotplate.cloud.http.quota import Quota
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 from hotplate.cloud.zaqar.queues import Queues, QuotaError
-from hotplate.cloud.zaqar.validation import QueueError, check_name
+from hotplate.cloud.zaqar.validation import (
+    QueueError,
+    check_deletion,
+    check_messages,
+    check_metadata_size,
+    check_name,
+)
 from hotplate.errors import is_unforeseen
 from hotplate.events.background import Background
 from hotplate.events.kinds import ServiceRequest
@@ -205,6 +210,7 @@ class _Session:
         check_name(queue)
         queues, project = self._server.queues, self._project
         if action == "queue_create":
+            check_metadata_size(len(str(body.get("metadata", {}))))
             made = queues.create(project, queue, body.get("metadata"))
             return action, 201 if made else 204, {}
         if action == "subscription_create":
@@ -214,13 +220,20 @@ class _Session:
                 self._ends[queue] = queues.subscribe(project, queue, self._push)
             return action, 201, {"message": f"Subscription to {queue} created."}
         if action == "message_delete_many":
-            messages = queues.pop(project, queue, _count(body.get("pop", 1)))
+            pop = int(body.get("pop", 1))
+            check_deletion(pop=pop, ids=None)
+            messages = queues.pop(project, queue, pop)
             return action, 200, {"messages": messages}
         if action == "message_list":
-            messages = queues.peek(project, queue, _count(body.get("limit", 10)))
+            limit = int(body.get("limit", 10))
+            check_messages(limit)
+            messages = queues.peek(project, queue, limit)
             return action, 200, {"messages": messages}
         if action == "message_post":
-            ids = queues.post(project, queue, body.get("messages") or [])
+            if body.get("messages") is None:
+                return action, 400, {"error": "No messages were found in the request body."}
+            queues.check_size(project, queue, len(str(body["messages"])))
+            ids = queues.post(project, queue, body["messages"])
             return action, 201, {"message_ids": ids}
         return action, 400, {"error": f"{action} is not supported."}
 
@@ -234,16 +247,9 @@ class _Session:
         self._project = grant.project
         return 200, {"message": "Authenticated."}
 
-    def _push(self, message: dict[str, object]) -> None:
+    def _push(self, body: object) -> None:
         """Send a message to a subscriber; one that has disconnected misses it."""
         try:
-            self._send({"body": message["body"], "headers": {"status": 200}})
+            self._send({"body": body, "headers": {"status": 200}})
         except ConnectionClosed:
             return
-
-
-def _count(value: Any) -> int:
-    number = int(value)
-    if not 0 < number <= limits.ZAQAR_PAGE:
-        raise QueueError(f"The number of messages is not between 1 and {limits.ZAQAR_PAGE}.")
-    return number
