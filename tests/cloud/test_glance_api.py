@@ -174,8 +174,8 @@ def test_image_properties_and_tags_are_changed(glance: Any, made: Any) -> None:
     ("values", "status", "words"),
     [
         ({"disk_format": "floppy"}, 400, "floppy"),
-        ({"min_ram": -1}, 400, "-1"),
-        ({"min_ram": 2**40}, 400, "maximum"),
+        ({"min_ram": -1}, 400, "Invalid value '-1' for parameter 'min_ram': Cannot be a negative"),
+        ({"min_ram": 2**31}, 400, "'min_ram' value out of range, must not exceed 2147483647."),
         ({"name": "x" * 256}, 400, "too long"),
         ({"id": "no"}, 400, "does not match"),
         ({"id": SessionImage("web", Path(), "qcow2").id}, 409, "already exists"),
@@ -183,7 +183,23 @@ def test_image_properties_and_tags_are_changed(glance: Any, made: Any) -> None:
         ({"visibility": "hidden"}, 400, "hidden"),
         ({"tags": ["x" * 256]}, 400, "too long"),
         ({"depth": 5}, 400, "not of type"),
-        ({f"p{number}": "" for number in range(129)}, 413, "properties"),
+        ({"x" * 256: ""}, 400, "Custom property should not be greater than 255 characters."),
+        ({"depth": "x" * 65536}, 400, "at most 65535 bytes"),
+        ({"os_glance_mine": "x"}, 403, "Attribute 'os_glance_mine' is reserved."),
+        ({"locations": [{}]}, 403, "Attribute 'locations' is reserved."),
+        ({"owner": "else"}, 403, "You are not permitted to create images owned by 'else'"),
+        (
+            {f"p{number}": "" for number in range(129)},
+            413,
+            "The limit has been exceeded on the number of allowed image properties. Attempted: "
+            "129, Maximum: 128",
+        ),
+        (
+            {"tags": [f"t{number}" for number in range(129)]},
+            413,
+            "The limit has been exceeded on the number of allowed image tags. Attempted: 129, "
+            "Maximum: 128",
+        ),
     ],
 )
 def test_bad_images_are_refused(cloud: Any, values: Any, status: int, words: str) -> None:
@@ -207,7 +223,11 @@ def test_bad_images_are_refused(cloud: Any, values: Any, status: int, words: str
         ([{"op": "remove", "path": "/name"}], 403),
         ([{"op": "replace", "path": "/status", "value": "active"}], 403),
         ([{"op": "add", "path": "/colour", "value": 5}], 400),
-        ([{"op": "add", "path": f"/p{n}", "value": ""} for n in range(129)], 400),
+        ([{"op": "add", "path": f"/p{n}", "value": ""} for n in range(129)], 413),
+        ([{"op": "add", "path": "/tags", "value": [f"t{n}" for n in range(129)]}], 413),
+        ([{"op": "add", "path": "/deleted", "value": "x"}], 403),
+        ([{"op": "add", "path": "/locations/-", "value": {}}], 403),
+        ([{"op": "replace", "path": "/owner", "value": "else"}], 403),
     ],
 )
 def test_bad_changes_are_refused(cloud: Any, made: Any, patch: Any, status: int) -> None:
@@ -219,6 +239,57 @@ def test_bad_changes_are_refused(cloud: Any, made: Any, patch: Any, status: int)
         == status
     )
     assert raw(cloud, method="PATCH", path=path, json=[]).status_code == 415
+
+
+def test_image_has_glances_quotas(cloud: Any, glance: Any, made: Any) -> None:
+    """``image_property_quota``, ``image_tag_quota`` and ``image_member_quota`` are 128 each.
+
+    Of ``glance/common/config.py``; the words are those of its ``api/v2/image_tags.py``,
+    ``api/v2/image_members.py`` and ``common/exception.py`` (Glance 33.0.0).
+    """
+    image = made(**{f"p{number}": "x" * 65535 for number in range(128)})
+    with pytest.raises(exc.HTTPOverLimit, match=r"image properties\. Attempted: 129"):
+        glance.images.update(image.id, one_more="")
+    glance.images.update(image.id, tags=[f"t{number}" for number in range(128)])
+    words = rf"Image tag limit exceeded for image {image.id}: .*Attempted: 129, Maximum: 128:"
+    with pytest.raises(exc.HTTPOverLimit, match=words):
+        glance.image_tags.update(image.id, "one-more")
+    assert len(glance.images.get(image.id).tags) == 128
+    cloud.parts.store.write(
+        "WITH RECURSIVE n(n) AS (SELECT 1 UNION SELECT n + 1 FROM n WHERE n < 128)"
+        " INSERT INTO hotplate_image_member SELECT ?, 'project-' || n, '' FROM n",
+        image.id,
+    )
+    words = rf"Image member limit exceeded for image {image.id}: .*Attempted: 129, Maximum: 128:"
+    with pytest.raises(exc.HTTPOverLimit, match=words):
+        glance.image_members.create(image.id, "one-more")
+
+
+def test_image_is_changed_by_the_older_kind_of_patch(cloud: Any, made: Any) -> None:
+    """``openstack-images-v2.0-json-patch``, which tempest and old programs send."""
+    image = made(colour="blue")
+    send = partial(
+        raw, cloud, method="PATCH", path=f"/v2/images/{image.id}",
+        headers={"Content-Type": PATCH.replace("v2.1", "v2.0")},
+    )  # fmt: skip
+    changes = [{"replace": "/name", "value": "old"}, {"add": "/shape", "value": "round"},
+               {"remove": "/colour"}]  # fmt: skip
+    changed = send(data=json.dumps(changes)).json()
+    assert (changed["name"], changed["shape"], "colour" in changed) == ("old", "round", False)
+    again = send(data=json.dumps([{"add": "/shape", "value": "flat"}]))
+    assert (again.status_code, "Property shape already present." in again.text) == (409, True)
+    assert send(data=json.dumps([{"op": "add", "path": "/x", "value": ""}])).status_code == 400
+
+
+def test_formats_of_an_image_with_data_are_kept(glance: Any, made: Any) -> None:
+    """As Glance's ``domain/__init__.py``."""
+    image = made()
+    glance.images.update(image.id, disk_format="iso")
+    glance.images.upload(image.id, io.BytesIO(DATA))
+    for name in ("disk_format", "container_format"):
+        words = f"Attribute {name} can be only replaced for a queued image."
+        with pytest.raises(exc.HTTPForbidden, match=words):
+            glance.images.update(image.id, **{name: "ami"})
 
 
 def test_image_is_shared_with_members(glance: Any, made: Any, openstack: Any) -> None:

@@ -32,7 +32,12 @@ MAX_PAGE = 1000
 _CONTROL = {"limit", "marker", "sort_key", "sort_dir", "sort", "member_status", "os_hidden"}
 _SORTED = ("name", "status", "container_format", "disk_format", "size", "id", "created_at",
            "updated_at")  # fmt: skip
-_PATCH = "application/openstack-images-v2.1-json-patch"
+#: The types of a change, by their versions: an operation is {"op": "add", "path": "/name", ...}, or
+#: {"add": "/name", ...} by the older draft.
+_PATCHES = (
+    "application/openstack-images-v2.0-json-patch",
+    "application/openstack-images-v2.1-json-patch",
+)
 
 
 class GlanceApi:
@@ -112,6 +117,10 @@ class GlanceApi:
         values = request.json()
         schemas.check(values)
         _check_public(values, caller)
+        if values.get("owner", caller.project) != caller.project and "admin" not in caller.roles:
+            raise HttpError(
+                403, f"You are not permitted to create images owned by '{values['owner']}'"
+            )
         values = {**values, "tags": sorted(set(values.get("tags", [])))}
         with self._images.transaction():
             image = self._images.create(values, caller.project)
@@ -122,14 +131,19 @@ class GlanceApi:
         return Answer(body=_shown(self._mine(request, caller)))
 
     def _change(self, request: Request, caller: Grant) -> Answer:
-        if not request.environ.get("CONTENT_TYPE", "").startswith(_PATCH):
-            raise HttpError(415, f"A change has the content type {_PATCH}")
-        operations = _operations(request)
+        kind = request.environ.get("CONTENT_TYPE", "").partition(";")[0].strip()
+        if kind not in _PATCHES:
+            allowed = ", ".join(_PATCHES)
+            raise HttpError(415, f"Image PATCH expects Content-Type one of: {allowed}")
+        older = kind == _PATCHES[0]
+        operations = _operations(request, older=older)
         with self._images.transaction():
             image = self._mine(request, caller)
-            changes, drop = _changes(image, operations)
+            changes, drop = _changes(image, operations, older=older)
             schemas.check(changes)
             _check_public(changes, caller)
+            if "owner" in changes and "admin" not in caller.roles:
+                raise HttpError(403, "Owner can't be updated by non admin.")
             merged = {**image, **changes}
             # Without Glance's own properties, which check() refuses.
             schemas.check(
@@ -189,7 +203,13 @@ class GlanceApi:
                 tags = [each for each in image["tags"] if each != tag]
             else:
                 raise HttpError(404, f"Image {image['id']} has no tag {tag}")
-            schemas.check({"tags": tags})
+            try:
+                schemas.check({"tags": tags})
+            except HttpError as error:
+                if error.status == 413:
+                    text = f"Image tag limit exceeded for image {image['id']}: {error}:"
+                    raise HttpError(413, text) from error
+                raise HttpError(400, f"Could not update image: {error}") from error
             self._images.change(image, {"tags": tags})
         return Answer(204, headers=_EMPTY)
 
@@ -349,27 +369,56 @@ def _sorted(images: list[Values], request: Request) -> list[Values]:
 # -- changes --------------------
 
 
-def _operations(request: Request) -> list[Values]:
+def _operations(request: Request, *, older: bool) -> list[Values]:
+    """Return the operations of a change, with the members ``op``, ``path`` and ``value``.
+
+    :param older: they have an operation's name and path in one member.
+    """
     raw = request.environ["wsgi.input"].read(int(request.environ.get("CONTENT_LENGTH") or 0))
     try:
         operations = json.loads(raw)
     except (ValueError, RecursionError):
         operations = None
-    if not isinstance(operations, list) or len(operations) > schemas.MAX_PROPERTIES:
+    if not isinstance(operations, list):
         raise HttpError(400, "Request body must be a JSON array of operation objects.")
-    for each in operations:
-        if not isinstance(each, dict) or each.get("op") not in ("add", "replace", "remove"):
-            raise HttpError(400, "Operations must be JSON objects with add, replace or remove.")
-        path = each.get("path")
-        if not isinstance(path, str) or not path.startswith("/") or "/" in path[1:]:
-            raise HttpError(400, f"Invalid JSON pointer for this resource: '{path}'")
-        if each["op"] != "remove" and "value" not in each:
-            raise HttpError(400, f'Operation "{each["op"]}" requires a member named "value".')
-    return operations
+    return [_operation(each, older=older) for each in operations]
 
 
-def _changes(image: Values, operations: list[Values]) -> tuple[Values, set[str]]:
-    """Return the properties that a JSON patch sets, and those that it removes."""
+def _operation(given: object, *, older: bool) -> Values:
+    if not isinstance(given, dict):
+        raise HttpError(400, "Operations must be JSON objects.")
+    if older:
+        names = [name for name in ("add", "remove", "replace") if name in given]
+        if len(names) != 1:
+            raise HttpError(
+                400,
+                "Operation objects must contain exactly one member named "
+                '"add", "remove", or "replace".',
+            )
+        given = {**given, "op": names[0], "path": given[names[0]]}
+    op, path = given.get("op"), given.get("path")
+    if op not in ("add", "remove", "replace"):
+        raise HttpError(
+            400,
+            f"Invalid operation: `{op}`. It must be one of the following: add, remove, replace.",
+        )
+    if not isinstance(path, str) or not path.startswith("/"):
+        raise HttpError(400, f'Pointer `{path}` does not start with "/".')
+    if path.startswith("/locations"):
+        verb = {"add": "add", "remove": "remove", "replace": "update"}[op]
+        raise HttpError(403, f"It's not allowed to {verb} locations if locations are invisible.")
+    if "/" in path[1:]:
+        raise HttpError(400, f"Invalid JSON pointer for this resource: '{path}'")
+    if op != "remove" and "value" not in given:
+        raise HttpError(400, f'Operation "{op}" requires a member named "value".')
+    return given
+
+
+def _changes(image: Values, operations: list[Values], *, older: bool) -> tuple[Values, set[str]]:
+    """Return the properties that a JSON patch sets, and those that it removes.
+
+    :param older: it does not set those that are there by ``add``.
+    """
     changes: Values = {}
     drop: set[str] = set()
     for each in operations:
@@ -378,9 +427,13 @@ def _changes(image: Values, operations: list[Values]) -> tuple[Values, set[str]]
         present = (name in image or name in changes) and name not in drop
         if each["op"] != "add" and not present:
             raise HttpError(409, f"Property {name} does not exist.")
+        if older and each["op"] == "add" and present:
+            raise HttpError(409, f"Property {name} already present.")
+        if name in ("disk_format", "container_format") and image["status"] != "queued":
+            raise HttpError(403, f"Attribute {name} can be only replaced for a queued image.")
         if each["op"] == "remove":
             if name in schemas.IMAGE_PROPERTIES:
-                raise HttpError(403, f"Property '{name}' may not be removed.")
+                raise HttpError(403, f"Property {name} may not be removed.")
             drop.add(name)
             changes.pop(name, None)
         else:

@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
 MAX_PROPERTIES = 128
-#: Glance: ``[DEFAULT] image_property_quota`` and ``image_tag_quota``.
+#: Glance: ``[DEFAULT] image_property_quota`` and ``image_tag_quota`` (``glance/common/config.py``).
 MAX_TAGS = 128
 MAX_TEXT = 255
+#: Bytes of a property's value: Glance's column is a ``TEXT`` of MySQL, and its schema has no limit.
+MAX_VALUE = 65535
+MAX_INT = 2**31 - 1
 
 DISK_FORMATS = ("ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2", "vdi", "iso", "ploop")
 CONTAINER_FORMATS = ("ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed")
@@ -32,8 +35,8 @@ def _text(*, shown: bool = False, most: int = MAX_TEXT) -> Values:
 
 
 def _number(*, shown: bool = False) -> Values:
-    spec: Values = {"type": ["null", "integer"] if shown else "integer", "minimum": 0}
-    return {**spec, "readOnly": True} if shown else {**spec, "maximum": 2**31 - 1}
+    spec: Values = {"type": ["null", "integer"] if shown else "integer"}
+    return {**spec, "readOnly": True} if shown else spec
 
 
 def _one_of(*values: str) -> Values:
@@ -52,11 +55,7 @@ IMAGE_PROPERTIES: dict[str, Values] = {
     "container_format": _one_of(*CONTAINER_FORMATS),
     "min_disk": _number(),
     "min_ram": _number(),
-    "tags": {
-        "type": "array",
-        "items": {"type": "string", "maxLength": MAX_TEXT},
-        "maxItems": MAX_TAGS,
-    },
+    "tags": {"type": "array", "items": {"type": "string", "maxLength": MAX_TEXT}},
     "size": _number(shown=True),
     "virtual_size": _number(shown=True),
     "checksum": _text(shown=True),
@@ -68,15 +67,17 @@ IMAGE_PROPERTIES: dict[str, Values] = {
     "self": _text(shown=True),
     "schema": _text(shown=True),
     "direct_url": _text(shown=True),
-    "locations": {"type": "array", "maxItems": 0},
+    "locations": {"type": "array", "items": {"type": "object"}},
     "stores": _text(shown=True),
 }
 READ_ONLY = frozenset(name for name, spec in IMAGE_PROPERTIES.items() if spec.get("readOnly"))
+#: Names that nobody sets (``_reserved_properties`` of ``api/v2/images.py``).
+_RESERVED = ("location", "deleted", "deleted_at")
 
 IMAGE: Values = {
     "name": "image",
     "properties": IMAGE_PROPERTIES,
-    "additionalProperties": {"type": "string", "maxLength": 4096},
+    "additionalProperties": {"type": "string"},
     "links": [
         {"rel": "self", "href": "{self}"},
         {"rel": "enclosure", "href": "{file}"},
@@ -106,25 +107,51 @@ SCHEMAS: dict[str, Values] = {
 def check(values: Values) -> None:
     """Check the properties of an image in a request.
 
-    :raises HttpError: 403 for properties that only Glance sets, 400 for a bad value.
+    The order and the words are those of Glance's ``api/v2/images.py``, ``domain`` and ``quota``.
+
+    :raises HttpError: 403 for properties that only Glance sets, 400 for a bad value, 413 for too
+        many properties or tags.
     """
     for name in values:
         if name in READ_ONLY:
             raise HttpError(403, f"Attribute '{name}' is read-only.")
-    own = [name for name in values if name not in IMAGE_PROPERTIES]
-    if len(own) > MAX_PROPERTIES:
-        raise HttpError(
-            413,
-            "The limit has been exceeded on the number of allowed image properties. "
-            f"Attempted: {len(own)}, Maximum: {MAX_PROPERTIES}",
-        )
-    for name in own:
-        if not 0 < len(name) <= MAX_TEXT:
-            raise HttpError(400, f"A property's name has 1 to {MAX_TEXT} characters.")
     if (error := next(_validator().iter_errors(values), None)) is not None:
         where = "".join(f"[{json.dumps(part)}]" for part in error.path)
         raise HttpError(
             400, f"Provided object does not match schema 'image': {_short(error.message)} {where}"
+        )
+    own = [name for name in values if name not in IMAGE_PROPERTIES]
+    for name in own:
+        if len(name) > MAX_TEXT:
+            raise HttpError(
+                400, f"Custom property should not be greater than {MAX_TEXT} characters."
+            )
+        if name in _RESERVED or name.startswith("os_glance"):
+            raise HttpError(403, f"Attribute '{name}' is reserved.")
+        if not name or len(values[name].encode()) > MAX_VALUE:
+            raise HttpError(400, f"A property has a name and at most {MAX_VALUE} bytes.")
+    if "locations" in values:
+        # Glance shows and accepts none by default (``[DEFAULT] show_multiple_locations``).
+        raise HttpError(403, "Attribute 'locations' is reserved.")
+    for name in ("min_disk", "min_ram"):
+        if values.get(name, 0) < 0:
+            raise HttpError(
+                400,
+                f"Invalid value '{values[name]}' for parameter '{name}': Cannot be a negative "
+                "value",
+            )
+        if values.get(name, 0) > MAX_INT:
+            raise HttpError(400, f"'{name}' value out of range, must not exceed {MAX_INT}.")
+    _check_count("tags", len(values.get("tags", ())), MAX_TAGS)
+    _check_count("properties", len(own), MAX_PROPERTIES)
+
+
+def _check_count(things: str, count: int, most: int) -> None:
+    if count > most:
+        raise HttpError(
+            413,
+            f"The limit has been exceeded on the number of allowed image {things}. "
+            f"Attempted: {count}, Maximum: {most}",
         )
 
 
