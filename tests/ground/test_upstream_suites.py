@@ -34,6 +34,13 @@ def test_missing_session_is_named(tmp_path: Path) -> None:
     assert "hint: hotplate up IMAGE" in done.stderr
 
 
+def test_image_without_an_agent_is_known_by_its_name(tool: ModuleType) -> None:
+    """Heat's own gate has a CirrOS as ``minimal_image_ref``, which has no agent."""
+    web, plain, later = ({"Name": name} for name in ("web", "minimal", "uploaded"))
+    assert tool.session_images([web, later]) == (web, web)
+    assert tool.session_images([plain, web, later]) == (web, plain)
+
+
 def test_table_counts_each_suite_and_says_why(tool: ModuleType) -> None:
     # As stestr keeps the traceback of a test, here with the lines of a response after it.
     failure = (
