@@ -281,6 +281,25 @@ def test_image_is_changed_by_the_older_kind_of_patch(cloud: Any, made: Any) -> N
     assert send(data=json.dumps([{"op": "add", "path": "/x", "value": ""}])).status_code == 400
 
 
+def test_image_is_deactivated_and_reactivated(
+    cloud: Any, glance: Any, made: Any, openstack: Any
+) -> None:
+    """As tempest's ``test_deactivate_reactivate_image``; the words are those of Glance."""
+    image = made()
+    with pytest.raises(exc.HTTPForbidden, match="Not allowed to deactivate image in status 'que"):
+        glance.images.deactivate(image.id)
+    glance.images.upload(image.id, io.BytesIO(DATA))
+    openstack("image", "set", "--deactivate", image.id)
+    assert glance.images.get(image.id).status == "deactivated"
+    with pytest.raises(exc.HTTPForbidden, match="The requested image has been deactivated"):
+        glance.images.data(image.id)
+    nova = nova_client.Client("2.91", session=owner_session(cloud))
+    with pytest.raises(BadRequest, match="is not active"):
+        nova.servers.create("early", image.id, "m1.small", nics="auto")
+    openstack("image", "set", "--activate", image.id)
+    assert b"".join(glance.images.data(image.id)) == DATA
+
+
 def test_formats_of_an_image_with_data_are_kept(glance: Any, made: Any) -> None:
     """As Glance's ``domain/__init__.py``."""
     image = made()

@@ -57,6 +57,8 @@ class GlanceApi:
             ("DELETE", one, self._delete),
             ("PUT", one + "/file", self._upload),
             ("GET", one + "/file", self._download),
+            ("POST", one + "/actions/deactivate", self._deactivate),
+            ("POST", one + "/actions/reactivate", self._reactivate),
             ("PUT", one + "/tags/{tag}", self._tag),
             ("DELETE", one + "/tags/{tag}", self._tag),
             ("GET", one + "/members", self._members),
@@ -177,6 +179,10 @@ class GlanceApi:
 
     def _download(self, request: Request, caller: Grant) -> Answer:
         image = self._mine(request, caller)
+        if image["status"] == "deactivated" and "admin" not in caller.roles:
+            raise HttpError(
+                403, "The requested image has been deactivated. Image data download is forbidden."
+            )
         path = self._images.path(image)
         if path is None:
             # As Glance: 204 for an image without data.
@@ -190,6 +196,17 @@ class GlanceApi:
             )
         checksum = (("Content-MD5", image["checksum"]),) if image["checksum"] else ()
         return Answer(200, path.read_bytes(), checksum)
+
+    def _deactivate(self, request: Request, caller: Grant) -> Answer:
+        return self._set_active(request, caller, active=False)
+
+    def _reactivate(self, request: Request, caller: Grant) -> Answer:
+        return self._set_active(request, caller, active=True)
+
+    def _set_active(self, request: Request, caller: Grant, *, active: bool) -> Answer:
+        with self._images.transaction():
+            self._images.set_active(self._mine(request, caller), active=active)
+        return Answer(204, headers=_EMPTY)
 
     # -- tags --------------------
 

@@ -134,7 +134,7 @@ class Images:
         """Return the file with an image's data; None when it has no data."""
         if image["id"] in self._session:
             return self._session[image["id"]].path
-        return self._file(image["id"]) if image["status"] == "active" else None
+        return None if image["status"] == "queued" else self._file(image["id"])
 
     def refusal(self, reference: str) -> str:
         """Return the reason why no server can boot an image, as a sentence; "" when one can.
@@ -192,6 +192,16 @@ class Images:
             "UPDATE hotplate_image SET body = ? WHERE id = ?", json.dumps(changed), image["id"]
         )
         return changed
+
+    def set_active(self, image: Values, *, active: bool) -> None:
+        """Let others have an image's data, or no longer: neither users nor new servers.
+
+        :raises HttpError: 403 for an image without data.
+        """
+        if image["status"] == "queued":
+            verb = "reactivate" if active else "deactivate"
+            raise HttpError(403, f"Not allowed to {verb} image in status 'queued'")
+        self.change(image, {"status": "active" if active else "deactivated"})
 
     def delete(self, image: Values) -> None:
         """Remove an image with its data.
@@ -276,7 +286,7 @@ class Images:
     def _forget_lost(self) -> None:
         """Reset images whose files are missing, because a database is copied without them."""
         for image in self.all():
-            if image["id"] in self._session or image["status"] != "active":
+            if image["id"] in self._session or image["status"] == "queued":
                 continue
             if not self._file(image["id"]).is_file():
                 none = {"size": None, "checksum": None, "os_hash_value": None}
