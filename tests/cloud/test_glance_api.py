@@ -415,6 +415,12 @@ def test_upload_keeps_concurrent_changes(tmp_path: Path) -> None:
         assert images.get(made["id"]) == uploaded
 
 
+def test_image_without_an_id_is_not_found(cloud: Any) -> None:
+    """As tempest's ``test_get_image_null_id`` and ``test_delete_image_null_id``."""
+    for method in ("GET", "DELETE"):
+        assert raw(cloud, method=method, path="/v2/images/").status_code == 404
+
+
 def test_versions_schemas_and_tokens(cloud: Any, glance: Any) -> None:
     answer = requests.get(cloud.endpoints["glance"] + "/", timeout=10)
     assert answer.status_code == 300

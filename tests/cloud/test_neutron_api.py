@@ -582,6 +582,16 @@ def test_security_groups(neutron: Any, made: Any) -> None:
         neutron.show_security_group_rule(rule["id"])
 
 
+def test_no_other_group_gets_the_name_of_the_default_one(neutron: Any, made: Any) -> None:
+    """As tempest's NegativeSecGroupTest; Neutron's ``_validate_name_not_default``."""
+    group = made("security_group", name="other")
+    for name in ("default", "Default"):
+        with refused("SecurityGroupDefaultAlreadyExists", 409):
+            neutron.create_security_group({"security_group": {"name": name}})
+        with refused("SecurityGroupDefaultAlreadyExists", 409):
+            neutron.update_security_group(group["id"], {"security_group": {"name": name}})
+
+
 def test_default_group_cannot_be_renamed_or_deleted(neutron: Any) -> None:
     (group,) = neutron.list_security_groups(name="default")["security_groups"]
     with refused("SecurityGroupCannotRemoveDefault", 409):
@@ -608,6 +618,8 @@ def test_default_group_cannot_be_renamed_or_deleted(neutron: Any) -> None:
         ({"remote_ip_prefix": "fd00::/64"}, 400, "SecurityGroupRuleParameterConflict"),
         ({"remote_ip_prefix": "next door"}, 400, "InvalidCIDR"),
         ({"remote_group_id": NOWHERE}, 404, "SecurityGroupNotFound"),
+        # As tempest's test_create_security_group_rule_with_non_existent_remote_groupid.
+        ({"remote_group_id": "bad_group_id"}, 404, "SecurityGroupNotFound"),
         ({"direction": "sideways"}, 400, "HTTPBadRequest"),
         ({"direction": "egress"}, 409, "SecurityGroupRuleExists"),
     ],

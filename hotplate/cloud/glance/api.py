@@ -81,6 +81,9 @@ class GlanceApi:
             status = 200 if request.path else 300
             versions = _versions(self._identity.addresses.host["glance"])
             return Answer(status, {"versions": versions}, identified=False)
+        if request.environ.get("PATH_INFO", "").endswith("/images/"):
+            # Not the list: the path of an image without its id.
+            raise _page(404, "The resource could not be found.")
         try:
             caller = self._guard.check(request)
         except HttpError as error:

@@ -154,8 +154,9 @@ _GROUP: AttributeMap = {
 _RULE: AttributeMap = {
     "id": _shown(),
     "tenant_id": _given(change=False, validate=_TEXT),
-    "security_group_id": _given(change=False, validate={"type:uuid": None}),
-    "remote_group_id": _given(None, change=False, validate={"type:uuid_or_none": None}),
+    # Not "type:uuid": Neutron looks for a group of any id.
+    "security_group_id": _given(change=False, validate={"type:string": 36}),
+    "remote_group_id": _given(None, change=False, validate={"type:string_or_none": 36}),
     "remote_address_group_id": _given(None, change=False, validate={"type:values": [None]}),
     "direction": _given(change=False, validate={"type:values": ["ingress", "egress"]}),
     "protocol": _given(None, change=False, convert_to=protocol),

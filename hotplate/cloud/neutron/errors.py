@@ -31,6 +31,7 @@ _SECURITY_GROUP_ERRORS: dict[type[exceptions.NeutronException], dict[str, str]] 
         "SecurityGroupCannotRemoveDefault": (
             "Insufficient rights for removing default security group."
         ),
+        "SecurityGroupDefaultAlreadyExists": "Default security group already exists.",
         "SecurityGroupCannotUpdateDefault": "Updating default security group not allowed.",
         "SecurityGroupRuleExists": "Security group rule already exists. Rule id is %(rule_id)s.",
     },

@@ -60,6 +60,7 @@ class SecurityGroups(Resources):
 
     def create(self, values: Values) -> Values:
         """Create a group that allows all egress, as Neutron's template of rules does."""
+        _check_name(values)
         return self._create(values)
 
     def _create(self, values: Values, *, default: bool = False) -> Values:
@@ -81,6 +82,7 @@ class SecurityGroups(Resources):
 
     def change(self, record: Values, changes: Values) -> Values:
         """Change a group; the default group cannot be renamed."""
+        _check_name(changes)
         if record["name"] == DEFAULT and changes.get("name", DEFAULT) != DEFAULT:
             raise security_group_error("SecurityGroupCannotUpdateDefault")
         return super().change(record, changes)
@@ -108,6 +110,12 @@ class SecurityGroups(Resources):
         rule = KINDS["security_group_rules"].new(body, group["project_id"])
         # A request has a default for the description, and Neutron itself gives none.
         self._rules.create({**rule, "description": None})
+
+
+def _check_name(values: Values) -> None:
+    """Leave the name of the default group to it (Neutron's ``_validate_name_not_default``)."""
+    if str(values.get("name", "")).lower() == DEFAULT:
+        raise security_group_error("SecurityGroupDefaultAlreadyExists")
 
 
 #: Attributes in which duplicate rules are equal.
