@@ -232,6 +232,15 @@ class Guest:
         """Install a hook in shell that counts its runs."""
         self.hook(group, SHELL_HOOK + body)
 
+    @property
+    def gate(self) -> str:
+        """A line of shell at which a hook waits for :meth:`open_gate`, a minute at most."""
+        gate = self.counts / "gate"
+        return f"for _ in $(seq 1200); do test ! -e {gate} || break; sleep 0.05; done\n"
+
+    def open_gate(self) -> None:
+        (self.counts / "gate").touch()
+
     def hook(self, group: str, text: str) -> None:
         path = self.hooks / group
         path.write_text(text)
@@ -358,9 +367,9 @@ def cfn(heat: Heat, make_deployment):
 
 @pytest.fixture
 def wait_until() -> Callable[..., None]:
-    """``wait_until(condition, seconds=20)``: return when it is true, fail when time is up."""
+    """``wait_until(condition)``: return when it is true, fail after a minute."""
 
-    def wait(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+    def wait(condition: Callable[[], Any], seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline

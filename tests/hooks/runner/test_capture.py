@@ -189,13 +189,14 @@ def test_background_process_keeps_writing_and_fills_no_disk(guest, heat, cfn, wa
     guest.real_hook("script", "script.py")
     pid_file = guest.root / "pid"
     config = (
-        f"(echo $$ >/dev/null; sh -c 'echo $$ >{pid_file}; sleep 1; "
+        f"(echo $$ >/dev/null; sh -c 'echo $$ >{pid_file}; {guest.gate}"
         f'head -c 30000000 /dev/zero | tr "\\0" x; echo done; touch {guest.root}/done; '
         "sleep 600') &\necho main"
     )
     assert guest.run(cfn(config, group="script")).status == 0
     assert heat.signals[0]["deploy_stdout"] == "main\n"
-    wait_until((guest.root / "done").exists, 60)
+    guest.open_gate()
+    wait_until((guest.root / "done").exists)
     pid = int(pid_file.read_text())
     try:
         path = guest.logs / "d-1.stdout"
@@ -247,7 +248,7 @@ def parent(pid):
 def test_killed_pump_fails_only_its_own_run(guest, heat, cfn, wait_until, which):
     """A writer dies of SIGPIPE, or its output is lost: one failure, and the next run succeeds."""
     guest.real_hook("script", "script.py")
-    config = f"echo run >>{guest.counts}/d-1\necho one\nsleep 2\necho two\necho three\n"
+    config = f"echo run >>{guest.counts}/d-1\necho one\n{guest.gate}echo two\necho three\n"
     guest.metadata(cfn(config, group="script"), cfn(id="d-2"))
     process = guest.start()
     wait_until(lambda: guest.runs("d-1") == 1)
@@ -256,6 +257,7 @@ def test_killed_pump_fails_only_its_own_run(guest, heat, cfn, wait_until, which)
         of_runner = parent(pid) == process.pid
         if which == "both" or of_runner == (which == "runner"):
             os.kill(pid, signal.SIGKILL)
+    guest.open_gate()
     process.communicate(timeout=60)
     while guest.run().status:
         pass

@@ -137,12 +137,14 @@ def test_run_does_not_return_the_outputs_of_the_previous_run(guest, heat, cfn):
 
 def test_recovered_run_returns_its_outputs(guest, heat, cfn, wait_until):
     guest.real_hook("script", "script.py")
-    config = f"echo v >$heat_outputs_path.r; touch {guest.root}/now; sleep 2"
+    config = f"echo v >$heat_outputs_path.r; touch {guest.root}/now; {guest.gate}"
     guest.metadata(cfn(config, group="script", outputs=["r"]))
     process = guest.start()
     wait_until((guest.root / "now").exists)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=30)
+    assert heat.signals == []
+    guest.open_gate()
     assert guest.run().status == 0
     assert heat.signals[0]["r"] == "v\n"
 

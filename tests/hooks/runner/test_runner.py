@@ -556,13 +556,14 @@ def test_deployments_missing_for_a_while_are_not_run_twice(guest, heat, cfn, out
 
 
 def test_two_runners_do_not_run_at_once(guest, heat, cfn, wait_until):
-    guest.shell_hook("shell", "sleep 1.5\n" + "echo '{\"deploy_status_code\":0}'\n")
+    guest.shell_hook("shell", guest.gate + "echo '{\"deploy_status_code\":0}'\n")
     guest.metadata(cfn())
     first = guest.start()
     wait_until(lambda: guest.runs("d-1") == 1)
     done = guest.run()
     assert done.status == 75
     assert "another" in done.log
+    guest.open_gate()
     first.communicate(timeout=30)
     assert first.returncode == 0
     assert len(heat.signals) == 1
