@@ -95,9 +95,17 @@ def test_process_left_running_does_not_hold_up_the_next_check(run, guest):
     assert "sleep 1234" not in guest.run("ps -eo args").text
 
 
+def until_exists(path):
+    """Return a line of shell that waits for a file, such as that of a process with a session."""
+    return f"until [ -e {path} ]; do sleep 0.05; done"
+
+
 def test_output_held_by_a_daemon_is_said_to_be_incomplete(run, guest, monkeypatch):
     monkeypatch.setattr(runner_module, "OUTPUT_SECONDS", 1.0)
-    result = run("echo begin; setsid sleep 1234 &", "sleep 0.5; exit 4")
+    result = run(
+        "echo begin; setsid sh -c 'echo > /run/apart; exec sleep 1234' &",
+        f"{until_exists('/run/apart')}; exit 4",
+    )
     assert result.reason == "it ended with status 4"
     assert "a process that it left running holds it" in result.output
 
@@ -136,9 +144,8 @@ def test_check_reboots_by_itself_after_prepare(run, guest, end):
     result = run(
         '[ -z "$AUTOPKGTEST_REBOOT_MARK" ] || { echo "after $AUTOPKGTEST_REBOOT_MARK"; exit 0; }',
         "/tmp/autopkgtest-reboot-prepare two || exit 1",
-        "setsid sh -c 'sleep 1; systemctl reboot' >/dev/null 2>&1 &",
-        # The other one is in a session of its own by then.
-        "sleep 0.5",
+        "setsid sh -c 'echo > /run/apart; sleep 1; systemctl reboot' >/dev/null 2>&1 &",
+        until_exists("/run/apart"),
         end,
     )
     assert result.status is CheckStatus.PASSED, result
