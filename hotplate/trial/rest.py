@@ -69,7 +69,7 @@ class InGuest:
     :param busy: a part of the boot or of the agent is at work.
     :param agent: the state of the agent's unit, as systemd calls it; "" when there is none, or when
         another unit starts it, at an unknown time.
-    :param online: it has an address, by which its agent can send requests.
+    :param online: a device that is not down has an address, by which its agent can send requests.
     :param restarts: how often systemd has started the agent again.
     """
 
@@ -93,7 +93,7 @@ class InGuest:
             booted=lines[:1] in (["running"], ["degraded"]),
             busy=bool(jobs) or "locked" in lines or len(processes) > 1,
             agent="" if elsewhere else values.get("ActiveState", ""),
-            online=not devices or any(row[1] != "lo" and len(row) > 3 for row in devices),
+            online=not devices or any(map(_carries, devices)),
             restarts=int(restarts) if restarts.isdigit() else 0,
         )
 
@@ -149,7 +149,7 @@ class Rest:
         missing = tracker.missing_before_answers()
         if missing is None:
             # Only its network is missing, and it has been asked for that all the time.
-            return idle and tracker.boots.ended and self._is_silent(self._of(server))
+            return idle and tracker.boots.ended and self._is_cut_off(server)
         # The guest learns of the shell from its metadata: before, do not wait for one.
         if missing in BOOT and not tracker.boots.ended:
             return False
@@ -170,6 +170,13 @@ class Rest:
         at, before = self._work.get(server.spec.id, (now, {}))
         self._work[server.spec.id] = now, work
         return now - at >= LOOK_SECONDS / 2 and is_idle(before, work, now - at)
+
+    def _is_cut_off(self, server: Server) -> bool:
+        """Return True when a guest reports that no link of its is up, or has been silent long."""
+        inside = ask(server)
+        if inside is not None and inside.booted and not inside.busy and not inside.online:
+            return True
+        return self._is_silent(self._of(server))
 
     def _agent_has_done(self, server: Server) -> bool:
         """Return True when the running agent polls without success or not at all."""
@@ -198,6 +205,14 @@ def is_waited_for(tracker: StageTracker) -> bool:
     if isinstance(tracker.stuck(), WaitSignal):
         return False
     return tracker.missing() is not None or (tracker.checked and not tracker.network_answered)
+
+
+def _carries(row: list[str]) -> bool:
+    """Return whether a device can send: a row ``address NAME STATE ADDRESS ...`` of ip-address(8).
+
+    A device that is switched off keeps its address.
+    """
+    return row[1] != "lo" and len(row) > 3 and row[2] not in ("DOWN", "LOWERLAYERDOWN")
 
 
 def _hook_runs(tracker: StageTracker) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from hotplate.events import classify
 from hotplate.events.log import EventLog
+from hotplate.trial import rest as rest_module
 from hotplate.trial.rest import InGuest, Rest, Work, is_idle, is_waited_for
 from hotplate.verdict.stages import Stage
 
@@ -44,6 +45,35 @@ def test_guest_report_is_parsed(text, booted, busy, crashing):
     assert (inside.booted, inside.busy, inside.crashing) == (booted, busy, crashing)
 
 
+def rest_of(story, *lines, work=dict):
+    """Return the look at the story's server, whose console ends with these lines."""
+    machine = SimpleNamespace(running=True, work=work, console=SimpleNamespace(lines=lines))
+    spec = SimpleNamespace(id=story.tracker.server, name="web")
+    server = SimpleNamespace(machine=machine, spec=spec)
+    return Rest(story.events, lambda _: server, {story.tracker.server: story.tracker})
+
+
+@pytest.mark.parametrize(
+    ("state", "rests"), [("DOWN", True), ("UP", False)], ids=["switched off", "up"]
+)
+def test_guest_that_switched_its_link_off_rests_without_long_silence(
+    story, monkeypatch, state, rests
+):
+    """Only a guest that cannot tell is given the time to speak; see SILENT_SECONDS."""
+    story.deployed = False
+    story.tracker.checked = True
+    story.boot()
+    story.metadata()
+    story.console("Cloud-init v. 22.4.2 finished at ... Datasource DataSourceOpenStack")
+    report = InGuest.read(f"{AT_REST}address ens4 {state} 10.0.0.2/24\n")
+    monkeypatch.setattr(rest_module, "ask", lambda _: report)
+    monkeypatch.setattr(rest_module, "LOOK_SECONDS", 0.0)
+    rest = rest_of(story, work=lambda: {"cpu": Work(0.0, 0.0)})
+    # A machine is idle by two looks.
+    rest.why()
+    assert bool(rest.why()) is rests
+
+
 MENU = "      Press enter to boot the selected OS, `e' to edit the commands       "
 REST_OF_MENU = "      before booting or `c' for a command-line.    *Debian GNU/Linux    "
 
@@ -59,16 +89,7 @@ def test_waiting_menu_is_at_rest(story, unfinished, rests):
     """The menu waits in a loop, so its machine is never idle; a countdown emits no event."""
     story.power()
     story.console(MENU)
-    machine = SimpleNamespace(
-        running=True, work=dict, console=SimpleNamespace(lines=[MENU, unfinished])
-    )
-    spec = SimpleNamespace(id=story.tracker.server, name="web")
-    rest = Rest(
-        story.events,
-        lambda _: SimpleNamespace(machine=machine, spec=spec),
-        {story.tracker.server: story.tracker},
-    )
-    assert bool(rest.why()) is rests
+    assert bool(rest_of(story, MENU, unfinished).why()) is rests
 
 
 @pytest.mark.parametrize(
@@ -91,6 +112,9 @@ def test_agent_started_otherwise_may_still_come(line, agent):
     [
         (["lo UNKNOWN 127.0.0.1/8", "ens4 UP 169.254.169.15/24 metric 1024"], True),
         (["lo UNKNOWN 127.0.0.1/8", "ens4 DOWN"], False),
+        # "ip link set ens4 down" leaves the device its address.
+        (["lo UNKNOWN 127.0.0.1/8", "ens4@if2 DOWN 10.0.0.2/24"], False),
+        (["ens4 UNKNOWN 10.0.0.2/24", "ens5 DOWN 10.1.0.2/24"], True),
         (["lo UNKNOWN 127.0.0.1/8"], False),
         # No answer: there is no ip.
         ([], True),
