@@ -156,10 +156,10 @@ def test_openstack_packages_become_as_new_as_upper_constraints(tool: Any):
     lock = "oslo-db==18.1.1\noslo-log==8.3.2\noslo-utils==10.2.0\nsqlalchemy==2.1.9\n"
     upper = "oslo.db===18.1.2\noslo.log===8.3.1;python_version=='3.12'\nSQLAlchemy===2.0.52\n"
     names = tool("lock")
-    assert list(names["caps"](names["pinned"](lock), names["pinned"](upper))) == [
-        "oslo-db<=18.1.2\n",
-        "oslo-log<=8.3.2\n",
-        "oslo-utils<=10.2.0\n",
+    assert names["caps"](lock, upper).splitlines() == [
+        "oslo-db<=18.1.2",
+        "oslo-log<=8.3.2",
+        "oslo-utils<=10.2.0",
     ]
 
 
