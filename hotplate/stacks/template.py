@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,13 +57,16 @@ class Template:
         }
 
     def hidden_values(self) -> set[str]:
-        """Return the values of the parameters that the template declares hidden."""
+        """Return the values of the parameters that the template declares hidden, and their parts.
+
+        The parts are the values in a ``json`` and the items of a ``comma_delimited_list``.
+        """
         # As in Heat: parameters of the request override those of the environment.
         given = {**(self.environment.get("parameters") or {}), **self.parameters}
         return {
-            str(value)
+            text
             for name, each in self._hidden().items()
-            if (value := given.get(name, each.get("default", each.get("Default")))) is not None
+            for text in _texts(given.get(name, each.get("default", each.get("Default"))), each)
         }
 
     def shown_parameters(self) -> dict[str, object]:
@@ -142,6 +146,26 @@ def _is_hidden(parameter: Mapping[str, object]) -> bool:
     """Return True when HOT's ``hidden`` or CloudFormation's ``NoEcho`` is set."""
     # CloudFormation's templates have it as text too.
     return str(parameter.get("hidden", parameter.get("NoEcho", ""))).lower() == "true"
+
+
+def _texts(value: object, declared: Mapping[str, object] | None = None) -> Iterator[str]:
+    """Yield the value of a parameter and all values in it as texts.
+
+    :param declared: its declaration; a list or JSON may be given as one text.
+    """
+    if isinstance(value, Mapping):
+        value = [*value.values()]
+    if isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif value is not None:
+        yield str(value)
+        kind = str((declared or {}).get("type", (declared or {}).get("Type", ""))).lower()
+        with contextlib.suppress(ValueError):
+            if kind == "json":
+                yield from _texts(json.loads(str(value)))
+            elif kind in ("comma_delimited_list", "commadelimitedlist"):
+                yield from (each.strip() for each in str(value).split(","))
 
 
 def _text(content: str | bytes) -> str:

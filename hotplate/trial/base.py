@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import NotRequired, TypedDict, Unpack
 
@@ -21,7 +22,7 @@ from hotplate.trial.guest_probe import wait_for_boot
 from hotplate.trial.user_checks import CheckedGuest, with_checks
 from hotplate.trial.watch import StackEnd, Watch
 from hotplate.verdict.deployment_track import WaitSignal
-from hotplate.verdict.hook_output import HookOutput
+from hotplate.verdict.hook_output import HookOutput, without_secrets
 from hotplate.verdict.stages import Mark, Stage
 from hotplate.verdict.tracker import StageTracker
 from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
@@ -185,14 +186,15 @@ class BaseTrial:
         return checked
 
     def _verdict(self, subject: Subject, result: StackResult, problems: list[str]) -> Verdict:
-        # An expectation quotes what there is instead, which may be a hidden parameter's value.
-        hidden = self.template.hidden_values()
-        shown = [HookOutput(each).without(hidden, redacted).stdout for each in problems]
+        # An output, Heat's reason and an unmet expectation may repeat a hidden parameter's value.
+        reason, outputs, shown = without_secrets(
+            (result.reason, result.outputs, problems), self.template.hidden_values(), redacted
+        )
         return judge(
             subject,
             self.events,
             self._followed(),
-            result,
+            replace(result, reason=reason, outputs=outputs),
             problems=shown,
             strict=self.settings.strict,
             skip=self.settings.skip,

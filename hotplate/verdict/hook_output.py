@@ -59,21 +59,9 @@ class HookOutput:
         return f"{self.stderr}\n{self.stdout}"
 
     def without(self, secrets: Iterable[str], redact: Callable[[str], str]) -> HookOutput:
-        """Return a copy with "REDACTED" in place of each secret.
-
-        :param secrets: values; those too short to distinguish from other words stay.
-        :param redact: removes secrets that are recognised by their form.
-        """
-        hidden = sorted({each for each in secrets if len(each) >= SHORTEST}, key=len, reverse=True)
-
-        patterns = [_pattern(each) for each in hidden]
-
-        def clean(text: str) -> str:
-            for each in patterns:
-                text = each.sub("REDACTED", text)
-            return redact(text)
-
-        return replace(self, stdout=clean(self.stdout), stderr=clean(self.stderr))
+        """Return a copy with "REDACTED" in place of each secret; see :func:`without_secrets`."""
+        stdout, stderr = without_secrets((self.stdout, self.stderr), secrets, redact)
+        return replace(self, stdout=stdout, stderr=stderr)
 
     @property
     def cut(self) -> str:
@@ -87,6 +75,32 @@ class HookOutput:
     def error(self) -> str:
         """The line with the error, "" when there is no output."""
         return error_in(self.stderr, self.stdout)
+
+
+def without_secrets(value: Any, secrets: Iterable[str], redact: Callable[[str], str]) -> Any:
+    """Return a value of JSON with "REDACTED" in place of each secret in its texts.
+
+    :param secrets: texts; within another text, those too short to distinguish from words stay.
+    :param redact: removes secrets that are recognised by their form.
+    """
+    whole = set(secrets) - {""}
+    hidden = sorted((each for each in whole if len(each) >= SHORTEST), key=len, reverse=True)
+    patterns = [_pattern(each) for each in hidden]
+
+    def clean(each: Any) -> Any:
+        if isinstance(each, Mapping):
+            return {clean(key): clean(inner) for key, inner in each.items()}
+        if isinstance(each, list | tuple):
+            return [clean(inner) for inner in each]
+        if str(each) in whole:
+            return "REDACTED"
+        if not isinstance(each, str):
+            return each
+        for pattern in patterns:
+            each = pattern.sub("REDACTED", each)
+        return redact(each)
+
+    return clean(value)
 
 
 def _pattern(secret: str) -> re.Pattern[str]:

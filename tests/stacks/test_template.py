@@ -84,6 +84,15 @@ def test_builtin_template_checks_its_outputs():
         ({"key": {"type": "string", "hidden": False}}, {"key": "s3cret"}, set()),
         ({"key": {"Type": "String", "NoEcho": "true"}}, {"key": "s3cret"}, {"s3cret"}),
         ({"key": {"hidden": True}}, {}, set()),
+        ({"key": {"type": "json", "hidden": True}}, {"key": '{"a": ["b"]}'}, {'{"a": ["b"]}', "b"}),
+        ({"key": {"type": "json", "hidden": True, "default": {"a": {"b": 1}}}}, {}, {"1"}),
+        ({"key": {"type": "json", "hidden": True}}, {"key": "not JSON"}, {"not JSON"}),
+        (
+            {"key": {"type": "comma_delimited_list", "hidden": True}},
+            {"key": "a, b"},
+            {"a, b", "a", "b"},
+        ),
+        ({"key": {"Type": "CommaDelimitedList", "NoEcho": True}}, {"key": ["a", "b"]}, {"a", "b"}),
     ],
 )
 def test_hidden_values_are_masked(declared, given, hidden):

@@ -381,6 +381,49 @@ def test_failed_deployment_is_named_and_quoted(play):
         assert "s3cr3t" not in each and "abcdef" not in each
 
 
+def test_outputs_show_no_hidden_parameter(play):
+    """Not on the terminal, in JSON, JUnit, TAP or the report; an expectation has them all."""
+    secrets = {"key": "s3cr3t-key", "pin": "98765", "pair": "al1ce,b0b", "tree": '{"at": "r00t"}'}
+    kinds = ("string", "number", "comma_delimited_list", "json")
+    parts = {name: {"get_param": name} for name in secrets}
+    joined = {"str_replace": {"template": "mysql -pKEY", "params": {"KEY": {"get_param": "key"}}}}
+    seen: dict[str, Any] = {}
+    hot = {
+        "heat_template_version": "2018-08-31",
+        "parameters": {
+            name: {"type": kind, "hidden": True} for name, kind in zip(secrets, kinds, strict=True)
+        },
+        "resources": {"server": server(user_data_format="RAW")},
+        "outputs": {
+            **{name: {"value": value} for name, value in parts.items()},
+            "all": {"value": parts},
+            "joined": {"value": joined},
+            "open": {"value": "http://10.0.0.5/?Signature=abcdef"},
+        },
+    }
+    wanted = Template(
+        source="a test",
+        template=hot,
+        parameters=secrets,
+        expect=lambda outputs: seen.update(outputs) or [],
+    )
+    played = play(wanted)
+    verdict = played.verdict
+    assert verdict.passed, verdict.last_line()
+    assert (seen["joined"], seen["tree"]) == ("mysql -ps3cr3t-key", {"at": "r00t"})
+    assert verdict.outputs["joined"] == "mysql -pREDACTED"
+    assert verdict.outputs["tree"] == {"at": "REDACTED"}
+    with_outputs = (
+        summary(verdict),
+        html.report(verdict, played.events),
+        json.dumps(verdict.to_json()),
+    )
+    assert all("http://10.0.0.5/?Signature=REDACTED" in text for text in with_outputs)
+    others = (junit.to_xml([verdict]).decode(), tap.to_tap([verdict]).decode())
+    for text in (*with_outputs, *others):
+        assert not [each for each in ("s3cr3t", "98765", "b0b", "r00t", "abcdef") if each in text]
+
+
 def test_unmet_expectation_quotes_no_hidden_parameter(play):
     hot = {
         "heat_template_version": "2018-08-31",
