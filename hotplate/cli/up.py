@@ -106,7 +106,8 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
         if template is not None:
             session.create(template)
         is_up = True
-        say("up; Ctrl-C ends it; in another terminal:\n" + session.ways_in())
+        version = heat_releases.installed_version()
+        say(f"up, with Heat {version}; Ctrl-C ends it; in another terminal:\n{session.ways_in()}")
         session.run()
         say("going down" + (", and keeping what is there" if session.keep else ""))
     return 0

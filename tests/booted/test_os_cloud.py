@@ -120,7 +120,7 @@ class Elsewhere:
 
         def is_up(_: bool) -> bool | None:
             assert self.process.poll() is None, self.log.read_text()
-            return "up; Ctrl-C ends it" in self.log.read_text() or None
+            return "; Ctrl-C ends it" in self.log.read_text() or None
 
         retry(is_up, Deadline(120, "the cloud"), every=0.5)
         return self

@@ -17,6 +17,7 @@ import yaml
 from hotplate_command import hotplate
 from openstack_command import in_directory
 
+from hotplate.heat_releases import installed_version
 from hotplate.session.directory import SessionDirectory
 from hotplate.timing.deadline import Deadline, retry
 
@@ -103,7 +104,8 @@ def openstack(session, tmp_path_factory):
         yield command
 
 
-def test_up_prints_how_to_reach_it(session):
+def test_up_prints_its_heat_and_how_to_reach_it(session):
+    assert f"up, with Heat {installed_version()}; Ctrl-C ends it" in session.output
     config = session.directory / "clouds.yaml"
     assert f"export OS_CLIENT_CONFIG_FILE={config} OS_CLOUD=hotplate\n" in session.output
     assert f"hotplate down --directory {session.directory}\n" in session.output
