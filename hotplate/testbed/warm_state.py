@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from hotplate import __version__, locks
+from hotplate import __version__, heat_releases, locks
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.container.machine import nspawn_version
 from hotplate.errors import HostError, MachineLostError
@@ -338,7 +338,10 @@ def find_or_make(
 
     :param directory: for the boot's console and logs.
     :raises ImageError: when the image does not get to "agent idle and polling".
+    :raises UsageError: when this process has not the chosen Heat.
     """
+    # Before an image is booted for minutes.
+    heat_releases.check(settings.heat, settings.cache)
     about = identity(image, settings)
     name = key(about)
     kept_in = store(settings.cache)

@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from hotplate.heat_releases import installed_release
+
 SBIN = "/usr/sbin:/sbin:/usr/bin:/bin"
 TESTS = """
     import pytest
@@ -188,6 +190,18 @@ def test_help_and_input_work_with_the_image_in_a_separate_word(project, raw_imag
     helped = project.runpytest_subprocess("--image", image, "--help")
     assert helped.ret == 0
     assert "--hotplate-image=IMAGE" in helped.stdout.str()
+
+
+def test_setting_of_another_heat_is_refused_before_a_boot(project, raw_image, monkeypatch):
+    image = raw_image(project.path / "web.raw").name
+    monkeypatch.setenv("HOTPLATE_HEAT", "26" if installed_release() != 26 else "27")
+    project.makepyfile(test_it="def test_one(server):\n    pass\n")
+    done = project.runpytest_subprocess("--image", image)
+    assert done.ret == 2
+    shown = done.stdout.str() + done.stderr.str()
+    assert f"this process has Heat {installed_release()}." in shown
+    assert "/bin/python -m pytest" in shown
+    assert "booting" not in shown
 
 
 GROUPED = """
