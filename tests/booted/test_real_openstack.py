@@ -1,4 +1,4 @@
-"""``--os-cloud`` against a real OpenStack, which ``tools/openstack`` starts: Debian 12's Zed."""
+"""``--os-cloud`` against a real OpenStack of ``tools/openstack``: that of Debian 12, and of 13."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ TOOL = ROOT / "tools" / "openstack"
 #: From nothing: the packages, the databases and a start; on a busy host.
 MAKING_SECONDS = 3600
 SECONDS = 2700
+#: With Heat 19, and with Heat 24 as well.
+on_zed = pytest.mark.parametrize("real_openstack", ["zed"], indirect=True)
+on_both = pytest.mark.parametrize("real_openstack", ["zed", "epoxy"], indirect=True)
 LIMITS = ("--patience", "1500", "--limit", "2400")
 CONFIG = """#!/bin/sh
 echo "about to end with $code"
@@ -122,9 +125,11 @@ def servers(*names: str, code: int = 0, reachable: bool = False) -> dict[str, An
     }
 
 
-def _tool(*words: object, seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
+def _tool(
+    release: str, verb: str, *words: object, seconds: float = SECONDS
+) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [TOOL, *map(str, words)],
+        [TOOL, verb, "--release", release, *map(str, words)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -137,14 +142,15 @@ def _tool(*words: object, seconds: float = SECONDS) -> subprocess.CompletedProce
 
 @dataclass(frozen=True)
 class RealCloud:
-    """A user of the cloud, in a folder."""
+    """A user of the cloud of a release, in a folder."""
 
+    release: str
     folder: Path
 
     def command(self, *words: object) -> list[str]:
         """Return a command of this checkout, in the cloud's network."""
         module = [sys.executable, "-P", "-m", *map(str, words)]
-        return [str(TOOL), "run", "--", *module]
+        return [str(TOOL), "run", "--release", self.release, "--", *module]
 
     def start(self, *words: object) -> subprocess.Popen[str]:
         """Start ``hotplate test --os-cloud``."""
@@ -187,7 +193,7 @@ class RealCloud:
             "                  if each.device_owner != 'network:dhcp')),\n"
             "])))"
         )
-        done = _tool("run", "--", sys.executable, "-c", program, seconds=300)
+        done = _tool(self.release, "run", "--", sys.executable, "-c", program, seconds=300)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -209,27 +215,28 @@ def _started(process: Path) -> str:
     return (process / "stat").read_text().rpartition(")")[2].split()[19]
 
 
-@pytest.fixture(scope="session")
-def real_openstack() -> Iterator[None]:
-    """A real OpenStack that is up; one that was up already stays so."""
+@pytest.fixture(scope="module")
+def real_openstack(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The release of a real OpenStack that is up; one that was up already stays so."""
+    release = str(request.param)
     if os.geteuid() != 0:
         pytest.skip("a real OpenStack needs root")
-    if _tool("status").returncode == 0:
-        yield
+    if _tool(release, "status").returncode == 0:
+        yield release
         return
-    done = _tool("start", seconds=MAKING_SECONDS)
+    done = _tool(release, "start", seconds=MAKING_SECONDS)
     if done.returncode == 3 and "GiB" in done.stderr:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
-    folder = cache_dir() / "openstack" / "zed"
+    folder = cache_dir() / "openstack" / release
     pid = int((folder / "pid").read_text())
     cgroup = Path(f"/proc/{pid}/cgroup").read_text()
     began = processes(pid)
     try:
-        yield
+        yield release
     finally:
         began |= processes(pid)
-        assert _tool("stop").returncode == 0
+        assert _tool(release, "stop").returncode == 0
     assert len(began) > 20
     assert cgroup == Path("/proc/self/cgroup").read_text()
     for name, started in began:
@@ -241,13 +248,13 @@ def real_openstack() -> Iterator[None]:
     assert str(folder) not in Path("/proc/mounts").read_text()
     links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True)
     assert "br-ext" not in links.stdout
-    assert _tool("status").returncode == 1
+    assert _tool(release, "status").returncode == 1
 
 
 @pytest.fixture
-def cloud(real_openstack: None, tmp_path: Path) -> Iterator[RealCloud]:
+def cloud(real_openstack: str, tmp_path: Path) -> Iterator[RealCloud]:
     """The cloud; fails when a test leaves a resource in it."""
-    cloud = RealCloud(tmp_path)
+    cloud = RealCloud(real_openstack, tmp_path)
     before = cloud.what_there_is()
     yield cloud
     assert cloud.what_there_is() == before
@@ -258,6 +265,7 @@ def image(images: Any) -> Path:
     return images.get("bookworm", "disk", "script", "--package", "openssh-server")
 
 
+@on_both
 def test_image_passes_without_a_template(cloud, image):
     status, text = cloud.test(image, *LIMITS)
     assert status == 0, text
@@ -267,6 +275,7 @@ def test_image_passes_without_a_template(cloud, image):
     assert stages["signal accepted"]["seconds"], stages
 
 
+@on_zed
 def test_two_servers_are_looked_into_at_their_floating_addresses(cloud, image):
     case = {
         "template": str(cloud.write(servers("web", "db", reachable=True))),
@@ -284,14 +293,20 @@ def test_two_servers_are_looked_into_at_their_floating_addresses(cloud, image):
     assert cloud.verdict()["outputs"] == {"web": "from web", "db": "from db"}
 
 
+@on_both
 def test_failed_deployment_is_reported_and_nothing_left(cloud, image):
-    status, text = cloud.test(image, "-t", cloud.write(servers("web", code=7)), *LIMITS)
+    template = cloud.write(servers("web", code=7, reachable=True))
+    status, text = cloud.test(image, "-t", template, *LIMITS)
     assert status == 1, text
     assert "hook finished" in text
     assert "ended with status 7" in text
     assert "about to end with 7" in text
+    # By ssh, at the floating address.
+    logs = (cloud.folder / "artifacts" / "last" / "guest").glob("*/*")
+    assert any("status=7" in log.read_text(errors="replace") for log in logs)
 
 
+@on_zed
 def test_killed_run_is_cleaned_up_by_the_next_command(cloud, image):
     before = cloud.what_there_is()
     with cloud.start(image, "-t", cloud.write(servers("web")), *LIMITS) as process:
@@ -333,6 +348,7 @@ def test_what_a_cloud_cannot_do(booted_server):
 """
 
 
+@on_zed
 def test_plug_in_runs_tests_there(cloud, image):
     (cloud.folder / "test_it.py").write_text(PLUG_IN)
     done = subprocess.run(
