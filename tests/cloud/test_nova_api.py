@@ -218,6 +218,65 @@ def test_fields_depend_on_the_microversion(at: Any, web: str) -> None:
     assert at("2.71").servers.get(web).server_groups == []
 
 
+@pytest.mark.parametrize(
+    ("version", "whole", "rebuilt"),
+    [
+        ("2.53", False, {"adminPass"}),
+        ("2.57", False, {"adminPass", "key_name", "user_data"}),
+        ("2.75", True, {"adminPass", "user_data"}),
+    ],
+)
+def test_answer_to_a_change_has_all_details_from_2_75_on(
+    cloud: Any, web: str, version: str, whole: bool, rebuilt: set[str]
+) -> None:
+    """As tempest's schemas, and ``_update`` and ``_action_rebuild`` of Nova's ``servers.py``."""
+    headers = {"OpenStack-API-Version": f"compute {version}"}
+    path = f"/v2.1/servers/{web}"
+    shown = ask(cloud, "GET", path, headers=headers).json()["server"]
+    body = {"server": {"name": "web"}}
+    changed = ask(cloud, "PUT", path, headers=headers, json=body).json()["server"]
+    details = {
+        "OS-EXT-AZ:availability_zone", "OS-EXT-STS:power_state", "OS-EXT-STS:task_state",
+        "OS-EXT-STS:vm_state", "OS-SRV-USG:launched_at", "OS-SRV-USG:terminated_at",
+        "config_drive", "key_name", "security_groups", "os-extended-volumes:volumes_attached",
+    }  # fmt: skip
+    assert set(shown) - set(changed) == (set() if whole else details)
+    body = {"rebuild": {"imageRef": "i"}}
+    answer = ask(cloud, "POST", f"{path}/action", headers=headers, json=body).json()["server"]
+    assert set(answer) - set(changed) == rebuilt
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"accessIPv6": "::babe:220.12.22.2"}, "::babe:dc0c:1602"),
+        ({"accessIPv6": "2001:DB8:0:0::1"}, "2001:db8::1"),
+        ({"accessIPv4": "1.1.1.1.1.1"}, None),
+        ({"accessIPv4": "::1"}, None),
+        ({"accessIPv6": "notvalid"}, None),
+    ],
+)
+def test_access_addresses_are_addresses(
+    cloud: Any, web: str, given: dict[str, str], shown: str | None
+) -> None:
+    """As tempest's ServersTestJSON and ServersNegativeTestJSON."""
+    ((name, text),) = given.items()
+    changed = ask(cloud, "PUT", f"/v2.1/servers/{web}", json={"server": given})
+    body = {"rebuild": {"imageRef": "i", **given}}
+    rebuilt = ask(cloud, "POST", f"/v2.1/servers/{web}/action", json=body)
+    made = ask(cloud, "POST", "/v2.1/servers", json={
+        "server": {"name": "x", "imageRef": "i", "flavorRef": "1", **given}
+    })  # fmt: skip
+    if shown:
+        assert changed.json()["server"][name] == rebuilt.json()["server"][name] == shown
+        cloud.servers.delete(made.json()["server"]["id"])
+    else:
+        words = f"Invalid input for field/attribute {name}. Value: {text}. '{text}' is not a 'ipv"
+        for answer in (changed, rebuilt, made):
+            assert answer.status_code == 400
+            assert words in answer.json()["badRequest"]["message"]
+
+
 def test_server_in_error_has_a_reason(nova: Any, compute: Any, web: str) -> None:
     compute.states[web] = ("ERROR", "QEMU could not start")
     server = nova.servers.get(web)
@@ -593,7 +652,10 @@ def test_security_groups_of_a_server(nova: Any, neutron: Any, openstack: Any, ma
     """They are Neutron's, of the server's ports (``nova/network/security_group_api.py``)."""
 
     def groups(server: Any) -> set[str]:
-        return {each["name"] for each in nova.servers.get(server.id).security_groups}
+        shown = nova.servers.get(server.id).to_dict()
+        # Nova shows no empty list (``_add_security_grps`` of its ``views/servers.py``).
+        assert shown.get("security_groups") != []
+        return {each["name"] for each in shown.get("security_groups", ())}
 
     one = nova.servers.create("one", "i", "f", nics="auto")
     group = neutron.create_security_group({"security_group": {"name": "web"}})
@@ -835,7 +897,13 @@ def test_guest_password_is_shown(nova: Any, cloud: Any, web: str) -> None:
     with guest(cloud, web) as vm:
         answer = vm.request("POST", "http://169.254.169.254/openstack/latest/password", data="c2Vj")
         assert answer.status_code == 200
-    assert nova.servers.get_password(web) == "c2Vj"
+        assert nova.servers.get_password(web) == "c2Vj"
+        # Nova forgets it, and the guest may post another one.
+        nova.servers.clear_password(web)
+        assert nova.servers.get_password(web) == ""
+        answer = vm.request("POST", "http://169.254.169.254/openstack/latest/password", data="bmV3")
+        assert answer.status_code == 200
+    assert nova.servers.get_password(web) == "bmV3"
 
 
 # -- key pairs, groups, limits --------------------

@@ -171,7 +171,8 @@ _RULE: AttributeMap = {
 for _name in ("security_group_id", "direction"):
     del _RULE[_name]["default"]
 
-_HOST_NAME = _given("", validate={"type:string_or_none": 63})
+# A host name with its domain, too (Nova from 2.94 on): neutron-lib's FQDN_FIELD_SIZE.
+_HOST_NAME = _given("", validate={"type:string_or_none": 255})
 # Templates name these for services that do not exist here: stored and shown.
 _ELSEWHERE = _given(None, validate={"type:string_or_none": MAX_TEXT})
 _ZONE_HINTS = _given([], change=False, validate={"type:list_of_unique_strings": None})

@@ -22,7 +22,7 @@ from hotplate.cloud.nova.server_create import (
 )
 from hotplate.cloud.nova.server_records import ServerRecord, check_state
 from hotplate.cloud.nova.servers import Action, Servers
-from hotplate.cloud.nova.servers_api import view
+from hotplate.cloud.nova.servers_api import changed_view
 from hotplate.errors import MachineLostError, sentence_of
 
 #: Maximum number of console lines in an answer.
@@ -179,16 +179,16 @@ class ActionsApi:
         check_metadata(self._servers, asked.get("metadata") or {})
         check_supported(asked)
         server_id = call.server.spec.id
-        changes = self._rebuild_changes(asked)
+        changes, notes = self._rebuild_changes(asked), kept(asked)
         try:
             self._servers.rebuild(server_id, changes)
         except HttpError:
             raise
         except Exception as error:
             raise HttpError(500, sentence_of(error)) from error
-        if notes := kept(asked):
+        if notes:
             self._servers.note(server_id, **notes)
-        shown = view(self._servers, server_id, call.caller)
+        shown = changed_view(self._servers, server_id, call.caller, rebuilt=True)
         shown["adminPass"] = asked.get("adminPass") or secrets.token_urlsafe(9)
         return Answer(202, {"server": shown})
 

@@ -20,7 +20,7 @@ from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_create import check_metadata, kept
 from hotplate.cloud.nova.server_records import ServerRecord
 from hotplate.cloud.nova.servers import Servers
-from hotplate.cloud.nova.servers_api import view
+from hotplate.cloud.nova.servers_api import changed_view
 
 
 class ChangesApi:
@@ -67,11 +67,12 @@ class ChangesApi:
     def _update(self, request: Request, caller: Caller) -> Answer:
         server = self._server(request)
         asked = schemas.read(request, schemas.UPDATE)["server"]
+        changes = kept(asked)
         if "name" in asked:
             self._servers.change(server.spec.id, lambda spec: replace(spec, name=asked["name"]))
-        if changes := kept(asked):
+        if changes:
             self._servers.note(server.spec.id, **changes)
-        return Answer(body={"server": view(self._servers, server.spec.id, caller)})
+        return Answer(body={"server": changed_view(self._servers, server.spec.id, caller)})
 
     def _delete(self, request: Request, caller: Caller) -> Answer:
         server_id = self._unlocked(request, caller).spec.id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ipaddress
 import secrets
 import uuid
 from dataclasses import asdict, replace
@@ -117,6 +118,7 @@ def kept(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the notes to store from a request that creates, changes or rebuilds a server.
 
     :return: fields of :class:`~hotplate.cloud.nova.server_records.Notes`.
+    :raises HttpError: 400 for a bad address.
     """
     fields = {
         "description": "description",
@@ -125,7 +127,31 @@ def kept(asked: dict[str, Any]) -> dict[str, Any]:
         "accessIPv6": "access_ipv6",
         "OS-DCF:diskConfig": "disk_config",
     }
-    return {field: asked[name] or "" for name, field in fields.items() if name in asked}
+    notes = {field: asked[name] or "" for name, field in fields.items() if name in asked}
+    return notes | {
+        fields[name]: _address(name, asked[name])
+        for name in ("accessIPv4", "accessIPv6")
+        if name in asked
+    }
+
+
+def _address(name: str, text: str) -> str:
+    """Return an access address in the form in which Nova stores it (RFC 5952).
+
+    :raises HttpError: 400, when it is none of that version.
+    """
+    version = int(name[-1])
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        address = None
+    if address is None or address.version != version:
+        raise HttpError(
+            400,
+            f"Invalid input for field/attribute {name}. Value: {text}. '{text}' is not a "
+            f"'ipv{version}'",
+        )
+    return str(address)
 
 
 def check_supported(asked: dict[str, Any]) -> None:

@@ -451,6 +451,10 @@ class Servers:
             )
         )
 
+    def clear_password(self, server_id: str) -> None:
+        """Forget the guest's password."""
+        self._store.write("UPDATE hotplate_server SET password = '' WHERE id = ?", server_id)
+
     # -- key pairs --------------------
 
     def create_keypair(self, keypair: KeyPair, user: str) -> None:

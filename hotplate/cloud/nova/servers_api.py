@@ -48,6 +48,7 @@ class ServersApi:
         routes.add("GET", "/servers/{id}/ips", self._addresses)
         routes.add("GET", "/servers/{id}/ips/{network}", self._addresses)
         routes.add("GET", "/servers/{id}/os-server-password", self._password)
+        routes.add("DELETE", "/servers/{id}/os-server-password", self._clear_password)
         routes.add("GET", "/servers/{id}/topology", self._topology)
         routes.add("GET", "/servers/{id}/os-security-groups", self._security_groups)
 
@@ -140,6 +141,11 @@ class ServersApi:
     def _password(self, request: Request, _caller: Caller) -> Answer:
         """Return the password that the guest encrypted and posted to its metadata service."""
         return Answer(body={"password": self._servers.password(self._server(request).spec.id)})
+
+    def _clear_password(self, request: Request, _caller: Caller) -> Answer:
+        """Forget the password, which stays the guest's; it may post another one."""
+        self._servers.clear_password(self._server(request).spec.id)
+        return Answer(204)
 
     def _topology(self, request: Request, caller: Caller) -> Answer:
         # It came with 2.78.
@@ -303,6 +309,37 @@ def view(servers: Servers, server_id: str, caller: Caller) -> dict[str, Any]:
     return _view(servers, servers.get(server_id), servers.status(server_id), caller)
 
 
+def changed_view(
+    servers: Servers, server_id: str, caller: Caller, *, rebuilt: bool = False
+) -> dict[str, Any]:
+    """Return a server as the answer to a change: before 2.75, without most of its details.
+
+    As in ``_update`` and ``_action_rebuild`` of Nova's ``api/openstack/compute/servers.py``.
+
+    :param rebuilt: the change is a rebuild.
+    """
+    shown = view(servers, server_id, caller)
+    if not caller.since(75):
+        hidden = [*_DETAILS, *(name for name in shown if name.startswith(_DETAIL_PREFIXES))]
+        if not (rebuilt and caller.since(54)):
+            hidden.append("key_name")
+        for name in hidden:
+            shown.pop(name, None)
+        shown["addresses"] = addresses(servers.interfaces(servers.get(server_id)))
+    if rebuilt:
+        shown.pop(f"{_OF_ADMIN}user_data", None)
+        if caller.since(57):
+            data = servers.get(server_id).spec.user_data
+            shown["user_data"] = base64.b64encode(data).decode() or None
+    return shown
+
+
+#: What the answers to changes lack before 2.75.
+_OF_ADMIN = "OS-EXT-SRV-ATTR:"
+_DETAIL_PREFIXES = ("OS-EXT-AZ:", "OS-EXT-STS:", "OS-SRV-USG:", "os-extended-volumes:", _OF_ADMIN)
+_DETAILS = ("config_drive", "security_groups", "host_status")
+
+
 def _view(
     servers: Servers, server: ServerRecord, status: tuple[str, str], caller: Caller
 ) -> dict[str, Any]:
@@ -360,7 +397,7 @@ def full(
         "accessIPv6": notes.access_ipv6,
         "key_name": spec.key_name or None,
         "config_drive": "True" if spec.config_drive else "",
-        "security_groups": groups(interfaces),
+        **({"security_groups": named} if (named := groups(interfaces)) else {}),
         "os-extended-volumes:volumes_attached": [],
         "OS-DCF:diskConfig": notes.disk_config,
         "OS-EXT-AZ:availability_zone": spec.availability_zone,
