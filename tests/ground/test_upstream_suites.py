@@ -41,6 +41,20 @@ def test_image_without_an_agent_is_known_by_its_name(tool: ModuleType) -> None:
     assert tool.session_images([plain, web, later]) == (web, plain)
 
 
+@pytest.mark.parametrize(
+    ("test_id", "names"),
+    [
+        ("tempest.api.image.a.A.test_b[id-1,smoke]", ("tempest.api.image.a.A", "test_b")),
+        # A class whose tests were skipped.
+        ("setUpClass (tempest.api.image.a.A)", ("tempest.api.image.a.A", "setUpClass")),
+    ],
+)
+def test_tests_and_classes_are_named(
+    tool: ModuleType, test_id: str, names: tuple[str, str]
+) -> None:
+    assert tool.names(test_id) == names
+
+
 def test_table_counts_each_suite_and_says_why(tool: ModuleType) -> None:
     # As stestr keeps the traceback of a test, here with the lines of a response after it.
     failure = (
