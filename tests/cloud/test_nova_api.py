@@ -633,6 +633,20 @@ def test_properties_of_a_new_server_are_shown(
     assert nova_admin.servers.get(plain.id).to_dict()["OS-EXT-SRV-ATTR:user_data"] is None
 
 
+def test_host_name_may_have_a_domain(cloud: Any, nova: Any, compute: Any, made: None) -> None:
+    """As tempest's ServersV294TestFqdnHostnames."""
+    name = "X" + "x" * 51 + "-guest-test.domaintest.com"
+    server = nova.servers.create("named", "i", "f", nics="auto", hostname=name)
+    assert nova.servers.get(server.id).to_dict()["OS-EXT-SRV-ATTR:hostname"] == name
+    (port,) = compute.specs[server.id].ports
+    assert port.names == ("x" * 52 + "-guest-test",)
+    with guest(cloud, server.id) as vm:
+        answer = vm.request("GET", "http://169.254.169.254/openstack/latest/meta_data.json").json()
+        assert answer["hostname"] == f"{name}.novalocal"
+    with pytest.raises(nova_exceptions.BadRequest, match="hostname"):
+        nova.servers.create("bad", "i", "f", nics="auto", hostname="two words")
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [

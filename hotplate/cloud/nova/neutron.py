@@ -243,9 +243,12 @@ class ServerPorts:
             group_ids=tuple(group["id"] for group in groups if group),
         )
 
-    def _server_port(self, port: Values, host_name: str) -> ServerPort:
+    def _server_port(self, port: Values, name: str) -> ServerPort:
         network = self._networking.kinds["networks"].get(port["network_id"])
-        names = dict.fromkeys(each for each in (host_name, port.get("dns_name")) if each)
+        given = (name, port.get("dns_name") or "")
+        # Its own network knows a guest by the first label of a name with a domain.
+        labels = (host_name(each.partition(".")[0]) for each in given if each)
+        names = dict.fromkeys(labels)
         return ServerPort(
             id=port["id"],
             network_id=network["id"],

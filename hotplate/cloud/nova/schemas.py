@@ -14,6 +14,8 @@ MAX_SHOWN = 300
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^\S(.*\S)?$"}
 _TEXT = {"type": "string", "maxLength": 255}
+#: ``fqdn`` of Nova's ``api/validation/parameter_types.py``: a name with its domain, since 2.94.
+_HOST_NAME = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[a-zA-Z0-9-._]*$"}
 # Clients send numbers and booleans as text, too.
 _REFERENCE = {"type": ["string", "integer"], "maxLength": 255}
 _NUMBER = {"type": ["string", "integer"], "minimum": 1, "pattern": "^[0-9]{1,6}$"}
@@ -60,7 +62,7 @@ _PROPERTIES = {
     "description": _TEXT_OR_NULL,
     "accessIPv4": _TEXT,
     "accessIPv6": _TEXT,
-    "hostname": _NAME,
+    "hostname": _HOST_NAME,
     "OS-DCF:diskConfig": _DISK_CONFIG,
 }
 
