@@ -113,6 +113,42 @@ def test_queue_shows_zaqars_defaults(zaqar: Adapter) -> None:
     }
 
 
+PATCH = {"Content-Type": "application/openstack-messaging-v2.0-json-patch"}
+
+
+def test_command_changes_the_metadata_of_a_queue(zaqar: Adapter, openstack: Any) -> None:
+    zaqar.put(ONE, json={"old": 1, "_default_message_ttl": 60})
+    metadata = {"mine": "x", "_default_message_ttl": 90}
+    openstack("messaging", "queue", "set", "metadata", "limited", json.dumps(metadata))
+    shown = zaqar.get(ONE).json()
+    assert (shown["mine"], shown["_default_message_ttl"], "old" in shown) == ("x", 90, False)
+
+
+@pytest.mark.parametrize(
+    ("patch", "status", "words"),
+    [
+        ({"op": "move", "path": "/metadata/x"}, 400, "Invalid operation: `move`. It must be one"),
+        ({"op": "remove", "path": "/metadata"}, 400, "Invalid JSON pointer for this resource"),
+        ({"op": "add", "path": "/metadata/x"}, 400, 'Operation "add" requires a member named'),
+        (
+            {"op": "replace", "path": "/metadata/x", "value": 1},
+            409,
+            "Can't replace non-existent object x.",
+        ),
+        ({"op": "add", "path": "/metadata/_default_message_ttl", "value": 59}, 400, "can not exce"),
+    ],
+)
+def test_bad_change_of_a_queue_is_refused(
+    zaqar: Adapter, patch: Any, status: int, words: str
+) -> None:
+    zaqar.put(ONE)
+    answer = error(zaqar.patch(ONE, json=[patch], headers=PATCH))
+    assert answer[0] == status
+    assert words in answer[2]
+    assert zaqar.patch(ONE, json=[patch]).status_code == 415
+    assert zaqar.patch("/v2/queues/nowhere", json=[patch], headers=PATCH).status_code == 404
+
+
 def test_queue_limits_the_size_of_its_posts(zaqar: Adapter) -> None:
     zaqar.put(ONE, json={"_max_messages_post_size": 100})
     assert zaqar.post(MESSAGES, json=post(body="x" * 10)).status_code == 201

@@ -39,8 +39,10 @@ from hotplate.cloud.zaqar.validation import (
     check_queues,
     checked_messages,
     number,
+    patched,
 )
 
+_PATCH = "application/openstack-messaging-v2.0-json-patch"
 _LATER = "%Y-%m-%dT%H:%M:%S"
 _VERSION = {
     "id": "2",
@@ -103,6 +105,15 @@ class Queues:
             "SELECT metadata FROM hotplate_queue WHERE project = ? AND name = ?", project, queue
         )
         return dict(json.loads(row["metadata"])) if row else None
+
+    def set_metadata(self, project: str, queue: str, metadata: dict[str, object]) -> None:
+        """Replace the metadata of a queue."""
+        self._store.write(
+            "UPDATE hotplate_queue SET metadata = ? WHERE project = ? AND name = ?",
+            json.dumps(metadata),
+            project,
+            queue,
+        )
 
     def delete(self, project: str, queue: str) -> None:
         """Delete a queue and its messages."""
@@ -264,6 +275,7 @@ class ZaqarApi:
             ("GET", "/v2/queues", self._list),
             ("PUT", one, self._create),
             ("GET", one, self._show),
+            ("PATCH", one, self._change),
             ("DELETE", one, self._delete),
             ("POST", one + "/share", self._share),
             ("GET", one + "/stats", self._stats),
@@ -320,6 +332,30 @@ class ZaqarApi:
 
     def _show(self, request: Request, project: str) -> Answer:
         return Answer(body=self._shown(project, _queue(request)))
+
+    def _change(self, request: Request, project: str) -> Answer:
+        queue = _queue(request)
+        check_metadata_size(_size(request))
+        if request.environ.get("CONTENT_TYPE", "") != _PATCH:
+            raise HttpError(
+                415,
+                f"Accepted media type for PATCH: {{'Accept-Patch': '{_PATCH}'}}.",
+                kind="415 Unsupported Media Type",
+            )
+        try:
+            changes = json.loads(request.environ["wsgi.input"].read(_size(request)))
+        except (ValueError, RecursionError):
+            raise BodyError("Request body could not be parsed.") from None
+        metadata = self._queues.metadata(project, queue)
+        if metadata is None:
+            words = f"Queue {queue} does not exist for project {project}"
+            raise HttpError(404, words, kind="Not found")
+        try:
+            self._queues.set_metadata(project, queue, patched(metadata, changes))
+        except KeyError as error:
+            words = f"Can't {error.args[0]}."
+            raise HttpError(409, words, kind="Resource conflict") from None
+        return Answer(body=self._shown(project, queue))
 
     def _shown(self, project: str, queue: str) -> dict[str, object]:
         # A queue is created on first use, so reading a missing one is no error.

@@ -111,6 +111,38 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
         raise QueueError(f"Messages are not delayed here: {_DELAY} must be 0.")
 
 
+def patched(metadata: Mapping[str, Any], changes: object) -> dict[str, Any]:
+    """Return metadata with the operations of a JSON patch (``queue_patching``).
+
+    :raises QueueError: for an invalid operation or value.
+    :raises KeyError: with the reason, for a value that is not there to be changed.
+    """
+    if not isinstance(changes, list) or not all(isinstance(each, dict) for each in changes):
+        raise BodyError("Request body must be a JSON array of operation objects.")
+    result = dict(metadata)
+    for each in changes:
+        op, path = each.get("op"), str(each.get("path", ""))
+        if op not in ("add", "remove", "replace"):
+            raise BodyError(
+                f"Invalid operation: `{op}`. It must be one of the following: add, remove, replace."
+            )
+        root, _, name = path.removeprefix("/").partition("/")
+        if root != "metadata" or not name or "/" in name:
+            raise BodyError(f"Invalid JSON pointer for this resource: '{path}, e.g /metadata/key'")
+        # RFC 6901: "~1" is replaced first, so that "~01" becomes "~1" and not "/".
+        name = name.replace("~1", "/").replace("~0", "~")
+        if op != "add" and name not in result and name not in RESERVED:
+            raise KeyError(f"{op} non-existent object {name}")
+        if op == "remove":
+            result.pop(name, None)
+        elif "value" not in each:
+            raise BodyError(f'Operation "{op}" requires a member named "value".')
+        else:
+            result[name] = each["value"]
+    check_metadata(result)
+    return result
+
+
 def check_metadata_size(size: int) -> None:
     """Refuse metadata of more bytes than ``max_queue_metadata``.
 
