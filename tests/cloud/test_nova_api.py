@@ -838,6 +838,15 @@ def test_rebuild(nova: Any, cloud: Any, compute: Any, web: str) -> None:
     assert spec_of(cloud, web).key_name == ""
 
 
+def test_rebuilt_server_stays_off(nova: Any, web: str) -> None:
+    """As tempest's ``test_rebuild_server_in_stop_state``."""
+    nova.servers.stop(web)
+    nova.servers.rebuild(web, "trixie")
+    assert nova.servers.get(web).status == "SHUTOFF"
+    nova.servers.start(web)
+    assert nova.servers.get(web).status == "ACTIVE"
+
+
 def test_rebuild_refuses_what_create_refuses(nova: Any, compute: Any, web: str) -> None:
     with pytest.raises(nova_exceptions.BadRequest, match="User data too large"):
         nova.servers.rebuild(web, "trixie", userdata="x" * 60_000)

@@ -188,13 +188,18 @@ class Servers:
     def rebuild(self, server_id: str, changes: Mapping[str, Any]) -> None:
         """Start an existing server anew from its image; it keeps its id and number.
 
+        One that was off is off afterwards, too (``_do_rebuild_instance`` of Nova's manager).
+
         :param changes: fields of :class:`~hotplate.cloud.nova.compute.ServerSpec`.
         """
         with self._plugging(server_id):
             # Checked first: a refused rebuild leaves the server as it is.
             self.check_size(replace(self.get(server_id).spec, **changes))
+            was_off = self._compute.status(server_id)[0] == "SHUTOFF"
             self._compute.delete(server_id)
             self._start(self.change(server_id, lambda spec: replace(spec, **changes)))
+        if was_off:
+            self.act(server_id, "stop")
 
     def _start(self, spec: ServerSpec) -> None:
         self._events.add(
