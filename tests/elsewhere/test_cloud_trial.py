@@ -168,14 +168,11 @@ def test_deployment_served_after_its_event_is_followed(cloud, monkeypatch):
         return metadata(manager, server_id) if time.monotonic() > until[0] else []
 
     monkeypatch.setattr(software_deployments.SoftwareDeploymentManager, "metadata", late)
-    cloud.roles["web"] = replace(HANGS, seconds=6)
-    words = ("-t", written(cloud.folder), "--patience", "9", "--limit", "60")
-    done = cloud.run("played.raw", *words)
-    # Its hook is waited for until the run's own limit.
-    assert done.returncode == 4, done.stdout + done.stderr
-    assert done.stdout.rstrip().splitlines()[-1].startswith("GIVEN UP: not reached: hook finished")
-    stages = [each["stage"] for each in cloud.verdict()["stages"] if each["seconds"] is not None]
-    assert stages[-1] == "hook started", done.stdout
+    cloud.roles["web"] = replace(GOOD, seconds=6)
+    done = cloud.try_it("-t", written(cloud.folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    reached = {each["stage"] for each in cloud.verdict()["stages"] if each["seconds"] is not None}
+    assert reached >= {"hook started", "hook finished", "signal accepted"}
 
 
 def test_events_during_an_outage_are_not_lost(cloud, monkeypatch):
