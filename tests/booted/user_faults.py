@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hotplate.plugin.pool import ServerPool
-from hotplate.timing.deadline import DeadlineExceeded
+from hotplate.plugin.server import ServerUnderTest
+from hotplate.stacks.deployment import Deployment
+from hotplate.timing.deadline import DeadlineExceeded, GuestDeadline
+from hotplate.verdict.diagnosis import Diagnosis
 
-#: Seconds after which a deployment that cannot finish is diagnosed.
-GIVE_UP = 8.0
+#: Seconds between two diagnoses of a deployment that cannot finish, and those until the last.
+LOOK = 1.0
+GIVE_UP = 20.0
 
 AGENT = "os-collect-config"
 STOP = f"systemctl stop {AGENT}"
@@ -40,6 +45,20 @@ class UserFault:
         return self.name
 
 
+def diagnosed(
+    server: ServerUnderTest, deployment: Deployment, named: Callable[[Diagnosis], bool]
+) -> Diagnosis | None:
+    """Return the first diagnosis that names the cause, else that of the end or of giving up."""
+    deadline = GuestDeadline(GIVE_UP, "the diagnosis")
+    while True:
+        last = deadline.passed
+        with contextlib.suppress(DeadlineExceeded):
+            deployment.wait(seconds=LOOK)
+        diagnosis = server.diagnosis()
+        if last or deployment.status != "IN_PROGRESS" or (diagnosis and named(diagnosis)):
+            return diagnosis
+
+
 def is_named(pool: ServerPool, fault: UserFault) -> None:
     """Plant the fault in a server, deploy, and compare the diagnosis with ``says``."""
     server = pool.server()
@@ -48,15 +67,16 @@ def is_named(pool: ServerPool, fault: UserFault) -> None:
         deployment = server.deploy(
             group="script", config="#!/bin/sh\ntrue\n", transport=fault.transport
         )
-        with contextlib.suppress(DeadlineExceeded):
-            deployment.wait(seconds=GIVE_UP)
-        diagnosis = server.diagnosis()
         if fault.harmless:
-            assert deployment.status == "COMPLETE"
+            assert deployment.wait().status == "COMPLETE"
             return
+
+        def says(diagnosis: Diagnosis) -> bool:
+            return all(re.search(each, str(diagnosis), re.IGNORECASE) for each in fault.says)
+
+        diagnosis = diagnosed(server, deployment, says)
         assert diagnosis is not None, deployment
         print(f"{diagnosis.fault}: {diagnosis}")
-        for pattern in fault.says:
-            assert re.search(pattern, str(diagnosis), re.IGNORECASE), pattern
+        assert says(diagnosis), diagnosis
     finally:
         pool.give_back(server)
