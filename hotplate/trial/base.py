@@ -122,7 +122,8 @@ class BaseTrial:
         return [*self.trackers.values()]
 
     def _nothing_is_due(self) -> bool:
-        return all(each.done() for each in self.trackers.values())
+        # Nothing is due of a stack without a server, whose own tracker is for its diagnosis.
+        return all(each.done() for name, each in self.trackers.items() if name != NO_SERVER)
 
     def _result(self, stack: Stack, end: StackEnd) -> StackResult:
         return StackResult(
