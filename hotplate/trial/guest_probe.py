@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from hotplate.errors import HotplateError
+from hotplate.events import classify
 from hotplate.events.event import Event
 from hotplate.events.kinds import GuestJournal, StackResource
 from hotplate.events.log import EventLog
 from hotplate.guest.base import BOOT_END, Guest
 from hotplate.guest.shell import Shell
+from hotplate.machine.machine import Capability
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
 from hotplate.timing.deadline import DeadlineExceeded
@@ -59,13 +61,23 @@ def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> bool:
     :return: True when the guest accepted a connection.
     """
     missing = missing or Stage.SIGNAL_ACCEPTED
-    shell = _way_in(server, missing) if server.machine.running else None
+    shell = None
+    if server.machine.running and (missing is not Stage.BOOTED or _may_have_shell(events, server)):
+        shell = _way_in(server, missing)
     if shell is not None and _ask_inside(events, server, shell, missing):
         return True
     disk = server.machine.disk
     if disk is not None and (text := look_at_disk(disk)):
         probes.report_disk(events, server.spec.id, text)
     return shell is not None
+
+
+def _may_have_shell(events: EventLog, server: Server) -> bool:
+    """Return False for a guest that has had no metadata, by which it learns of the shell."""
+    from_drive = server.machine.config.config_drive is not None
+    by_harness = Capability.KERNEL not in server.machine.capabilities
+    asked = any(each.server == server.spec.id and classify.is_request(each) for each in events)
+    return from_drive or by_harness or asked
 
 
 def _way_in(server: Server, missing: Stage) -> Shell | None:

@@ -98,8 +98,14 @@ def test_heats_own_error_is_not_the_templates(play, monkeypatch, tmp_path):
     assert outcome_of(raised.value) is Outcome.ERROR
 
 
-def test_unreachable_guest_is_awaited_once(play, monkeypatch):
-    """Its logs were waited for too, after its answers had been waited for in vain."""
+@pytest.mark.parametrize(
+    ("guest", "times"), [(Guest(agent=False), 1), (Guest(boots=False), 0)], ids=["up", "not up"]
+)
+def test_unreachable_guest_is_awaited_once(play, monkeypatch, guest, times):
+    """Its logs were waited for too, after its answers had been waited for in vain.
+
+    One that never asked for its metadata cannot know of the shell.
+    """
     waits = []
 
     def shell(_server, *, seconds):
@@ -107,10 +113,10 @@ def test_unreachable_guest_is_awaited_once(play, monkeypatch):
         raise DeadlineExceeded("gave up waiting for a root shell")
 
     monkeypatch.setattr(Server, "shell", shell)
-    verdict = play(template(), Guest(agent=False), patience=1).verdict
+    verdict = play(template(), guest, patience=1).verdict
     assert verdict.outcome is Outcome.FAILED
     # The check for a guest at rest waits for a shorter time.
-    assert len([each for each in waits if each >= LOG_SECONDS]) == 1
+    assert len([each for each in waits if each >= LOG_SECONDS]) == times
 
 
 def answering(**outputs):
