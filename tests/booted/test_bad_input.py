@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -81,22 +80,15 @@ def test_whole_disk_without_boot_loader_is_refused(test_image, tmp_path):
 
 
 @pytest.mark.boots
-def test_disks_that_hang_in_boot_code_fail(hotplate, tmp_path):
-    """Also: several images in one command share one report."""
+def test_disk_that_hangs_in_boot_code_fails(test_image, tmp_path):
     # Wait for ever without using the processor: "hlt; jmp" back to it.
-    endless = b"\xf4\xeb\xfd"
-    disks = [disk(tmp_path / f"endless{number}.raw", endless) for number in (1, 2)]
-    base, verdicts = tmp_path / "artifacts", tmp_path / "verdict.json"
-    done = hotplate("test", *disks, "--artifacts", base, "--json", verdicts, "--patience", "5")
+    endless = disk(tmp_path / "endless.raw", b"\xf4\xeb\xfd")
+    done = test_image(endless, "--patience", "3")
     assert done.status == 1
     assert "Traceback" not in done.stderr
-    # The five seconds are scaled up on a slow host.
-    assert done.stdout.count("nothing new was seen for ") >= 2
-    assert len(list(base.glob("*endless*/screen.png"))) == 2
-    assert done.last_line == f"0 of 2 images passed; all of them: {base}/matrix.html"
-    page = (base / "matrix.html").read_text()
-    assert all(each.name in page for each in disks)
-    assert [each["passed"] for each in json.loads(verdicts.read_text())] == [False, False]
+    # The seconds are scaled up on a slow host.
+    assert "nothing new was seen for " in done.stdout
+    assert (done.folder / "screen.png").exists()
 
 
 @pytest.mark.builds

@@ -52,7 +52,8 @@ def test_alpine_with_an_address_of_its_own_fails_at_its_network(
     """It is made for QEMU's user-mode network, and configures that network's address."""
     image = alpine.fetch(tmp_path_factory.mktemp("alpine"))
     modules = "modules=ext4,virtio_blk,virtio_net rootfstype=ext4 rw"
-    done = test_image(image, "--append", modules)
+    # The image has no shell of ours, which would show when it is at rest.
+    done = test_image(image, "--append", modules, "--patience", "20")
     assert done.status == 1, done.stdout
     assert '"/etc/network/interfaces" fixes the address 10.0.2.15' in done.stdout
     absent = {each["stage"]: each["absent"] for each in done.verdict["stages"]}
