@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import NotRequired, TypedDict, Unpack
 
@@ -22,7 +21,7 @@ from hotplate.trial.guest_probe import wait_for_boot
 from hotplate.trial.user_checks import CheckedGuest, with_checks
 from hotplate.trial.watch import StackEnd, Watch
 from hotplate.verdict.deployment_track import WaitSignal
-from hotplate.verdict.hook_output import HookOutput, without_secrets
+from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Mark, Stage
 from hotplate.verdict.tracker import StageTracker
 from hotplate.verdict.verdict import StackResult, Subject, Verdict, judge
@@ -187,21 +186,19 @@ class BaseTrial:
         return checked
 
     def _verdict(self, subject: Subject, result: StackResult, problems: list[str]) -> Verdict:
-        # An output, Heat's reason and an unmet expectation may repeat a hidden parameter's value.
-        reason, outputs, shown = without_secrets(
-            (result.reason, result.outputs, problems), self.template.hidden_values(), redacted
-        )
-        return judge(
+        verdict = judge(
             subject,
             self.events,
             self._followed(),
-            replace(result, reason=reason, outputs=outputs),
-            problems=shown,
+            result,
+            problems=problems,
             strict=self.settings.strict,
             skip=self.settings.skip,
             now=time.monotonic(),
             artifacts=str(self.folder),
         )
+        # An output, Heat's reason, an unmet expectation or a console may repeat a hidden value.
+        return verdict.without(self.template.hidden_values(), redacted)
 
 
 def at_work(trackers: Iterable[StageTracker]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from hotplate.checks.check import CheckResult
@@ -13,7 +14,7 @@ from hotplate.events.event import Event
 from hotplate.events.kinds import StackResource
 from hotplate.events.log import EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
-from hotplate.verdict.hook_output import HookOutput, left_out
+from hotplate.verdict.hook_output import HookOutput, left_out, without_secrets
 from hotplate.verdict.noticed import Noticed, notice
 from hotplate.verdict.stages import ROWS, Stage
 from hotplate.verdict.tracker import StageTracker, decisive
@@ -255,6 +256,25 @@ class Verdict:
     def exit_status(self) -> int:
         """The exit status of ``hotplate test``, see :data:`hotplate.errors.EXIT_STATUSES`."""
         return 128 + self.signal if self.signal else self.outcome.exit_status
+
+    def without(self, secrets: Iterable[str], redact: Callable[[str], str]) -> Verdict:
+        """Return a copy with "REDACTED" in place of each secret in what it quotes.
+
+        See :func:`~hotplate.verdict.hook_output.without_secrets`.
+        """
+        clean = partial(without_secrets, secrets=frozenset(secrets), redact=redact)
+        diagnosis = self.diagnosis
+        if diagnosis is not None:
+            seen, evidence = clean(diagnosis.seen), tuple(clean(diagnosis.evidence))
+            diagnosis = replace(diagnosis, seen=seen, evidence=evidence)
+        return replace(
+            self,
+            reasons=tuple(clean(self.reasons)),
+            outputs=clean(self.outputs),
+            diagnosis=diagnosis,
+            noticed=tuple(replace(each, sentence=clean(each.sentence)) for each in self.noticed),
+            unmet=tuple(clean(self.unmet)),
+        )
 
     def last_line(self) -> str:
         """Return the most important line: PASSED, or the stage and the advice."""

@@ -448,6 +448,27 @@ def test_unmet_expectation_quotes_no_hidden_parameter(play):
     assert "s3cr3t" not in "".join(verdict.reasons)
 
 
+def test_diagnosis_quotes_no_hidden_parameter(play, monkeypatch):
+    """A guest may print one on its console, which the diagnosis quotes."""
+
+    def boot(machine):
+        machine.console_says(KERNEL)
+        machine.console_says("[    2.1] Kernel panic - not syncing: no disk for s3cr3t-key")
+
+    monkeypatch.setattr(PlayedMachine, "_boot", boot)
+    hot = {
+        "heat_template_version": "2018-08-31",
+        "parameters": {"key": {"type": "string", "hidden": True}},
+        "resources": {"server": server(user_data_format="RAW")},
+    }
+    wanted = Template(source="a test", template=hot, parameters={"key": "s3cr3t-key"})
+    verdict = play(wanted).verdict
+    assert verdict.diagnosis.fault == "kernel-panic"
+    for text in (summary(verdict), junit.to_xml([verdict]).decode(), str(verdict.to_json())):
+        assert "no disk for REDACTED" in text
+        assert "s3cr3t" not in text
+
+
 def test_wanted_failure_passes(play):
     # Heat serves them by name; the hanging one is not made before the other one.
     both = NESTED | {
