@@ -17,12 +17,8 @@ from hotplate.settings import HeatChoice
 CLOUD = Path(__file__).parent
 MAIN_LOCK = CLOUD.parents[1] / "tools" / "constraints.txt"
 OLDER = [each for each in HeatChoice if not is_installed(each)]
-
-
-def blocks(lock: Path) -> dict[str, str]:
-    """Return the lines about each package of a lock: its version, and the hashes of its files."""
-    found = re.finditer(r"^([\w-]+)==(?:.*\\\n)*.*\n", lock.read_text(), re.MULTILINE)
-    return {each[1]: each[0] for each in found}
+#: Matches the lines about a package in a lock: its version, and the hashes of its files.
+PACKAGE = re.compile(r"^([\w-]+)==(?:.*\\\n)*.*\n", re.MULTILINE)
 
 
 @pytest.mark.long
@@ -39,8 +35,10 @@ def test_cloud_passes_with_an_older_heat(release: HeatChoice, tmp_path: Path) ->
     assert sentence.startswith(f"version {release.value}.")
     python = Path(sentence.rpartition(" ")[2])
     install = ("-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--requirement")
-    main, installed = blocks(MAIN_LOCK), blocks(LOCKS / f"{release.value}.txt")
-    more = "".join(main[name] for name in main.keys() - installed.keys())
+    lock = (LOCKS / f"{release.value}.txt").read_text()
+    installed = {each[1] for each in PACKAGE.finditer(lock)}
+    main = PACKAGE.finditer(MAIN_LOCK.read_text())
+    more = "".join(each[0] for each in main if each[1] not in installed)
     subprocess.run([python, *install, "/dev/stdin"], input=more, text=True, check=True)
     tests = (CLOUD, "-m", "not long", "-n", "4", "--dist", "loadfile", "-p", "no:cacheprovider")
     done = subprocess.run(
