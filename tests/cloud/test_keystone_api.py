@@ -60,8 +60,11 @@ def test_user_sees_itself(cloud: Any, identity: Any, user: str, openstack: Any) 
     assert (shown["id"], shown["name"], shown["domain_id"]) == (user, "hotplate", "default")
     with pytest.raises(sdk_exceptions.ForbiddenException, match="identity:get_user"):
         identity.get_user("0" * 32)
-    # With 403 for the list of all projects, the command lists the user's own.
-    (project,) = openstack("project", "list", "-f", "json")
+    with pytest.raises(sdk_exceptions.ForbiddenException, match="identity:list_projects"):
+        list(identity.projects())
+    # After that refusal the command lists the user's own, but not yet in openstackclient 9.0.0,
+    # which asks outside of its "try".
+    (project,) = openstack("project", "list", "--my-projects", "-f", "json")
     assert project["Name"] == "hotplate"
     assert openstack("project", "show", project["ID"], "-f", "json")["domain_id"] == "default"
     groups = ask(cloud, "keystone", "GET", f"/v3/users/{user}/groups").json()
