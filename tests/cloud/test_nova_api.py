@@ -866,6 +866,12 @@ def test_resize_is_confirmed_or_reverted(nova: Any, cloud: Any, web: str) -> Non
         nova.servers.resize(web, "m1.large")
 
 
+def test_resize_needs_a_flavor(nova: Any, web: str) -> None:
+    """As tempest's ``test_resize_server_with_null_flavor``."""
+    with pytest.raises(nova_exceptions.BadRequest, match="flavorRef"):
+        nova.servers.resize(web, "")
+
+
 def test_locked_server_refuses_changes(nova: Any, web: str) -> None:
     """As ``check_instance_lock`` of ``nova/compute/api.py``, also to its owner."""
     nova.servers.lock(web, reason="mine")

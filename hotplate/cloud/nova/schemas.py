@@ -69,7 +69,7 @@ _PROPERTIES = {
 _CREATE_FIELDS = {
     **_PROPERTIES,
     "imageRef": _TEXT,
-    "flavorRef": _REFERENCE,
+    "flavorRef": {**_REFERENCE, "minLength": 1},
     "adminPass": _TEXT,
     "metadata": _METADATA,
     "networks": _NETWORKS,
@@ -115,7 +115,11 @@ REBUILD = _body(
     },
     "imageRef",
 )
-RESIZE = _body("resize", {"flavorRef": _REFERENCE, "OS-DCF:diskConfig": _DISK_CONFIG}, "flavorRef")
+RESIZE = _body(
+    "resize",
+    {"flavorRef": {**_REFERENCE, "minLength": 1}, "OS-DCF:diskConfig": _DISK_CONFIG},
+    "flavorRef",
+)
 REBOOT = _body("reboot", {"type": {"enum": ["SOFT", "HARD", "Soft", "Hard"]}}, "type")
 CONSOLE = _wrapped(
     "os-getConsoleOutput",
