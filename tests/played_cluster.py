@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,10 +27,9 @@ class Cluster:
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self._ttl = ttl
         self._tls = tls
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
-        self.address = f"{'tls' if tls else 'tcp'}://127.0.0.1:{self._port}"
+        self.address = ""
         self.scheduler = self.start_scheduler()
+        wait_until(self._read_address)
 
     def environment(self) -> dict[str, str]:
         """Return the environment that all processes share."""
@@ -44,11 +44,14 @@ class Cluster:
         }
 
     def start_scheduler(self) -> subprocess.Popen[bytes]:
-        """Start the scheduler, always at the same address."""
+        """Start the scheduler, at a free port or, again, at the same address."""
+        anywhere = f"{'tls' if self._tls else 'tcp'}://127.0.0.1"
         self.scheduler = subprocess.Popen(
             [
                 *(sys.executable, "-m", "distributed.cli.dask_scheduler"),
-                *("--host", self.address, "--no-dashboard", "--no-show"),
+                *("--host", self.address or anywhere, "--no-dashboard", "--no-show"),
+                *("--scheduler-file", self.folder / "scheduler.json"),
+                *(() if self.address else ("--port", "0")),
             ],
             cwd=self.folder,
             env=self.environment(),
@@ -57,6 +60,13 @@ class Cluster:
             stderr=(self.folder / "scheduler.log").open("ab"),
         )
         return self.scheduler
+
+    def _read_address(self) -> bool:
+        """Read the scheduler's address; return False while it has written none."""
+        assert self.scheduler.poll() is None, (self.folder / "scheduler.log").read_text()
+        with contextlib.suppress(OSError, ValueError):
+            self.address = json.loads((self.folder / "scheduler.json").read_text())["address"]
+        return bool(self.address)
 
     def start_worker(self, name: str, *words: str) -> subprocess.Popen[bytes]:
         """Start a worker with its own cache, and wait until it is ready."""

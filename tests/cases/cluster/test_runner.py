@@ -11,6 +11,7 @@ from pathlib import Path
 
 import played_cases
 import pytest
+from hotplate_command import hotplate
 from played_cases import Played, runs, wait_until
 from played_cluster import Cluster, cluster
 
@@ -149,7 +150,7 @@ def test_missing_scheduler_error_is_one_sentence(tmp_path, monkeypatch):
 
 
 def test_interactive_options_are_refused(tmp_path):
-    played = Played(tmp_path)
-    done = played.run(*played.images(one="pass"), "--on", "tcp://127.0.0.1:9", "--keep")
+    (tmp_path / "one.raw").write_text("")
+    done = hotplate("test", tmp_path / "one.raw", "--on", "tcp://127.0.0.1:9", "--keep")
     assert done.returncode == 2
     assert "leave guests up on this host, not on workers" in done.stderr
