@@ -128,7 +128,7 @@ def test_results_so_far_are_written_after_each_case(folder):
 @pytest.mark.tool("qemu-img")
 def test_each_case_has_its_own_folder_and_verdict(folder):
     files = ["-t", "refused.yaml", "-t", "broken.yaml", "--json", "v.json", "--junit", "j.xml"]
-    done = hotplate("test", "web.raw", "--datasource", "ec2,nocloud", *files)
+    done = hotplate("test", "web.raw", "-j", "1", "--datasource", "ec2,nocloud", *files)
     assert done.returncode == 1, done.stderr
     names = [
         f"web.raw {file}.yaml {each}"
