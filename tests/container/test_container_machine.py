@@ -32,7 +32,7 @@ def ask(shell: Shell, *, seconds: int = 4) -> str:
 
 def up(made: Made) -> None:
     """Wait until the guest has configured its interfaces."""
-    made.machine.console.wait_for(tiny_container.READY, Deadline(20, "the container"))
+    made.machine.console.wait_for(tiny_container.READY, Deadline(60, "the container"))
 
 
 def test_container_is_up_with_its_interfaces_in_order(make: Make) -> None:
@@ -54,7 +54,7 @@ def test_container_is_up_with_its_interfaces_in_order(make: Make) -> None:
 def test_orderly_shutdown_asks_the_init(make: Make) -> None:
     made = make()
     up(made)
-    end = made.machine.shutdown(Deadline(20, "the end"))
+    end = made.machine.shutdown(Deadline(60, "the end"))
     assert (end.status, end.reason) == (0, "guest-shutdown")
     assert not made.machine.running
     assert "tiny container goes down" in made.machine.console.text()
@@ -72,7 +72,7 @@ def test_init_that_ignores_the_power_button_is_waited_for_and_can_be_killed(make
         made.machine.shutdown(Deadline(1, "the end"))
     assert made.machine.running
     made.machine.kill()
-    assert made.machine.wait(Deadline(1, "the end")).reason == "power-cut"
+    assert made.machine.wait(Deadline(60, "the end")).reason == "power-cut"
     with pytest.raises(MachineLostError, match="is off"):
         shell.run("true")
 
@@ -82,7 +82,7 @@ def test_guest_switches_itself_off(make: Make) -> None:
     shell = attached(made.machine)
     with contextlib.suppress(MachineLostError):
         shell.run("poweroff -f; sleep 30")
-    end = made.machine.wait(Deadline(20, "the end"))
+    end = made.machine.wait(Deadline(60, "the end"))
     assert (end.status, end.reason) == (0, "guest-shutdown")
     last = [event for event in made.events if event.kind == "exit"][-1]
     assert last.detail == {"status": 0, "reason": "guest-shutdown", "message": ""}
@@ -101,10 +101,10 @@ def test_reboot_by_the_guest_is_an_event_and_its_network_and_shell_come_again(ma
         position = made.machine.console.position
         with contextlib.suppress(MachineLostError):
             shell.run("reboot -f; sleep 30")
-        reset = made.events.wait(lambda event: event.kind == "reset", seconds=10, since=mark)
+        reset = made.events.wait(lambda event: event.kind == "reset", seconds=60, since=mark)
         assert reset is not None and reset.detail["by_guest"]
         made.machine.console.wait_for(
-            tiny_container.READY, Deadline(20, "the container again"), since=position
+            tiny_container.READY, Deadline(60, "the container again"), since=position
         )
         shell = attached(made.machine)
         assert made.machine.pid != before
@@ -112,7 +112,7 @@ def test_reboot_by_the_guest_is_an_event_and_its_network_and_shell_come_again(ma
         assert ask(shell) == "first"
         assert shell.run("cat /root/kept; ls /run/gone").stdout == b"kept\n"
     assert made.kinds() == ["power-on", "reset", "power-on", "reset", "power-on"]
-    end = made.machine.shutdown(Deadline(20, "the end"))
+    end = made.machine.shutdown(Deadline(60, "the end"))
     assert end.reason == "guest-shutdown"
 
 
@@ -126,7 +126,7 @@ def test_reboot_that_fails_is_an_end(make: Make, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(made.machine, "_boot", fail)
     with contextlib.suppress(MachineLostError):
         shell.run("reboot -f; sleep 30")
-    assert made.machine.wait(Deadline(20, "the end")).reason == "lost"
+    assert made.machine.wait(Deadline(60, "the end")).reason == "lost"
     last = [event for event in made.events if event.kind == "exit"][-1]
     assert last.detail["message"] == "the helper process was killed"
     assert not made.machine.running
@@ -138,8 +138,8 @@ def test_kill_while_the_guest_reboots_leaves_it_off(make: Make) -> None:
         shell = attached(made.machine)
         mark = len(made.events)
         with contextlib.suppress(MachineLostError):
-            shell._send(b"reboot -f\n", Deadline(5, "the shell"))
-        made.events.wait(lambda event: event.kind == "reset", seconds=10, since=mark)
+            shell._send(b"reboot -f\n", Deadline(60, "the shell"))
+        made.events.wait(lambda event: event.kind == "reset", seconds=60, since=mark)
         time.sleep(delay)
         made.machine.kill()
         assert not made.machine.running
@@ -154,7 +154,7 @@ def test_power_cut_keeps_what_was_written(make: Make) -> None:
     shell.run("echo kept >/root/kept; rm /etc/passwd; sync").check()
     made.machine.kill()
     made.machine.kill()
-    assert made.machine.wait(Deadline(1, "the end")).reason == "power-cut"
+    assert made.machine.wait(Deadline(60, "the end")).reason == "power-cut"
     made.machine.start()
     again = attached(made.machine)
     assert again.run("cat /root/kept").text == "kept"
@@ -169,14 +169,14 @@ def test_pause_stops_all_processes(make: Make) -> None:
     shell = attached(made.machine)
     shell.run("(while :; do date +%s%N >/run/now; usleep 10000; done) >/dev/null 2>&1 &").check()
     inside = f"/proc/{made.machine._init()}/root/run/now"
-    retry(lambda _: Path(inside).exists() or None, Deadline(10, "the clock"))
+    retry(lambda _: Path(inside).exists() or None, Deadline(60, "the clock"))
     made.machine.pause()
     time.sleep(0.1)
     before = Path(inside).read_bytes()
     time.sleep(0.3)
     assert Path(inside).read_bytes() == before
     made.machine.resume()
-    retry(lambda _: Path(inside).read_bytes() != before or None, Deadline(10, "the clock"))
+    retry(lambda _: Path(inside).read_bytes() != before or None, Deadline(60, "the clock"))
     assert shell.run("echo on").text == "on"
     # A paused container can be killed, too.
     made.machine.pause()
@@ -200,7 +200,7 @@ def test_link_is_cut_and_restored(make: Make) -> None:
     assert ask(shell, seconds=1) == ""
     made.machine.set_link(up=True)
     assert shell.run(carriers).text.split() == ["1", "1"]
-    answer = retry(lambda _: ask(shell) or None, Deadline(20, "an answer over the link"))
+    answer = retry(lambda _: ask(shell) or None, Deadline(60, "an answer over the link"))
     assert answer in ("first", "second")
     changes = [event.detail["up"] for event in made.events if event.kind == "link"]
     assert changes == [False, False, True]
@@ -216,12 +216,12 @@ def test_interface_is_added_and_removed_while_it_runs(make: Make) -> None:
     assert shell.run("cat /sys/class/net/ens5/address").text == cable.mac
     shell.run("dhcp ens5").check()
     assert addresses(shell) == {"ens4": "10.0.0.5/24", "ens5": "10.0.0.6/24"}
-    made.machine.detach(0, Deadline(5, "the end of an interface"))
+    made.machine.detach(0, Deadline(60, "the end of an interface"))
     assert addresses(shell) == {"ens5": "10.0.0.6/24"}
     # The first of those left, as Neutron counts them.
     made.machine.set_link(up=False, cards=[0])
     assert shell.run("cat /sys/class/net/ens5/carrier").text == "0"
-    made.machine.detach(0, Deadline(5, "the end of an interface"))
+    made.machine.detach(0, Deadline(60, "the end of an interface"))
     assert shell.run("echo /sys/class/net/ens*").text == "/sys/class/net/ens*"
 
 
@@ -230,7 +230,7 @@ def test_console_is_recorded(make: Make) -> None:
     up(made)
     shell = attached(made.machine)
     shell.run("printf '\\033[31mred\\033[0m \\303\\244\\n' >/dev/console").check()
-    made.machine.console.wait_for(r"^red ä$", Deadline(10, "the line"))
+    made.machine.console.wait_for(r"^red ä$", Deadline(60, "the line"))
     seen = made.events.wait(
         lambda event: event.kind == "line" and "red" in event.detail["text"], seconds=5
     )

@@ -47,7 +47,7 @@ def floods(events: EventLog) -> list[str]:
 
 def test_lines_are_kept_in_memory_in_the_file_and_as_events(guest: Guest):
     guest.write(b"one\r\n\x1b[1mtwo\x1b[0m\r\nthr")
-    guest.console.wait_for("^thr$", Deadline(10, "the prompt"))
+    guest.console.wait_for("^thr$", Deadline(60, "the prompt"))
     guest.write("ee \u00e4\n".encode())
     guest.end()
     assert guest.console.lines == ["one", "two", "three \u00e4"]
@@ -170,8 +170,8 @@ def test_last_line_in_an_error_has_no_control_characters(guest: Guest):
 def test_since_counts_dropped_lines(guest: Guest):
     many = module.FIRST_LINES + 3 * module.LAST_LINES
     guest.write(b"".join(b"%d\n" % number for number in range(many)))
-    guest.console.wait_for(f"^{many - 1}$", Deadline(30, "the last number"))
+    guest.console.wait_for(f"^{many - 1}$", Deadline(60, "the last number"))
     assert guest.console.position == many
     mark = many - 10
-    match = guest.console.wait_for(r"^\d+$", Deadline(5, "the next one"), since=mark)
+    match = guest.console.wait_for(r"^\d+$", Deadline(60, "the next one"), since=mark)
     assert match[0] == str(mark)

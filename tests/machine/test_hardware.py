@@ -109,7 +109,7 @@ def test_tpm_ends_with_a_killed_keeper(make: Make) -> None:
     made = make(tpm=True)
     (swtpm,) = swtpms(made.machine.directory)
     os.kill(made.wiring.keeper.pid, signal.SIGKILL)
-    ended = Deadline(20, "the TPM to end")
+    ended = Deadline(60, "the TPM to end")
     retry(lambda _: not Path(f"/proc/{swtpm}/cwd").exists() or None, ended)
 
 
@@ -233,5 +233,5 @@ def test_script_starts_the_machine_by_hand(make: Make, tmp_path: Path) -> None:
         assert process.wait(20) == 0
         timer.cancel()
     # Its sockets are removed with it.
-    deadline = Deadline(20, "the directory of the sockets to go")
+    deadline = Deadline(60, "the directory of the sockets to go")
     retry(lambda _: True if not list(sockets.iterdir()) else None, deadline)
