@@ -14,7 +14,7 @@ from hotplate.events.kinds import GuestJournal, StackResource
 from hotplate.events.log import EventLog
 from hotplate.guest.base import BOOT_END, Guest
 from hotplate.guest.shell import Shell
-from hotplate.machine.machine import Capability
+from hotplate.machine.qemu import QemuMachine
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
 from hotplate.timing.deadline import DeadlineExceeded
@@ -74,10 +74,10 @@ def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> bool:
 
 def _may_have_shell(events: EventLog, server: Server) -> bool:
     """Return False for a guest that has had no metadata, by which it learns of the shell."""
-    from_drive = server.machine.config.config_drive is not None
-    by_harness = Capability.KERNEL not in server.machine.capabilities
-    asked = any(each.server == server.spec.id and classify.is_request(each) for each in events)
-    return from_drive or by_harness or asked
+    machine = server.machine
+    if not isinstance(machine, QemuMachine) or machine.config.config_drive is not None:
+        return True
+    return any(each.server == server.spec.id and classify.is_request(each) for each in events)
 
 
 def _way_in(server: Server, missing: Stage) -> Shell | None:
