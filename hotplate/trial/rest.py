@@ -146,6 +146,9 @@ class Rest:
         # GRUB waits for a key in a loop that is never idle.
         if is_menu(server.machine.console.lines):
             return True
+        # Between its shutdown and its next boot a guest is idle.
+        if tracker.boots.rebooting:
+            return False
         missing = tracker.missing_before_answers()
         if missing is None:
             # Only its network is missing, and it has been asked for that all the time.
