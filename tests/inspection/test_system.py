@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,10 @@ def test_xfs_is_read_as_ext4_and_not_changed(
     elif kind == "qcow2" and not (mounted.FUSE.exists() and shutil.which(mounted.SERVER)):
         pytest.skip("needs /dev/fuse and qemu-storage-daemon on this host")
     before = digest(path)
+    # Mounted below a folder that no other test mounts in.
+    place = tmp_path / "places"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
     with (
         inspected(path, cache=tmp_path / "cache") as inspection,
         inspected(make_disk_of_ext4) as of,
@@ -123,7 +128,8 @@ def test_xfs_is_read_as_ext4_and_not_changed(
     assert digest(path) == before
     # Unpacked only where it cannot be served.
     assert (tmp_path / "cache").exists() == ("without" in kind)
-    assert "hotplate-" not in Path("/proc/self/mountinfo").read_text()
+    assert list(place.iterdir()) == []
+    assert str(place) not in Path("/proc/self/mountinfo").read_text()
 
 
 @pytest.fixture
