@@ -15,6 +15,7 @@ import openstack as sdk
 import pytest
 import yaml
 
+from hotplate.machine.machine import Capability
 from hotplate.timing.deadline import Deadline, retry
 
 pytestmark = [
@@ -295,8 +296,8 @@ def test_plug_in_runs_tests_in_a_cloud(images, tmp_path, nothing_left):
         assert status == 1, text
         assert "1 failed, 3 passed, 3 skipped" in text
         assert "FAILED test_it.py::test_a_script_that_fails" in text
-        for what in ("crash", "block"):
-            assert f"{what} needs a machine of this host; this server is in the cloud" in text
+        for word, needed in (("crash", Capability.POWER), ("block", Capability.LINKS)):
+            assert f"{word} needs {needed.value}; this server is in the cloud" in text
         assert "it asks for the embedded cloud, and its servers are in another" in text
         assert cloud.what_there_is() == before
     reports = (tmp_path / "artifacts" / "last").glob("*/*/report.html")
