@@ -72,6 +72,7 @@ def test_messages_at_the_limits_are_accepted(zaqar: Adapter) -> None:
     [
         ({"x": "y" * 65536}, "Queue metadata is too large. Max size: 65536"),
         ({"_default_message_ttl": "60"}, "_default_message_ttl must be integer."),
+        ({"_default_message_ttl": ""}, "_default_message_ttl must be integer."),
         (
             {"_default_message_ttl": 59},
             "_default_message_ttl can not exceed 1209600 seconds, and must be at least 60 seconds "

@@ -85,7 +85,8 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
     :raises QueueError: for an invalid value of a reserved name, and for a queue with a delay.
     """
     for name in (DEFAULT_TTL, MAX_POST, "_max_claim_count", _DEAD_TTL, _DELAY):
-        if metadata.get(name) and not isinstance(metadata[name], int):
+        # Zaqar itself fails on a value like "" here.
+        if metadata.get(name) is not None and not isinstance(metadata[name], int):
             raise QueueError(f"{name} must be integer.")
     if not isinstance(metadata.get("_enable_encrypt_messages") or False, bool):
         raise QueueError("_enable_encrypt_messages must be boolean.")
