@@ -202,12 +202,12 @@ def test_manifest_names_the_installed_programs(tree: Tree) -> None:
 
 
 def test_agent_is_small(tree: Tree) -> None:
-    """The agent and the script hook add at most 1 MB, unpacked."""
+    """The agent and the script hook, with their bytecode, add at most 1.1 MB, unpacked."""
     if tree.kind.install_type != "slim":
         return
     folders = ("usr/libexec/heat-config", "usr/libexec/heat-agent", "usr/libexec/os-collect-config")
     paths = [path for folder in folders for path in (tree / folder).rglob("*")]
-    assert sum(path.stat().st_size for path in paths if path.is_file()) <= 1_000_000
+    assert sum(path.stat().st_size for path in paths if path.is_file()) <= 1_100_000
 
 
 def test_all_modules_of_the_agent_are_compiled(tree: Tree) -> None:
