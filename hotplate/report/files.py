@@ -40,6 +40,11 @@ class ResultFiles:
         for file in (self.junit, self.json, self.tap):
             if file is None:
                 continue
+            if str(file) == "-":
+                raise UsageError(
+                    '"-" names no file here: only --json writes to the standard output',
+                    hint="name a file",
+                )
             if not file.absolute().parent.is_dir():
                 raise UsageError(f'"{file}" cannot be written: there is no such directory')
             if file.is_dir():

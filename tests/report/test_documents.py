@@ -13,7 +13,7 @@ import pytest
 from hotplate.cases.last import LastCases
 from hotplate.cases.table import Case, TemplateChoice
 from hotplate.checks.check import CheckResult, CheckStatus
-from hotplate.errors import HostError, Outcome
+from hotplate.errors import HostError, Outcome, UsageError
 from hotplate.report.files import ResultFiles
 from hotplate.verdict.diagnosis import Diagnosis
 from hotplate.verdict.noticed import Noticed
@@ -199,3 +199,12 @@ def test_link_at_temporary_name_is_not_followed(tmp_path):
     ResultFiles(tmp_path / "j.xml", None, several=True).write(sample()[:1])
     assert victim.read_text() == "mine"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["j.xml", "victim"]
+
+
+@pytest.mark.parametrize("option", ["junit", "tap"])
+def test_standard_output_is_for_json_alone(option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = ResultFiles(**{"junit": None, "json": None, "several": False, option: Path("-")})
+    with pytest.raises(UsageError, match='"-" names no file here: only --json writes to the'):
+        files.begin()
+    assert not list(tmp_path.iterdir())
