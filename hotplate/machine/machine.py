@@ -154,6 +154,11 @@ class Machine(ABC):
     # -- connections -----------------------------------------------------------------------------
 
     @property
+    def shell_by_metadata(self) -> bool:
+        """Return True when only served metadata tells the guest of the root shell."""
+        return False
+
+    @property
     @abstractmethod
     def shell_channel(self) -> socket.socket:
         """Return the connection to the guest's root shell; new after each start.

@@ -215,6 +215,11 @@ class QemuMachine(Machine):
         return self._qmp
 
     @property
+    def shell_by_metadata(self) -> bool:
+        """Return False when a config drive has the metadata."""
+        return self.config.config_drive is None
+
+    @property
     def shell_channel(self) -> socket.socket:
         """See :attr:`Machine.shell_channel`; the virtio port ``org.hotplate.shell``."""
         return self._channel("shell")

@@ -14,7 +14,6 @@ from hotplate.events.kinds import GuestJournal, StackResource
 from hotplate.events.log import EventLog
 from hotplate.guest.base import BOOT_END, Guest
 from hotplate.guest.shell import Shell
-from hotplate.machine.qemu import QemuMachine
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
 from hotplate.timing.deadline import DeadlineExceeded
@@ -74,8 +73,7 @@ def ask_guest(events: EventLog, server: Server, missing: Stage | None) -> bool:
 
 def _may_have_shell(events: EventLog, server: Server) -> bool:
     """Return False for a guest that has had no metadata, by which it learns of the shell."""
-    machine = server.machine
-    if not isinstance(machine, QemuMachine) or machine.config.config_drive is not None:
+    if not server.machine.shell_by_metadata:
         return True
     return any(each.server == server.spec.id and classify.is_request(each) for each in events)
 
