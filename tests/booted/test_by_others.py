@@ -32,7 +32,6 @@ from hotplate.verdict.verdict import Verdict
 from tests.booted.disks import in_root, mounted, root_offset
 
 pytestmark = [
-    pytest.mark.qemu,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,
