@@ -219,3 +219,14 @@ def test_bus_in_memory_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     listener = impl_fake.FakeListener(exchanges, [Target(topic="engine", exchange="heat")])
     assert listener.poll()
     assert len(naps) == 1
+
+
+def test_end_of_a_thread_pool_wakes_no_idle_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    import futurist
+
+    pool = futurist.ThreadPoolExecutor(max_workers=1)
+    added: list[object] = []
+    monkeypatch.setattr(pool._work_queue, "put", added.append)
+    pool.submit(int)
+    pool.shutdown(wait=False)
+    assert len(added) == 1
