@@ -88,8 +88,7 @@ class NetworkCheck:
             if tracker.boots.ended:
                 asked = self._question(server, tracker)
                 answer = self._answer(server, asked)
-                late = time.monotonic() - asked.began > QUIET_SECONDS * host_speed.factor()
-                if answer.up or (answer.up is None and late):
+                if answer.up or (answer.up is None and _is_late(asked)):
                     self._events.add(answer, server=server.spec.id)
             elif tracker.missing_before_answers() is None:
                 self._ask_for_the_end(server, self._question(server, tracker))
@@ -173,6 +172,12 @@ class NetworkCheck:
 
     def _of(self, server: Server, since: int = 0) -> list[Event]:
         return [each for each in self._events.since(since) if each.server == server.spec.id]
+
+
+def _is_late(asked: _Question) -> bool:
+    waited = time.monotonic() - asked.began
+    # The host is measured only when it matters: that takes part of a second.
+    return waited > QUIET_SECONDS and waited > QUIET_SECONDS * host_speed.factor()
 
 
 def _silent_ports(server: Server) -> list[str]:

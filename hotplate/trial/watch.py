@@ -22,7 +22,7 @@ from hotplate.timing.deadline import Deadline, GuestDeadline
 from hotplate.trial.rest import LOOK_SECONDS
 
 DONE = ("COMPLETE", "FAILED")
-CHECK_SECONDS = 1.0
+CHECK_SECONDS = 0.2
 #: The number of different requests of the guests that count as news.
 NEW_REQUESTS = 5_000
 #: The number of times that the same line of a console counts as news.
