@@ -41,6 +41,7 @@ from hotplate.settings import Settings
 from hotplate.stacks import template as templates
 from hotplate.stacks.template import Template
 from hotplate.testbed import qemu_maker
+from hotplate.timing.deadline import GuestDeadline
 from hotplate.trial import network_check, rest, watch
 from hotplate.trial.trial import Trial
 from hotplate.verdict.stages import Mark
@@ -49,6 +50,9 @@ from hotplate.verdict.verdict import Verdict
 LOG = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.15
+
+#: The patience with guests of which nothing is to come: Heat itself is quicker.
+SILENT_SECONDS = 1.0
 MEMORY_MIB = 128
 
 #: Name of the folder, in a server's folder, with the files on the guest's disk.
@@ -74,7 +78,7 @@ class Guest:
     :param on_user_data: action of the user data, called with the guest's wire to the cloud.
     """
 
-    seconds: float = 0.5
+    seconds: float = 0.1
     boots: bool = True
     network: bool = True
     metadata: bool = True
@@ -127,6 +131,7 @@ class PlayedMachine(QemuMachine):
     def start(self, *, incoming: Path | None = None) -> None:
         del incoming
         self._off = threading.Event()
+        self._hangs = False
         self._thread = threading.Thread(target=self._live, name=f"guest-{self.config.name}")
         self._emit(PowerOn())
         self._thread.start()
@@ -144,6 +149,11 @@ class PlayedMachine(QemuMachine):
     @property
     def pid(self) -> int | None:
         return None
+
+    @property
+    def silent(self) -> bool:
+        """True once nothing more is to come of the guest."""
+        return hasattr(self, "_thread") and (self._hangs or not self._thread.is_alive())
 
     def work(self) -> dict[str, Work]:
         """Return that of an idle machine once nothing more is to come of the guest."""
@@ -229,6 +239,7 @@ class PlayedMachine(QemuMachine):
         else:
             self._mark("started", deployment)
             if resource in self.guest.hangs:
+                self._hangs = True
                 self._off.wait()
                 return False
             answer = self.guest.answers.get(resource, {"deploy_status_code": 0})
@@ -247,6 +258,23 @@ class PlayedMachine(QemuMachine):
         line = f"heat-config: {word} id={deployment['id']} group={deployment['group']}"
         tail = "".join(f" {key}={json.dumps(value)}" for key, value in facts.items())
         self.console_says(f"[   40.1] {line} name={json.dumps(deployment['name'])}{tail}")
+
+
+class Patience(GuestDeadline):
+    """The patience of a run, which ends soon once all its guests are silent."""
+
+    def __init__(self, seconds: float, what: str, silent: Callable[[], bool]) -> None:
+        super().__init__(seconds, what)
+        self._silent = silent
+        self._rest = GuestDeadline(SILENT_SECONDS, what)
+
+    @property
+    def left(self) -> float:
+        return min(super().left, self._rest.left) if self._silent() else super().left
+
+    def extend(self, seconds: float) -> None:
+        super().extend(seconds)
+        self._rest.extend(SILENT_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -304,6 +332,16 @@ class Stage:
             if "which is at work" in text:
                 # A hook that never ends is waited for until the limit, which passes now.
                 run._watch._limit.end()
+
+        def silent() -> bool:
+            machines = [each.machine for each in run.testbed.servers]
+            return bool(machines) and all(each.silent for each in machines)
+
+        def deadline(seconds: float, what: str) -> GuestDeadline:
+            news = what == "anything new"
+            return Patience(seconds, what, silent) if news else GuestDeadline(seconds, what)
+
+        self._monkeypatch.setattr(watch, "GuestDeadline", deadline)
 
         def reached(mark: Mark, server: str) -> None:
             seen.append(f"{server}: {mark.stage}" if server else str(mark.stage))
