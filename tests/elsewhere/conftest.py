@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,13 @@ import openstack as sdk
 from played_guest import MEMORY_MIB, Guest, PlayedMachine, _choose
 
 from hotplate.cli import main
+from hotplate.elsewhere import following, hosts, leftovers
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.settings import Settings
 from hotplate.testbed import compute, qemu_maker
 from hotplate.testbed.testbed import Testbed
+from hotplate.timing.deadline import Deadline, retry
 
 
 class PlayedServer(PlayedMachine):
@@ -150,6 +152,11 @@ def some_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SomeCloud]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(qemu_maker, "QemuMachine", PlayedServer)
         patch.setattr(qemu_maker.wiring, "choose", _choose)
+        # This cloud is quicker than others.
+        patch.setattr(following, "PAUSE_SECONDS", 0.1)
+        patch.setattr(following, "MAX_PAUSE", 0.3)
+        for module in (hosts, leftovers):
+            patch.setattr(module, "retry", _retry_soon)
         patch.setattr(
             compute.LocalCompute,
             "console",
@@ -172,6 +179,10 @@ def cloud(some_cloud: SomeCloud) -> Iterator[SomeCloud]:
     some_cloud.roles.clear()
     yield some_cloud
     assert some_cloud.what_there_is() == before
+
+
+def _retry_soon(attempt: Callable[[bool], Any], deadline: Deadline, *, every: float) -> Any:
+    return retry(attempt, deadline, every=every / 10)
 
 
 def _default_signals() -> None:
