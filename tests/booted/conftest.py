@@ -97,6 +97,7 @@ def seeds() -> Path:
     return SEEDS
 
 
+#: For tests that run in tools/check --all only; others share the images with all hooks.
 @pytest.fixture(scope="session")
 def bookworm(images) -> Path:
     return images.get("bookworm", "disk")
@@ -186,8 +187,8 @@ def pool_of(tmp_path_factory, machine) -> Iterator[Callable[[Path], ServerPool]]
 
 
 @pytest.fixture(scope="module")
-def pool(trixie, pool_of) -> ServerPool:
-    return pool_of(trixie)
+def pool(all_hooks_trixie, pool_of) -> ServerPool:
+    return pool_of(all_hooks_trixie)
 
 
 @pytest.fixture

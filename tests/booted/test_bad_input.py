@@ -13,10 +13,10 @@ pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("nothing_left")]
 
 
 @pytest.fixture
-def good(bookworm, tmp_path) -> Path:
+def good(all_hooks_bookworm, tmp_path) -> Path:
     """A copy of an image that a test may damage."""
     path = tmp_path / "copy.qcow2"
-    shutil.copyfile(bookworm, path)
+    shutil.copyfile(all_hooks_bookworm, path)
     return path
 
 
@@ -57,12 +57,12 @@ def test_truncated_qcow2_is_refused(test_image, good):
 
 
 @pytest.mark.builds
-def test_partition_image_without_its_kernel_is_refused(test_image, trixie, tmp_path):
+def test_partition_image_without_its_kernel_is_refused(test_image, without_cloud_init, tmp_path):
     path = tmp_path / "alone.qcow2"
-    path.symlink_to(trixie)
+    path.symlink_to(without_cloud_init)
     # Copy, not link: an image's kernel is looked up beside the link's target.
     path.unlink()
-    shutil.copyfile(trixie, path)
+    shutil.copyfile(without_cloud_init, path)
     refused(test_image(path), 1, "alone.qcow2", "kernel")
 
 
@@ -95,28 +95,30 @@ def test_disk_that_hangs_in_boot_code_fails(test_image, tmp_path):
 class TestTemplates:
     """Bad templates, refused before a guest boots."""
 
-    def test_unreadable_template_is_refused(self, test_image, bookworm, tmp_path):
-        refused(test_image(bookworm, "-t", tmp_path / "gone.yaml"), 2, "gone.yaml")
+    def test_unreadable_template_is_refused(self, test_image, all_hooks_bookworm, tmp_path):
+        refused(test_image(all_hooks_bookworm, "-t", tmp_path / "gone.yaml"), 2, "gone.yaml")
 
-    def test_missing_file_of_get_file_is_refused(self, test_image, bookworm, seeds, tmp_path):
+    def test_missing_file_of_get_file_is_refused(
+        self, test_image, all_hooks_bookworm, seeds, tmp_path
+    ):
         shutil.copy(seeds / "one-template-sample" / "template.yaml", tmp_path)
-        done = test_image(bookworm, "-t", tmp_path / "template.yaml")
+        done = test_image(all_hooks_bookworm, "-t", tmp_path / "template.yaml")
         refused(done, 1, "scripts/web.sh")
 
-    def test_unknown_resource_type_is_refused(self, test_image, bookworm, tmp_path):
+    def test_unknown_resource_type_is_refused(self, test_image, all_hooks_bookworm, tmp_path):
         path = tmp_path / "t.yaml"
         path.write_text(
             "heat_template_version: 2018-08-31\nresources:\n  thing:\n    type: OS::No::Such\n"
         )
-        refused(test_image(bookworm, "-t", path), 1, "OS::No::Such")
+        refused(test_image(all_hooks_bookworm, "-t", path), 1, "OS::No::Such")
 
-    def test_missing_parameter_is_refused(self, test_image, bookworm, tmp_path):
+    def test_missing_parameter_is_refused(self, test_image, all_hooks_bookworm, tmp_path):
         path = tmp_path / "t.yaml"
         path.write_text(
             "heat_template_version: 2018-08-31\n"
             "parameters:\n  flavour_of_the_day:\n    type: string\n"
         )
-        refused(test_image(bookworm, "-t", path), 1, "flavour_of_the_day")
+        refused(test_image(all_hooks_bookworm, "-t", path), 1, "flavour_of_the_day")
 
 
 def test_wrong_usage_is_refused(test_image, tmp_path):
@@ -127,12 +129,14 @@ def test_wrong_usage_is_refused(test_image, tmp_path):
 
 @pytest.mark.root
 @pytest.mark.boots
-def test_full_disk_is_reported(bookworm, tmp_path, hotplate):
+def test_full_disk_is_reported(all_hooks_bookworm, tmp_path, hotplate):
     mount = tmp_path / "small"
     mount.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "small", mount], check=True)
     try:
-        done = hotplate("test", bookworm, "--artifacts", mount / "artifacts", "--patience", "60")
+        done = hotplate(
+            "test", all_hooks_bookworm, "--artifacts", mount / "artifacts", "--patience", "60"
+        )
     finally:
         subprocess.run(["umount", mount], check=True)
     assert done.status in (1, 3), done.stdout + done.stderr
@@ -141,15 +145,15 @@ def test_full_disk_is_reported(bookworm, tmp_path, hotplate):
 
 
 @pytest.mark.root
-def test_unwritable_artifacts_directory_is_refused(bookworm, tmp_path, hotplate):
-    done = hotplate("test", bookworm, "--artifacts", "/proc/artifacts")
+def test_unwritable_artifacts_directory_is_refused(all_hooks_bookworm, tmp_path, hotplate):
+    done = hotplate("test", all_hooks_bookworm, "--artifacts", "/proc/artifacts")
     refused(done, 3, "/proc/artifacts")
 
 
-def test_host_without_qemu_is_told_which_package_to_install(bookworm, tmp_path, hotplate):
+def test_host_without_qemu_is_told_which_package_to_install(all_hooks_bookworm, tmp_path, hotplate):
     """With only Python on the PATH, the first missing tool is named."""
     tools = tmp_path / "bin"
     tools.mkdir()
     environment = {"PATH": str(tools), "HOME": str(tmp_path)}
-    words = ("test", bookworm, "--artifacts", tmp_path / "a")
+    words = ("test", all_hooks_bookworm, "--artifacts", tmp_path / "a")
     refused(hotplate(*words, environment=environment), 3, "qemu-img", "apt-get install")

@@ -27,9 +27,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 @pytest.fixture(scope="module")
-def testbed(testbed_of, trixie, bookworm) -> Testbed:
-    others = {"trixie": Image.open(trixie), "bookworm": Image.open(bookworm)}
-    return testbed_of(trixie, others=others)
+def testbed(testbed_of, all_hooks_trixie, all_hooks_bookworm) -> Testbed:
+    others = {"trixie": Image.open(all_hooks_trixie), "bookworm": Image.open(all_hooks_bookworm)}
+    return testbed_of(all_hooks_trixie, others=others)
 
 
 @pytest.fixture(scope="module")

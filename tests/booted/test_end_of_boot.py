@@ -51,19 +51,19 @@ def fails_without_network(image, test_image, plain, *words):
 
 
 @pytest.mark.both_machines
-def test_network_switched_off_at_end_of_boot_fails(bookworm, test_image, plain):
-    fails_without_network(bookworm, test_image, plain)
+def test_network_switched_off_at_end_of_boot_fails(all_hooks_bookworm, test_image, plain):
+    fails_without_network(all_hooks_bookworm, test_image, plain)
 
 
 @pytest.mark.qemu
 @pytest.mark.long
-def test_network_of_an_isolated_guest_switched_off_fails(bookworm, test_image, plain):
-    fails_without_network(bookworm, test_image, plain, "--wiring", "namespace")
+def test_network_of_an_isolated_guest_switched_off_fails(all_hooks_bookworm, test_image, plain):
+    fails_without_network(all_hooks_bookworm, test_image, plain, "--wiring", "namespace")
 
 
-def test_reboot_by_user_data_passes(bookworm, test_image, plain):
+def test_reboot_by_user_data_passes(all_hooks_bookworm, test_image, plain):
     """cloud-init's cc_power_state_change reboots some seconds after its last stage."""
-    done = test_image(bookworm, "-t", plain(REBOOT))
+    done = test_image(all_hooks_bookworm, "-t", plain(REBOOT))
     assert done.status == 0, done.stdout
     # The run may end before the reboot is seen.
     assert {each["kind"] for each in done.verdict["noticed"]} <= {"guest-rebooted", "failed-unit"}

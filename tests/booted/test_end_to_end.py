@@ -35,10 +35,10 @@ def sample(seeds):
 
 
 def test_unmodified_sample_template_passes_in_parallel_runs(
-    bookworm, trixie, sample, test_image, nothing_left
+    all_hooks_bookworm, all_hooks_trixie, sample, test_image, nothing_left
 ):
     """A whole disk with bookworm and a partition with trixie, in independent runs."""
-    images = {"disk": bookworm, "partition": trixie}
+    images = {"disk": all_hooks_bookworm, "partition": all_hooks_trixie}
     before = {name: _hash(image) for name, image in images.items()}
     with ThreadPoolExecutor() as pool:
         runs = {

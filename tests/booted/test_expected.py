@@ -1,7 +1,8 @@
-"""Expectations derived from the template: a few kinds, in booted guests.
+"""Expectations derived from the template: one kind, in booted guests.
 
-``tests/trial/test_expected.py`` covers all kinds with played guests.  Templates
-without a deployment, and with one that sends no signal, boot in ``test_many.py``.
+``tests/trial/test_expected.py`` covers all kinds with played guests.  Templates without a
+deployment, and with one that sends no signal, boot in ``test_many.py``; one with a wait condition
+boots in ``test_standard.py``.
 """
 
 from __future__ import annotations
@@ -18,14 +19,6 @@ pytestmark = [
 ]
 
 TEMPLATES = Path(__file__).parent / "templates"
-
-
-def test_user_data_that_signals_a_wait_condition_passes(trixie, test_image, nothing_left):
-    done = test_image(trixie, "-t", TEMPLATES / "wait-condition.yaml")
-    assert done.status == 0, done.stdout
-    servers = done.verdict["servers"]
-    assert all(stage["seconds"] is not None for each in servers for stage in each["stages"])
-    assert all(each["missing"] is None for server in servers for each in server["deployments"])
 
 
 @pytest.mark.qemu

@@ -32,8 +32,8 @@ def check(*words):
     return done.returncode, {each["name"]: each for each in json.loads(done.stdout)["lines"]}
 
 
-def test_own_hook_passes(trixie):
-    status, lines = check("script", "--image", trixie)
+def test_own_hook_passes(all_hooks_trixie):
+    status, lines = check("script", "--image", all_hooks_trixie)
     assert {name: each["faults"] for name, each in lines.items() if each["faults"]} == {}
     states = {name: each["state"] for name, each in lines.items()}
     assert (status, states.pop("missing-tool"), set(states.values())) == (
@@ -43,11 +43,11 @@ def test_own_hook_passes(trixie):
     )
 
 
-def test_non_hook_fails_and_missing_hook_is_named(trixie, tmp_path):
+def test_non_hook_fails_and_missing_hook_is_named(all_hooks_trixie, tmp_path):
     """Any other program of the image serves as a bad hook."""
     config = tmp_path / "ok"
     config.write_text("@word@\n")
-    given = ["--image", trixie, "--config", f"ok={config}"]
+    given = ["--image", all_hooks_trixie, "--config", f"ok={config}"]
     status, lines = check("/bin/cat", *given)
     assert (status, lines["answer"]["state"]) == (1, "failed")
     assert "no deploy_status_code" in lines["answer"]["faults"][0]["reason"]

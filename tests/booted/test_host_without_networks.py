@@ -20,14 +20,15 @@ pytestmark = [
 CHROOT = 'mount --rbind / "$0"; exec chroot "$0" "$@"'
 
 
-def test_server_with_a_link_of_its_own_passes(bookworm, tmp_path):
+def test_server_with_a_link_of_its_own_passes(all_hooks_bookworm, seeds, tmp_path):
     """cloud-init fails on a network_data.json with a MAC address that the machine does not have."""
     root, document = tmp_path / "root", tmp_path / "verdict.json"
     root.mkdir()
     done = subprocess.run(
         [
             *("unshare", "--mount", "--propagation", "private", "sh", "-euc", CHROOT, root),
-            *(sys.executable, "-m", "hotplate", "test", bookworm, "--machine", "qemu"),
+            *(sys.executable, "-m", "hotplate", "test", all_hooks_bookworm, "--machine", "qemu"),
+            *("-t", seeds / "one-template-sample" / "template.yaml"),
             *("--artifacts", tmp_path / "artifacts", "--json", document),
         ],
         capture_output=True,

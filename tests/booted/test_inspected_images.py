@@ -20,12 +20,13 @@ from hotplate.settings import cache_dir
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import BUILTIN, load
 from tests.booted import debian_cloud_image
+from tests.booted.conftest import ALL_HOOKS
 from tests.booted.disks import mounted, root_offset
 
 pytestmark = [pytest.mark.qemu, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PUPPET = REPOSITORY / "hooks" / "puppet.py"
+CHEF = REPOSITORY / "hooks" / "chef.py"
 WANTS = "etc/systemd/system/multi-user.target.wants"
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----"
 
@@ -33,7 +34,7 @@ KEY = "-----BEGIN OPENSSH PRIVATE KEY-----"
 SPOILED = {
     "agent-not-started": f"rm {WANTS}/os-collect-config.service",
     "no-dhcp-client": "rm -f usr/sbin/dhcpcd usr/sbin/dhclient",
-    "hook-without-tool": f"install {PUPPET} usr/libexec/heat-config/hooks/puppet",
+    "hook-without-tool": f"install {CHEF} usr/libexec/heat-config/hooks/chef",
     "machine-id": "echo 0123456789abcdef0123456789abcdef > etc/machine-id",
     "ssh-host-keys": f"mkdir -p etc/ssh; echo '{KEY}' > etc/ssh/ssh_host_ed25519_key",
     "cloud-init-state": (
@@ -88,37 +89,37 @@ def spoil(tmp_path: Path) -> Iterator[Callable[[Path, str], Path]]:
     copy.unlink(missing_ok=True)
 
 
-def test_image_as_built_has_no_finding(trixie: Path):
-    document = inspect(trixie)
+def test_image_as_built_has_no_finding(all_hooks_trixie: Path):
+    document = inspect(all_hooks_trixie)
     assert document["findings"] == []
     assert document["manifest"] == "fits"
     assert document["distribution"]["codename"] == "trixie"
     assert (document["table"], document["firmware"]) == (None, [])
     assert [each["file_system"] for each in document["partitions"]] == ["ext4"]
     assert document["agent"]["install_type"] == "slim"
-    assert [each["group"] for each in document["hooks"]] == ["script"]
+    assert {each["group"] for each in document["hooks"]} == {*ALL_HOOKS.split(",")}
     assert document["cloud_init"]["sources"][0] == "OpenStack"
     assert document["renderers"] == ["systemd-networkd"]
     assert document["dhcp_client"] == "/usr/sbin/dhcpcd"
 
 
-def test_all_faults_are_found_in_a_disk_of_another_release(bookworm: Path, spoil):
-    document = inspect(bookworm)
+def test_all_faults_are_found_in_a_disk_of_another_release(all_hooks_bookworm: Path, spoil):
+    document = inspect(all_hooks_bookworm)
     assert document["findings"] == []
     assert document["distribution"]["codename"] == "bookworm"
     assert (document["table"], document["firmware"]) == ("mbr", ["BIOS"])
     assert document["boot_loaders"] == ["GRUB"]
-    assert kinds(inspect(spoil(bookworm, "\n".join(SPOILED.values())))) == sorted(SPOILED)
+    assert kinds(inspect(spoil(all_hooks_bookworm, "\n".join(SPOILED.values())))) == sorted(SPOILED)
 
 
-def test_unprivileged_user_sees_the_same(bookworm: Path):
+def test_unprivileged_user_sees_the_same(all_hooks_bookworm: Path):
     """Run in a user namespace without root and without rights outside it."""
     unshare = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
     if subprocess.run([*unshare, "true"], check=False).returncode != 0:
         pytest.skip("this host has no user namespaces")
     asked = subprocess.run([*unshare, "mount", "-t", "tmpfs", "none", "/mnt"], check=False)
     assert asked.returncode != 0
-    assert inspect(bookworm, below=unshare) == inspect(bookworm)
+    assert inspect(all_hooks_bookworm, below=unshare) == inspect(all_hooks_bookworm)
 
 
 def diff(*words: object) -> dict[str, Any]:
@@ -145,17 +146,17 @@ sed -i '/^Package: adduser$/,/^$/s/^Version: .*/Version: 99/' var/lib/dpkg/statu
 echo changed >> usr/sbin/adduser
 echo 'ops:x:1500:1500:Operations:/home/ops:/bin/bash' >> etc/passwd
 rm {WANTS}/os-collect-config.service
-install {PUPPET} usr/libexec/heat-config/hooks/puppet
+install {CHEF} usr/libexec/heat-config/hooks/chef
 """
 
 
-def test_diff_names_the_changes_since_yesterday(trixie: Path, spoil):
-    document = diff(trixie, spoil(trixie, TODAY))
+def test_diff_names_the_changes_since_yesterday(all_hooks_trixie: Path, spoil):
+    document = diff(all_hooks_trixie, spoil(all_hooks_trixie, TODAY))
     assert document["packages"][0]["after"] == "99"
     assert named(document["packages"]) == [("changed", "adduser")]
     assert named(document["users"]) == [("added", "ops")]
     assert named(document["services"]) == [("removed", "os-collect-config.service")]
-    assert named(document["hooks"]) == [("added", "puppet")]
+    assert named(document["hooks"]) == [("added", "chef")]
     (faults,) = [each for each in document["facts"] if each["name"] == "faults"]
     assert faults["after"] == "agent-not-started, hook-without-tool"
     owners = {each["owner"]: named(each["files"]) for each in document["owners"]}
@@ -164,15 +165,17 @@ def test_diff_names_the_changes_since_yesterday(trixie: Path, spoil):
         "no package": [
             ("changed", "/etc/passwd"),
             ("removed", f"/{WANTS}/os-collect-config.service"),
-            ("added", "/usr/libexec/heat-config/hooks/puppet"),
+            ("added", "/usr/libexec/heat-config/hooks/chef"),
             ("changed", "/var/lib/dpkg/status"),
         ],
     }
 
 
-def test_diff_of_two_releases_draws_the_sizes(bookworm: Path, trixie: Path, tmp_path: Path):
+def test_diff_of_two_releases_draws_the_sizes(
+    all_hooks_bookworm: Path, all_hooks_trixie: Path, tmp_path: Path
+):
     page = tmp_path / "diff.html"
-    document = diff("--html", page, bookworm, trixie)
+    document = diff("--html", page, all_hooks_bookworm, all_hooks_trixie)
     changed = {each["name"]: each for each in document["packages"]}
     assert changed["base-files"]["before"].startswith("12")
     assert changed["base-files"]["after"].startswith("13")

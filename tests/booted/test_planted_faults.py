@@ -113,10 +113,8 @@ def test_endpoint_that_answers_503(server, cloud):
 
 
 def test_hook_missing(server):
-    diagnosis = assert_named(
-        *(server, "hook-missing", Stage.HOOK_STARTED), group="puppet", config="notice('hello')"
-    )
-    assert "puppet" in diagnosis.seen
+    diagnosis = assert_named(server, "hook-missing", Stage.HOOK_STARTED, group="chef", config="[]")
+    assert "chef" in diagnosis.seen
 
 
 def test_hook_not_executable(server):

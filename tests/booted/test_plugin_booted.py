@@ -251,8 +251,10 @@ def test_server_reboots(run):
     run(test_reboot=REBOOT).assert_outcomes(passed=1)
 
 
-def test_failure_gives_reason_and_evidence_and_pauses_on_request(run_on, trixie, pytester):
-    done = run_on(trixie, "--pause-on-fail", test_fails=FAILS)
+def test_failure_gives_reason_and_evidence_and_pauses_on_request(
+    run_on, all_hooks_trixie, pytester
+):
+    done = run_on(all_hooks_trixie, "--pause-on-fail", test_fails=FAILS)
     done.assert_outcomes(failed=1)
     text = done.stdout.str() + done.stderr.str()
     assert re.search(r'hotplate: the server "\S+" is up', text)

@@ -31,8 +31,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 @pytest.fixture(scope="module")
-def routed(testbed_of, without_cloud_init, bookworm) -> Iterator[tuple[Testbed, Stack]]:
-    others = {"trixie": Image.open(without_cloud_init), "bookworm": Image.open(bookworm)}
+def routed(testbed_of, without_cloud_init, all_hooks_bookworm) -> Iterator[tuple[Testbed, Stack]]:
+    others = {"trixie": Image.open(without_cloud_init), "bookworm": Image.open(all_hooks_bookworm)}
     testbed = testbed_of(without_cloud_init, others=others)
     stack = Stack.create(testbed.cloud, load(TEMPLATES / "routed.yaml"), name="routed")
     yield testbed, stack.wait(seconds=SECONDS)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,8 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.network,
 ]
+
+TEMPLATES = Path(__file__).parent / "templates"
 
 #: A unit that fails, and an id that is gone; unmounted first, as systemd may have mounted one.
 SPOIL = """\
@@ -40,18 +43,21 @@ def spoiled(tmp_path):
     return path
 
 
-def test_faults_of_a_guest_fail_a_strict_run(trixie, test_image, spoiled):
-    done = test_image(trixie, "-t", spoiled, "--strict")
+def test_faults_of_a_guest_fail_a_strict_run(all_hooks_trixie, test_image, spoiled):
+    done = test_image(all_hooks_trixie, "-t", spoiled, "--strict")
     assert done.status == 1, done.stdout
     noticed = {each["kind"]: each["sentence"] for each in done.verdict["noticed"]}
     assert set(noticed) == {"failed-unit", "machine-id-not-set"}
     assert '"uninitialized"' in noticed["machine-id-not-set"]
 
 
-def test_image_of_ours_passes_all_checks(trixie, test_image):
-    done = test_image(trixie, "--strict")
+def test_image_of_ours_passes_all_checks(all_hooks_trixie, test_image, nothing_left):
+    """Its user data signals a wait condition."""
+    done = test_image(all_hooks_trixie, "-t", TEMPLATES / "wait-condition.yaml", "--strict")
     assert done.status == 0, done.stdout
+    (server,) = done.verdict["servers"]
+    assert all(stage["seconds"] is not None for stage in server["stages"])
+    assert server["deployments"] == []
     timeline = json.loads((done.folder / "timeline.json").read_text())
-    events = timeline if isinstance(timeline, list) else timeline["events"]
-    answers = [each["detail"] for each in events if each["detail"].get("probe") == "standard"]
+    answers = [each["detail"] for each in timeline if each["detail"].get("probe") == "standard"]
     assert [each["text"].rstrip().endswith("=== end") for each in answers] == [True]
