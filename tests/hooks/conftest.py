@@ -8,11 +8,15 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from hotplate.settings import cache_dir
 
 HOOKS = Path(__file__).resolve().parents[2] / "hooks"
 
@@ -76,36 +80,68 @@ def hooks_dir() -> Path:
     return HOOKS
 
 
+def _kept(name: str, made_of: str, make: Callable[[Path], None]) -> Path:
+    directory = cache_dir() / "tools" / name
+    directory.mkdir(parents=True, exist_ok=True)
+    folder, done = directory / "made", directory / "done"
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists() or not done.exists() or done.read_text() != made_of:
+            done.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            done.write_text(made_of)
+    return folder
+
+
 @pytest.fixture(scope="session")
-def fetch(tmp_path_factory: pytest.TempPathFactory):
-    """Fetch one file from the package index into a folder of its own; skip when unavailable.
+def kept():
+    """Return a folder of the cache that a function fills once on this host.
+
+    ``kept("salt", "3008.2", lambda folder: ...)``: anew when the second text has changed.
+    """
+    return _kept
+
+
+def run_or_skip(reason: str, *argv: str) -> None:
+    """Run a command that needs the network; skip the test with its error when it fails."""
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        pytest.skip(f"{reason}: {done.stderr.strip()[-300:]}")
+
+
+@pytest.fixture(scope="session")
+def fetch(kept):
+    """Fetch one file from the package index, and keep it; skip when unavailable.
 
     ``fetch("name==1.0 --hash=sha256:...", "--only-binary")``
     """
 
     def get(wanted: str, kind: str) -> Path:
-        folder = tmp_path_factory.mktemp("fetched")
-        requirements = tmp_path_factory.mktemp("wanted") / "requirements.txt"
-        requirements.write_text(wanted)
-        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", kind, ":all:"]
-        pip += ["--require-hashes", "-d", str(folder), "-r", str(requirements)]
-        done = subprocess.run(pip, capture_output=True, text=True, timeout=300)
-        if done.returncode:
-            name = wanted.partition("==")[0]
-            pytest.skip(f"{name} cannot be had: {done.stderr.strip()[-300:]}")
-        (file,) = folder.iterdir()
+        name = wanted.partition("==")[0]
+
+        def download(folder: Path) -> None:
+            pip = (sys.executable, "-m", "pip", "download", "-q", "--no-deps", kind, ":all:")
+            with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
+                requirements.write(wanted)
+                requirements.flush()
+                words = ("--require-hashes", "-d", str(folder), "-r", requirements.name)
+                run_or_skip(f"{name} cannot be had", *pip, *words)
+
+        (file,) = kept(name, f"{wanted} {kind}", download).iterdir()
         return file
 
     return get
 
 
 @pytest.fixture(scope="session")
-def heat_agents(fetch) -> Path:
+def heat_agents(fetch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources of heat-agents."""
-    archive = fetch(HEAT_AGENTS, "--no-binary")
-    with tarfile.open(archive) as tar:
-        tar.extractall(archive.parent, filter="data")
-    return archive.parent / "heat_agents-13.0.0"
+    folder = tmp_path_factory.mktemp("heat-agents")
+    with tarfile.open(fetch(HEAT_AGENTS, "--no-binary")) as tar:
+        tar.extractall(folder, filter="data")
+    return folder / "heat_agents-13.0.0"
 
 
 @pytest.fixture(scope="session")
@@ -303,7 +339,7 @@ def hook_of(run_hook, make_deployment):
 
 
 @pytest.fixture(scope="session")
-def salt_call(tmp_path_factory) -> str:
+def salt_call(kept) -> str:
     """The path of a real salt-call, in an environment that is made once and then kept.
 
     It has the packages of the element's lock file and no others, so that a package missing from
@@ -311,26 +347,17 @@ def salt_call(tmp_path_factory) -> str:
     """
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     locks = HOOKS.parent / "elements" / "heat-config-salt" / "heat-salt-lock"
-    if not (locks / f"{tag}.txt").exists():
+    lists = (locks / f"{tag}.txt", locks / "source.txt")
+    if not lists[0].exists():
         pytest.skip(f"the element heat-config-salt has no lock file for {tag}")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    directory = cache / "hotplate" / "tools" / f"salt-{tag}"
-    directory.mkdir(parents=True, exist_ok=True)
-    wanted = (locks / f"{tag}.txt").read_text() + (locks / "source.txt").read_text()
-    with (directory / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = directory / "done"
-        if not done.exists() or done.read_text() != wanted:
-            done.unlink(missing_ok=True)
-            program = [str(directory / "venv" / "bin" / "python"), "-m", "pip", "install", "-q"]
-            program += ["--disable-pip-version-check", "--no-deps", "--require-hashes", "-r"]
-            for argv in (
-                [sys.executable, "-m", "venv", "--clear", str(directory / "venv")],
-                [*program, str(locks / f"{tag}.txt")],
-                [*program, str(locks / "source.txt")],
-            ):
-                made = subprocess.run(argv, capture_output=True, text=True, timeout=600)
-                if made.returncode:
-                    pytest.skip(f"Salt cannot be installed here: {made.stderr.strip()[-300:]}")
-            done.write_text(wanted)
-    return str(directory / "venv" / "bin" / "salt-call")
+
+    def install(folder: Path) -> None:
+        program = (str(folder / "venv" / "bin" / "python"), "-m", "pip", "install", "-q")
+        words = ("--disable-pip-version-check", "--no-deps", "--require-hashes", "-r")
+        reason = "Salt cannot be installed here"
+        run_or_skip(reason, sys.executable, "-m", "venv", str(folder / "venv"))
+        for each in lists:
+            run_or_skip(reason, *program, *words, str(each))
+
+    made_of = "".join(each.read_text() for each in lists)
+    return str(kept(f"salt-{tag}", made_of, install) / "venv" / "bin" / "salt-call")

@@ -64,7 +64,7 @@ def docker_environment(podman: Podman, engine_socket: str, tmp_path: Path) -> di
 
 
 @pytest.fixture(scope="session")
-def compose_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compose_plugin(kept) -> Path:
     """The compose plug-in (v2): the host's, else Debian trixie's from the host's own mirror."""
     for path in (
         "/usr/libexec/docker/cli-plugins/docker-compose",
@@ -73,17 +73,16 @@ def compose_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         if os.access(path, os.X_OK):
             return Path(path)
-    directory = tmp_path_factory.mktemp("compose")
     try:
-        _download_from_trixie("docker-compose", directory)
+        directory = kept("docker-compose", "trixie", _download_compose_from_trixie)
     except (OSError, subprocess.CalledProcessError) as error:
         problem = getattr(error, "stderr", "") or str(error)
         pytest.skip(f"no compose plug-in here, and none to be had: {problem.strip()[-300:]}")
     return directory / "usr/libexec/docker/cli-plugins/docker-compose"
 
 
-def _download_from_trixie(package: str, directory: Path) -> None:
-    """Unpack a package of trixie, with apt's own client, state kept apart from the host's."""
+def _download_compose_from_trixie(directory: Path) -> None:
+    """Unpack the package of trixie, with apt's own client, state kept apart from the host's."""
     mirror = mirrors.of_this_host("trixie").main
     if not mirror:
         raise OSError("the host's apt sources name no mirror")
@@ -98,7 +97,7 @@ def _download_from_trixie(package: str, directory: Path) -> None:
         'Acquire::Languages "none";\nAPT::Sandbox::User "root";\n'
     )
     environment = {**os.environ, "APT_CONFIG": str(apt / "apt.conf")}
-    for command in (["apt-get", "update"], ["apt-get", "download", package]):
+    for command in (["apt-get", "update"], ["apt-get", "download", "docker-compose"]):
         subprocess.run(
             command,
             cwd=directory,
@@ -110,6 +109,8 @@ def _download_from_trixie(package: str, directory: Path) -> None:
         )
     (archive,) = directory.glob("*.deb")
     subprocess.run(["dpkg", "-x", str(archive), str(directory)], check=True, capture_output=True)
+    archive.unlink()
+    shutil.rmtree(apt)
 
 
 @pytest.fixture

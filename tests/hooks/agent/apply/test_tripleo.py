@@ -27,11 +27,10 @@ SCRIPTS = 100
 
 
 @pytest.fixture(scope="module")
-def elements(fetch):
+def elements(fetch, tmp_path_factory):
     """The folder of all elements."""
-    wheel = fetch(WANTED, "--only-binary")
-    folder = wheel.parent
-    with zipfile.ZipFile(wheel) as archive:
+    folder = tmp_path_factory.mktemp("elements")
+    with zipfile.ZipFile(fetch(WANTED, "--only-binary")) as archive:
         for member in archive.infolist():
             path = Path(archive.extract(member, folder))
             path.chmod(stat.S_IMODE(member.external_attr >> 16) or 0o755)
