@@ -68,6 +68,10 @@ def compose(request, podman, hook_environment, base_system, tmp_path: Path):
     return request.param
 
 
+#: For what does not depend on the program: other tests start and stop services with each.
+ONE_COMPOSE = pytest.mark.parametrize("compose", ["docker compose"], indirect=True)
+
+
 @pytest.fixture
 def clean_up(clean_up_of, hook_environment):
     """Run the step of os-refresh-config with these deployments in the list and from Heat."""
@@ -421,6 +425,7 @@ def test_project_of_heat_agents_takes_no_other_down(docker_compose, recorder, tm
 
 @pytest.mark.tool("podman")
 @pytest.mark.tool("docker")
+@ONE_COMPOSE
 def test_project_of_heat_agents_is_removed_with_its_deployment(
     clean_up, podman, of_heat_agents, make_deployment
 ):
@@ -483,6 +488,7 @@ def test_unknown_image_fails(docker_compose, podman, compose):
 @pytest.mark.defect("H17")
 @pytest.mark.tool("podman")
 @pytest.mark.tool("docker")
+@ONE_COMPOSE
 def test_only_deployments_missing_from_heat_are_taken_down(
     docker_compose, podman, compose, clean_up, make_deployment
 ):
