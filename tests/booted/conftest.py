@@ -42,6 +42,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("machine", kinds, indirect=True, scope="module")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of an xdist_group in one worker, with ``--dist loadgroup``.
+
+    pytest-xdist 3.8 writes an id with the group's name to ``_nodeid``, which pytest 9.2 does not
+    read: the servers of a module would be booted in each worker.
+    """
+    for item in items:
+        grouped = getattr(item, "_nodeid", "")
+        if hasattr(item, "_id") and grouped.startswith(f"{item.nodeid}@"):
+            item._id = type(item._id).parse(grouped)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def machine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Choose the kind of machine of a test's guests: a container, unless it is marked qemu.
