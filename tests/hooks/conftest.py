@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hotplate.settings import cache_dir
 
@@ -336,6 +337,59 @@ def hook_of(run_hook, make_deployment):
         return run
 
     return make
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The lines of the contract of hooks, as ``hotplate hook check`` reports them."""
+
+    lines: dict[str, dict[str, Any]]
+
+    @property
+    def problems(self) -> dict[str, list[str]]:
+        return {
+            name: [fault["reason"] for fault in line["faults"]]
+            for name, line in self.lines.items()
+            if line["faults"]
+        }
+
+    @property
+    def not_tried(self) -> set[str]:
+        return {name for name, line in self.lines.items() if line["state"] == "not tried"}
+
+    @property
+    def excepted(self) -> set[str]:
+        return {name for line in self.lines.values() for name in line["excepted"]}
+
+
+@pytest.fixture
+def check_hook(tmp_path: Path):
+    """Check a hook against the contract.
+
+    ``check_hook("docker_cmd.py", contract={...}, PATH=...)``; the contract is for a file, and the
+    environment is the tests', with these variables. Changed files are searched in a folder of our
+    own: other programs on this host change theirs.
+    """
+
+    def check(hook: str | Path, *, contract: object = None, **environment: str) -> Checked:
+        (tmp_path / "nothing").mkdir()
+        words: list[str | Path] = ["--changes-in", tmp_path / "nothing", HOOKS / hook]
+        if contract is not None:
+            file = tmp_path / "contract.yaml"
+            file.write_text(yaml.safe_dump(contract))
+            words += ["--contract", file]
+        command = [sys.executable, "-m", "hotplate", "hook", "check", "--json", "--timeout", "300"]
+        done = subprocess.run(
+            [*command, *words],
+            env={**os.environ, **environment},
+            capture_output=True,
+            timeout=1500,
+            check=False,
+        )
+        assert done.returncode in (0, 1), done.stderr
+        return Checked({each["name"]: each for each in json.loads(done.stdout)["lines"]})
+
+    return check
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,9 @@
 """The ansible hook with the real Ansible."""
 
 import json
+import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -179,3 +181,12 @@ def test_config_that_is_no_text_is_refused(ansible, config):
     answer = ansible(config)
     assert answer.status == 1
     assert "config" in answer.stderr
+
+
+@real
+def test_hook_keeps_to_the_contract(check_hook):
+    path = os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)])
+    checked = check_hook("ansible.py", PATH=path)
+    assert checked.problems == {}
+    assert checked.not_tried == {"binary-output"}
+    assert checked.excepted == {"words-on-stdout"}

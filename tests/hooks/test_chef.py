@@ -1,6 +1,7 @@
 """The chef hook, with a stub of Chef that checks the known parts of its contract."""
 
 import json
+import os
 import shutil
 import stat
 import subprocess
@@ -451,3 +452,47 @@ def test_missing_domain_name_is_no_failure(chef, kitchen, tmp_path: Path):
     hostname.write_text("#!/bin/sh\nexit 1\n")
     hostname.chmod(0o755)
     assert chef([]).status == 0
+
+
+#: By the config that runs it; a recipe, which is not a config, finds the FIFO of ``hotplate hook
+#: check`` here.
+RECIPES = {
+    "ok": "print('done')",
+    "inputs": (
+        "for name, value in node.items():\n"
+        "    if name.startswith(('a_', 'an_')):\n"
+        "        text = value if isinstance(value, str) else __import__('json').dumps(value)\n"
+        "        with open(os.environ['heat_outputs_path'] + '.' + name, 'w') as file:\n"
+        "            file.write(text)\n"
+    ),
+    "large": "print('x' * 3_000_000)",
+    "binary": "os.write(1, b'\\377\\376')",
+    "slow": (
+        "import time\n"
+        "ready = os.path.join(os.environ['HEAT_CONFIG_CAPTURE'], '..', '..', 'ready')\n"
+        "open(os.path.normpath(ready), 'w').write('x')\n"
+        "time.sleep(600)\n"
+    ),
+}
+
+
+def test_hook_keeps_to_the_contract(check_hook, install, tmp_path: Path):
+    """With the stub of Chef, which no package index has; see docs/defects.rst."""
+    kitchen = Kitchen(tmp_path / "kitchen")
+    for name, source in RECIPES.items():
+        kitchen.recipe(source, recipe=name)
+    configs = {name: [f"recipe[demo::{name}]"] for name in RECIPES}
+    contract = {
+        "tool": "cinc-client",
+        "options": {"kitchen_path": str(kitchen.path)},
+        "configs": {**configs, "fails": ["recipe[demo::fails]", "role[@word@]"]},
+        "exceptions": {
+            "words-on-stdout": "Chef prints there why it fails",
+            "ignores-sigterm": "Chef goes on when it is asked to end in mid-converge",
+        },
+    }
+    path = os.pathsep.join([os.environ["PATH"], str(install("cinc-client"))])
+    checked = check_hook("chef.py", contract=contract, PATH=path)
+    assert checked.problems == {}
+    assert checked.not_tried == set()
+    assert checked.excepted == {"words-on-stdout", "ignores-sigterm"}

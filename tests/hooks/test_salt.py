@@ -1,6 +1,7 @@
 """The salt hook with the real Salt, from the lock file that the element installs."""
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -225,3 +226,13 @@ def test_run_directory_of_a_killed_run_is_replaced(run_salt, tmp_path: Path):
     body = 'ls "$(dirname "$out")"; printf \'{"local": {"return": {}, "retcode": 0}}\' > $out'
     assert run_salt("x: y", id="the-id", env=fake(tmp_path, body)).status == 0
     assert not left.parent.exists()
+
+
+@real
+def test_hook_keeps_to_the_contract(check_hook, salt_call):
+    checked = check_hook(
+        "salt.py", PATH=os.pathsep.join([os.environ["PATH"], str(Path(salt_call).parent)])
+    )
+    assert checked.problems == {}
+    assert checked.not_tried == {"large-output", "binary-output"}
+    assert checked.excepted == set()
