@@ -63,12 +63,14 @@ ARM_CODE = struct.pack(
 ARM_TEXT = b"the program ran!\n"
 
 
-def initrd_of(init: bytes, directory: Path, tiny: tiny_guest.TinyGuest) -> Path:
-    """Return the tiny guest's initramfs with another init."""
+def initrd_of(init: bytes, directory: Path, tiny: tiny_guest.TinyGuest, **programs: bytes) -> Path:
+    """Return the tiny guest's initramfs with another init, and more programs in ``/bin``."""
     root = directory / "root"
-    root.mkdir()
-    (root / "init").write_bytes(init)
-    (root / "init").chmod(0o755)
+    (root / "bin").mkdir(parents=True)
+    files = {"init": init, **{f"bin/{name}": each for name, each in programs.items()}}
+    for name, program in files.items():
+        (root / name).write_bytes(program)
+        (root / name).chmod(0o755)
     path = directory / "initrd"
     # The kernel unpacks one archive after the other.
     path.write_bytes(tiny.initrd.read_bytes() + gzip.compress(tiny_guest.cpio(root)))
@@ -121,15 +123,34 @@ def test_model_of_a_level_makes_qemu_warn_of_nothing(arch, cpu):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+#: Lists the levels that the C library finds in this CPU, and becomes the program.
+LOADER_FIRST = b"""#!/bin/busybox sh
+[ ! -e /bin/loader ] || /bin/loader --help
+exec /bin/program
+"""
+
+
 @boots
 @pytest.mark.tool("gcc")
 @pytest.mark.parametrize("needed", LEVELS["x86_64"])
 def test_init_runs_on_its_level_and_not_below(make, tiny, tmp_path, needed):
-    initrd = initrd_of(compiled(needed, tmp_path), tmp_path, tiny)
+    """The loader of this host's distribution says itself which levels it finds."""
+    program = compiled(needed, tmp_path)
+    more = {"program": program}
+    loader = Path("/lib64/ld-linux-x86-64.so.2")
+    if loader.exists():
+        more["loader"] = loader.read_bytes()
+    initrd = initrd_of(LOADER_FIRST, tmp_path / "same", tiny, **more)
     events, line = console_of(make, initrd, name="same", cpu=LEVELS["x86_64"][needed])
     assert "the program ran" in line
     assert missing_level(events, needed) == ("", "")
+    if loader.exists():
+        text = "\n".join(line.text for event in events if (line := ConsoleLine.of(event)))
+        supported = [name for name in (V3, V2) if f"{name} (supported, searched)" in text]
+        assert supported == {V1: [], V2: [V2], V3: [V3, V2]}[needed]
+        assert "x86-64-v4\n" in text.replace("\r", "")
     for below in [*LEVELS["x86_64"]][: [*LEVELS["x86_64"]].index(needed)][-1:]:
+        initrd = initrd_of(program, tmp_path / "below", tiny)
         events, line = console_of(make, initrd, name="below", cpu=LEVELS["x86_64"][below])
         assert missing_level(events, below) == (needed, line.strip())
 
@@ -152,28 +173,6 @@ def test_arm_init_runs_on_its_level_only(make, tmp_path):
         )
         seen[level] = ("the program ran" in line, missing_level(events, level)[0])
     assert seen == {"armv8-a": (False, "armv9-a"), "armv9-a": (True, "")}
-
-
-@boots
-@pytest.mark.parametrize("level", [V1, V2, V3])
-def test_loader_of_a_distribution_supports_the_level(make, tiny, tmp_path, level):
-    """The C library of this host says itself which levels it finds in a guest's CPU."""
-    loader = Path("/lib64/ld-linux-x86-64.so.2")
-    if not loader.exists():
-        pytest.skip("this host has no loader of glibc for x86-64")
-    root = tmp_path / "more"
-    (root / "bin").mkdir(parents=True)
-    shutil.copy(loader, root / "bin" / "loader")
-    init = (
-        b"#!/bin/busybox sh\n/bin/loader --help\necho the program ran\nwhile :; do sleep 9; done\n"
-    )
-    initrd = initrd_of(init, tmp_path, tiny)
-    initrd.write_bytes(initrd.read_bytes() + gzip.compress(tiny_guest.cpio(root)))
-    events, _ = console_of(make, initrd, cpu=LEVELS["x86_64"][level])
-    text = "\n".join(line.text for event in events if (line := ConsoleLine.of(event)))
-    supported = [name for name in (V3, V2) if f"{name} (supported, searched)" in text]
-    assert supported == {V1: [], V2: [V2], V3: [V3, V2]}[level]
-    assert "x86-64-v4\n" in text.replace("\r", "")
 
 
 PANIC = "[    2.2] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000004"
