@@ -27,13 +27,33 @@ pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-sys
 Make = Callable[..., Made]
 
 
-def test_uefi_boots_and_keeps_its_variables(make: Make) -> None:
+class LooseCable:
+    """A cable that leads nowhere."""
+
+    mac = "fa:16:3e:00:00:09"
+    listeners: dict[int, socket.socket] = {}
+
+    def plug(self) -> socket.socket:
+        end, self.other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        return end
+
+    def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
+        raise ConnectionError(port, seconds)
+
+
+def test_uefi_boots_keeps_its_variables_and_refuses_hot_plug(make: Make) -> None:
     if not Path("/usr/share/OVMF").exists():
         pytest.skip("this host has no UEFI firmware: apt-get install ovmf")
     made = make(firmware=Firmware.UEFI, memory_mib=320)
     shell = attached(made.machine)
     assert shell.run("ls /sys/firmware").text.split().count("efi") == 1
     assert (made.machine.directory / "efi-vars.fd").stat().st_mode & 0o777 == 0o600
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"keeps its interfaces while it runs: .*hotplug"):
+            made.machine.attach(LooseCable())
+        with pytest.raises(UsageError, match=r"keeps its interfaces while it runs: .*hotplug"):
+            made.machine.detach(0, Deadline(5, "the interface"))
+    assert made.machine.running
 
 
 def test_guest_under_secure_boot_sees_that_it_is_on(make: Make) -> None:
@@ -72,8 +92,9 @@ def swtpms(directory: Path) -> list[int]:
 
 
 @pytest.mark.tool("swtpm")
-def test_tpm_is_confined_and_keeps_its_state_over_a_power_cut(make: Make) -> None:
-    machine = make(tpm=True).machine
+def test_tpm_is_confined_and_keeps_its_state(make: Make, tmp_path: Path) -> None:
+    """The TPM of a restored guest begins without a state of its own."""
+    machine = make(tpm=True, name="saved").machine
     state = machine.directory / "tpm"
     first = resets(machine)
     (swtpm,) = swtpms(state)
@@ -88,6 +109,11 @@ def test_tpm_is_confined_and_keeps_its_state_over_a_power_cut(make: Make) -> Non
     assert not swtpms(state)
     machine.start()
     assert resets(machine) == first + 1
+    machine.save_state(tmp_path / "state")
+    machine.kill()
+    restored = make(tpm=True, name="restored", uuid=machine.config.uuid, start=False).machine
+    restored.start(incoming=tmp_path / "state")
+    assert resets(restored) == first + 1
 
 
 def test_tpm_that_does_not_run_is_an_error_message(
@@ -111,44 +137,6 @@ def test_tpm_ends_with_a_killed_keeper(make: Make) -> None:
     os.kill(made.wiring.keeper.pid, signal.SIGKILL)
     ended = Deadline(60, "the TPM to end")
     retry(lambda _: not Path(f"/proc/{swtpm}/cwd").exists() or None, ended)
-
-
-@pytest.mark.tool("swtpm")
-def test_state_of_a_guest_has_its_tpm(make: Make, tmp_path: Path) -> None:
-    """The restored TPM begins without a state of its own."""
-    saved = make(tpm=True, name="saved").machine
-    before = resets(saved)
-    saved.save_state(tmp_path / "state")
-    saved.kill()
-    restored = make(tpm=True, name="restored", uuid=saved.config.uuid, start=False).machine
-    restored.start(incoming=tmp_path / "state")
-    assert resets(restored) == before
-
-
-class LooseCable:
-    """A cable that leads nowhere."""
-
-    mac = "fa:16:3e:00:00:09"
-    listeners: dict[int, socket.socket] = {}
-
-    def plug(self) -> socket.socket:
-        end, self.other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        return end
-
-    def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
-        raise ConnectionError(port, seconds)
-
-
-def test_machine_without_hot_plug_refuses_an_interface(make: Make) -> None:
-    if not Path("/usr/share/OVMF").exists():
-        pytest.skip("this host has no UEFI firmware: apt-get install ovmf")
-    made = make(firmware=Firmware.UEFI, memory_mib=320)
-    for _ in range(2):
-        with pytest.raises(UsageError, match=r"keeps its interfaces while it runs: .*hotplug"):
-            made.machine.attach(LooseCable())
-        with pytest.raises(UsageError, match=r"keeps its interfaces while it runs: .*hotplug"):
-            made.machine.detach(0, Deadline(5, "the interface"))
-    assert made.machine.running
 
 
 @pytest.mark.tool("qemu-system-aarch64")
