@@ -47,6 +47,10 @@ FULL = 64 * 1024
 _SECRETS = re.compile(
     r"(?i)([?&](?:signature|awsaccesskeyid|temp_url_sig|x-auth-token|token|secret)=)[^&\s\"']*"
 )
+# Keystone's tokens, as the attributes "curl_cli" and "token" of a wait condition handle have them:
+# in the header of a command, and alone (Fernet: base64 of the version, 0x80, and of a time).
+_HEADERS = re.compile(r"(?i)(\bx-(?:auth|subject)-token[\"']?: *[\"']?)(?!\$)[^\s\"',]+")
+_TOKENS = re.compile(r"()\bgAAAA[\w-]{75,}(?:=|%3D){0,2}")
 _SENTENCES = {
     errno.ENOSPC: ("the disk is full", 'free some space: df -h "{folder}"'),
     errno.EDQUOT: ("the disk quota is used up", 'free some space: df -h "{folder}"'),
@@ -58,8 +62,10 @@ _SENTENCES = {
 
 
 def redacted(text: str) -> str:
-    """Return text with the signatures, keys and tokens of URLs replaced."""
-    return _SECRETS.sub(r"\1REDACTED", text)
+    """Return text with the signatures, keys and tokens of URLs, and Keystone's tokens, replaced."""
+    for pattern in (_SECRETS, _HEADERS, _TOKENS):
+        text = pattern.sub(r"\1REDACTED", text)
+    return text
 
 
 def _redacted(value: Any) -> Any:

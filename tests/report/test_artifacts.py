@@ -109,10 +109,20 @@ def test_folders_of_runs_in_same_second_differ(tmp_path):
     [
         ("/v1/?AWSAccessKeyId=KEY&Signature=SIG%3D&Action=x", ["KEY", "SIG"]),
         ("http://s/v1/A/c/o?temp_url_sig=abcdef&temp_url_expires=1", ["abcdef"]),
+        ("curl -i -X POST -H 'X-Auth-Token: gAAAb-c_d==' -H 'Accept: x' http://h/", ["gAAA", "_d"]),
+        ('{"X-Subject-Token": "0123abcd"}', ["0123abcd"]),
+        (f"token = gAAAAAB{'rC1h_-' * 30}==", ["gAAA", "rC1h"]),
     ],
 )
 def test_secret_is_redacted(text, gone):
     assert all(word not in redacted(text) for word in gone)
+
+
+@pytest.mark.parametrize(
+    "text", ["curl -H 'X-Auth-Token: $token' http://h/", "gAAAAnonsense", "the token: none"]
+)
+def test_text_without_secret_stays(text):
+    assert redacted(text) == text
 
 
 def test_written_events_are_redacted(story, tmp_path):
