@@ -21,6 +21,7 @@ LIMIT = 64 << 20
 
 #: Groups that heat-agents had a hook for -> what to use instead.
 DROPPED = {
+    "docker": 'the group "docker-cmd"',
     "kubelet": 'the group "script" with "podman kube play", or the group "docker-cmd"',
     "atomic": 'the group "docker-cmd" with podman',
 }
@@ -158,7 +159,7 @@ def _plain_name(file: str) -> str:
 def _instead_of(group: str, name: str) -> str:
     """Return advice for a *group* without a hook; *name* is its part that can be a file name."""
     if group in DROPPED:
-        return f"This group of heat-agents was dropped; use {DROPPED[group]}."
+        return f"This group was dropped; use {DROPPED[group]}."
     if group != name:
         return "Correct the group: no hook can have that name."
     return f"Install the element heat-config-{name} in the image, or correct the group."

@@ -144,7 +144,7 @@ def hook_dropped(s):
     s.delivered()
     reason = (
         'There is no hook for the group "kubelet" on this machine; it is looked for in '
-        "/usr/libexec/heat-config/hooks. This group of heat-agents was dropped; use docker-cmd."
+        "/usr/libexec/heat-config/hooks. This group was dropped; use docker-cmd."
     )
     s.marker("rejected", group="kubelet", reason=reason)
 

@@ -75,6 +75,7 @@ def test_failed_signal_does_not_show_the_signature(guest, cfn, nobody):
         ("puppet", "Install the element heat-config-puppet in the image, or correct the group."),
         ("kubelet", 'use the group "script" with "podman kube play", or the group "docker-cmd".'),
         ("atomic", 'use the group "docker-cmd" with podman.'),
+        ("docker", 'use the group "docker-cmd".'),
         *((group, "Correct the group: no hook can have that name.") for group in ("a b", "☃")),
         # Reduced to "shell", as heat-agents do, and never a path.
         ("../shell", "Correct the group: no hook can have that name."),
