@@ -49,8 +49,10 @@ class Diagnosis:
     def __str__(self) -> str:
         among = f" ({self.among})" if self.among else ""
         where = f"{self.stage}{among}: " if self.stage else ""
+        # Sentences of the runner and of Heat end with a full stop of their own.
+        end = "" if self.seen.endswith(".") else "."
         # The text quotes a guest, its disk or a hook.
-        return clean(f"{where}{self.seen}. {self.advice[:1].upper()}{self.advice[1:]}")
+        return clean(f"{where}{self.seen}{end} {self.advice[:1].upper()}{self.advice[1:]}")
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON types."""

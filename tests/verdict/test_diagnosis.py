@@ -303,6 +303,12 @@ def test_failing_script_is_reported_as_hook_failure(story):
     assert diagnosis.seen.endswith('it said "no such package: apache"')
 
 
+def test_quoted_sentence_is_followed_by_one_full_stop(story):
+    hook_missing(story)
+    diagnosis = str(story.diagnosis())
+    assert "or correct the group. Build the image for that group too" in diagnosis
+
+
 def test_first_error_of_script_is_quoted_with_last(story):
     story.finished(status=127)
     story.signal()
