@@ -81,6 +81,16 @@ def test_missing_services_have_stand_ins(cloud: Any, stacks: Any) -> None:
     assert not kinds & {"OS::Nova::Server", "OS::Nova::KeyPair", "key pair"}
 
 
+def test_aws_instance_has_volumes(stacks: Any) -> None:
+    """Heat attaches them by Nova, and asks Cinder whether it has."""
+    attached = {"VolumeId": ref("volume"), "Device": "/dev/vdc"}
+    resources = {
+        "volume": by_name("AWS::EC2::Volume", Size=1, AvailabilityZone="nova"),
+        "server": by_name("AWS::EC2::Instance", ImageId="i", InstanceType="f", Volumes=[attached]),
+    }
+    stacks.wait(stacks.create(hot(resources)), "CREATE_COMPLETE", seconds=90)
+
+
 def test_stand_ins_may_name_each_other(cloud: Any, stacks: Any) -> None:
     """Heat asks a service about names in a resource, and here there is none to ask."""
     resources = {

@@ -326,6 +326,9 @@ def _led_to_interface(client: Any) -> Callable[..., Any]:
 class CinderPlugin(cinder.CinderClientPlugin):  # type: ignore[misc]
     """Cinder, in which every volume exists, and which exists itself, whatever the catalogue has."""
 
+    # Otherwise Heat asks Cinder for it.
+    max_microversion = "3.70"
+
     def does_endpoint_exist(self, service_type: str, service_name: str) -> bool:  # noqa: ARG002
         return True
 
@@ -333,7 +336,8 @@ class CinderPlugin(cinder.CinderClientPlugin):  # type: ignore[misc]
         return True
 
     def _create(self, version: str | None = None) -> Any:  # noqa: ARG002
-        return SimpleNamespace()
+        # An AWS::EC2::Instance attaches its volumes by Nova, and waits for this state.
+        return SimpleNamespace(volumes=SimpleNamespace(get=self.get_volume))
 
     def get_volume(self, volume: str) -> Any:
         return SimpleNamespace(id=volume, status="in-use", attachments=[])
