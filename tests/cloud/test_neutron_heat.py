@@ -248,6 +248,28 @@ def test_elastic_ip_is_a_floating_ip(cloud: Any, stacks: Any, neutron: Any) -> N
     assert neutron.list_floatingips()["floatingips"] == []
 
 
+def test_aws_security_group_is_one_of_neutron(cloud: Any, stacks: Any, neutron: Any) -> None:
+    """As in Heat's own plug-in (``heat/engine/resources/aws/ec2/security_group.py``)."""
+    rule = {"IpProtocol": "tcp", "FromPort": "80", "ToPort": "80", "CidrIp": "10.0.0.0/8"}
+    ingress = {"GroupDescription": "the web", "SecurityGroupIngress": [rule]}
+    instance = {"ImageId": "i", "InstanceType": "f", "SecurityGroups": [ref("group")]}
+    resources = {
+        "group": {"type": "AWS::EC2::SecurityGroup", "properties": ingress},
+        "instance": {"type": "AWS::EC2::Instance", "properties": instance},
+    }
+    stack_id = stacks.create(stack_of(**resources))
+    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    (group,) = neutron.list_security_groups(description="the web")["security_groups"]
+    (made,) = [each for each in group["security_group_rules"] if each["direction"] == "ingress"]
+    assert (made["port_range_max"], made["remote_ip_prefix"]) == (80, "10.0.0.0/8")
+    (server,) = [each for each in cloud.servers.all() if each.spec.resource_name == "instance"]
+    (port,) = neutron.list_ports(device_id=server.spec.id)["ports"]
+    assert port["security_groups"] == [group["id"]]
+    stood_in = {(each.kind, each.name) for each in cloud.stand_ins(stack_id)}
+    assert ("AWS::EC2::SecurityGroup", "group") in stood_in
+    assert group["id"] not in {each.name for each in cloud.taken_for_granted()}
+
+
 def test_allocation_pools_are_removed_from_a_subnet(stacks: Any, neutron: Any) -> None:
     """Heat sends ``[]`` for a removed property; heat-tempest-plugin's UpdateSubnetTest."""
     body = template()

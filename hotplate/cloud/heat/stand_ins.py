@@ -27,11 +27,12 @@ REAL = (
     "AWS::IAM::",
 )
 #: Types that Neutron stores without effect: no packet leaves the cloud, and no group stops one.
-#: Heat makes a floating address of an AWS::EC2::EIP.
+#: Heat makes a floating address of an AWS::EC2::EIP, and a group of Neutron of AWS's.
 NOT_ENFORCED = frozenset(
     (
         "AWS::EC2::EIP",
         "AWS::EC2::EIPAssociation",
+        "AWS::EC2::SecurityGroup",
         "OS::Neutron::FloatingIP",
         "OS::Neutron::FloatingIPAssociation",
         "OS::Neutron::RouterGateway",
