@@ -14,13 +14,17 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny_disk
 import yaml
 from hotplate_command import hotplate
 
-from hotplate.machine import admission
+from hotplate.cloud.nova import metadata
+from hotplate.machine import admission, console
+from hotplate.testbed import compute, qemu_maker
+from hotplate.trial import trial
 
 pytestmark = [
     pytest.mark.slow,
@@ -130,119 +134,120 @@ def command(tmp_path: Path) -> Command:
     return Command(tmp_path)
 
 
-BOOM = """
-from hotplate.trial import trial
-def judge(self): raise KeyError("boom")
-trial.Trial.judge = judge
-"""
-
 WITHOUT_SWTPM = (
     "mkdir bin && ln -sf /usr/sbin/* /usr/bin/* bin/ && rm -f bin/swtpm && export PATH=$PWD/bin"
 )
 
 CASES = {
-    # name: (words, shell, plant, environment) -> status, outcome, JUnit's kind, a part of the line
+    # name: (words, shell, environment) -> status, outcome, JUnit's kind, a part of the line
     "an image that boots nothing": (
-        (["tiny.raw", "--patience", "1"], "", "", {}),
+        (["tiny.raw", "--patience", "1"], "", {}),
         (1, "failed", "failure", "FAILED: not reached: booted"),
     ),
-    "no image at all": ((["empty.raw"], "", "", {}), (1, "failed", "failure", "is empty")),
+    "no image at all": ((["empty.raw"], "", {}), (1, "failed", "failure", "is empty")),
     "a template that Heat refuses": (
-        (["tiny.raw", "-t", "refused.yaml"], "", "", {}),
+        (["tiny.raw", "-t", "refused.yaml"], "", {}),
         (1, "failed", "failure", 'FAILED: Heat refused "refused.yaml"'),
     ),
     "a template that is none": (
-        (["tiny.raw", "-t", "broken.yaml"], "", "", {}),
+        (["tiny.raw", "-t", "broken.yaml"], "", {}),
         (1, "failed", "failure", '"broken.yaml"'),
     ),
     "an image that the template names and that is not there": (
-        (["tiny.raw", "--image", "db=tiny.raw", "-t", "nameless.yaml"], "", "", {}),
+        (["tiny.raw", "--image", "db=tiny.raw", "-t", "nameless.yaml"], "", {}),
         (1, "failed", "failure", 'there is no image "front" to boot; there are "tiny", "db"'),
     ),
     "more memory than there is": (
-        (["tiny.raw", "--memory", "100000000"], "", "", {}),
+        (["tiny.raw", "--memory", "100000000"], "", {}),
         (3, "host error", "error", "a machine of 100000000 MiB is more than the"),
     ),
     "more processors than QEMU can": (
-        (["tiny.raw", "--cpus", "100000"], "", "", {}),
+        (["tiny.raw", "--cpus", "100000"], "", {}),
         (3, "host error", "error", "QEMU could not start the machine"),
     ),
     "a TPM without swtpm": (
-        (["tiny.raw", "--tpm"], WITHOUT_SWTPM, "", {}),
+        (["tiny.raw", "--tpm"], WITHOUT_SWTPM, {}),
         (3, "host error", "error", 'the program "swtpm" was not found in PATH'),
     ),
     "too few open files": (
-        (["tiny.raw"], "ulimit -n 64", "", {}),
+        (["tiny.raw"], "ulimit -n 64", {}),
         (3, "host error", "error", "open files"),
     ),
     "a cache that cannot be": (
-        (["tiny.raw"], "", "", {"HOTPLATE_CACHE": "/proc/nope"}),
+        (["tiny.raw"], "", {"HOTPLATE_CACHE": "/proc/nope"}),
         (3, "host error", "error", '"/proc/nope/memory"'),
     ),
     "a temporary directory that sockets cannot be in": (
-        (["tiny.raw", "--wiring", "guestfwd"], "mkdir 'a b'", "", {"TMPDIR": "a b"}),
+        (["tiny.raw", "--wiring", "guestfwd"], "mkdir 'a b'", {"TMPDIR": "a b"}),
         (3, "host error", "error", "hint: export TMPDIR=/tmp"),
-    ),
-    "an exception of ours": (
-        (["tiny.raw"], "", BOOM, {}),
-        (4, "error", "error", "ERROR: hotplate itself is at fault: KeyError: 'boom'"),
     ),
 }
 
 
-#: Replaces QEMU's guest by a played one.
-PLAYED = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
-import played_guest
-from hotplate.testbed import compute, qemu_maker
-qemu_maker.QemuMachine = played_guest.PlayedMachine
-qemu_maker.wiring.choose = played_guest._choose
-"""
+def play(patch: pytest.MonkeyPatch) -> None:
+    """Replace QEMU's guest by a played one."""
+    patch.setattr(qemu_maker, "QemuMachine", played_guest().PlayedMachine)
+    patch.setattr(qemu_maker.wiring, "choose", played_guest()._choose)
 
-SUBSCRIBER = """
-def see(self, event):
-    if event.kind == "line":
+
+def played_guest() -> Any:
+    # Imported late: it imports Heat, which the cloud loads first.
+    import played_guest
+
+    return played_guest
+
+
+def fail_in_subscriber(patch: pytest.MonkeyPatch) -> None:
+    def see(_: object, event: Any) -> None:
+        if event.kind == "line":
+            raise KeyError("boom")
+
+    play(patch)
+    patch.setattr(compute.LocalCompute, "_see", see)
+
+
+def fail_in_console(patch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> None:
         raise KeyError("boom")
-compute.LocalCompute._see = see
-"""
-CONSOLE = """
-from hotplate.machine import console
-def read(self, channel):
-    raise KeyError("boom")
-console.Console._read_all = read
-"""
-SERVICE = """
-from hotplate.cloud.nova import metadata
-def answer(self, *_):
-    raise RuntimeError("boom")
-metadata.Metadata.answer = answer
-def sources(self):
-    self.console_says("Kernel panic - not syncing: it had no metadata")
-    return {}
-played_guest.PlayedMachine._sources = sources
-"""
+
+    patch.setattr(console.Console, "_read_all", read)
+
+
+def fail_in_service(patch: pytest.MonkeyPatch) -> None:
+    def answer(*_: object) -> None:
+        raise RuntimeError("boom")
+
+    def sources(machine: Any) -> dict[str, object]:
+        machine.console_says("Kernel panic - not syncing: it had no metadata")
+        return {}
+
+    play(patch)
+    patch.setattr(metadata.Metadata, "answer", answer)
+    patch.setattr(played_guest().PlayedMachine, "_sources", sources)
+
+
 OURS = {
-    # name: plant, parts of the last line
-    "a subscriber": (PLAYED + SUBSCRIBER, 'in the thread "guest-', "KeyError: 'boom'"),
-    "the reader of the console": (CONSOLE, 'in the thread "console"', "KeyError: 'boom'"),
-    "a service": (PLAYED + SERVICE, "in the thread", "RuntimeError: boom"),
+    # name: what fails, parts of the last line
+    "a subscriber": (fail_in_subscriber, 'in the thread "guest-', "KeyError: 'boom'"),
+    "the reader of the console": (fail_in_console, 'in the thread "console"', "KeyError: 'boom'"),
+    "a service": (fail_in_service, "in the thread", "RuntimeError: boom"),
 }
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_fault_in_a_thread_is_no_verdict_on_the_image(command, name):
+def test_fault_in_a_thread_is_no_verdict_on_the_image(command, monkeypatch, name):
     """At once: the guest is not at fault, and would be waited for until the test's time limit.
 
     A service that fails at one request ends nothing; the guest panics because of it, but is not
     blamed.
     """
-    plant, *parts = OURS[name]
+    fail, *parts = OURS[name]
+    fail(monkeypatch)
     patience = str(SECONDS // 2)
     words = ["tiny.raw", "--patience", patience, "--limit", patience, "--memory", "128"]
-    if PLAYED in plant:
+    if fail is not fail_in_console:
         words += ["--accelerator", "tcg", "--wiring", "namespace"]
-    done = command.end(command.start(*words, plant=plant))
+    done = command.run(*words)
     assert (done.status, done.verdict["outcome"], done.junit) == (4, "error", "error"), done
     assert all(each in done.out.splitlines()[-1] for each in parts), done
     assert "Traceback" in done.err
@@ -251,19 +256,34 @@ def test_fault_in_a_thread_is_no_verdict_on_the_image(command, name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_cause_has_its_outcome_and_status(command, name):
+def test_cause_has_its_outcome_and_status(command, monkeypatch, name):
     if name == "more memory than there is" and admission.max_mib() is None:
         pytest.skip("this host lets a process have more memory than there is")
-    (words, shell, plant, environ), (status, outcome, kind, line) = CASES[name]
-    if shell or plant or environ:
-        done = command.end(command.start(*words, shell=shell, plant=plant, **environ))
+    (words, shell, environ), (status, outcome, kind, line) = CASES[name]
+    if shell:
+        done = command.end(command.start(*words, shell=shell, **environ))
     else:
+        for variable, value in environ.items():
+            monkeypatch.setenv(variable, value)
         done = command.run(*words)
     assert (done.status, done.verdict["outcome"], done.junit) == (status, outcome, kind), done
     assert done.verdict["exit_status"] == status
     # The last line is checked as a whole, whatever it contains.
     assert line in done.out.splitlines()[-1]
-    assert ("Traceback" in done.err) == bool(plant)
+    assert "Traceback" not in done.err
+
+
+def test_exception_of_ours_is_an_error(command, monkeypatch):
+    def judge(_: object) -> None:
+        raise KeyError("boom")
+
+    monkeypatch.setattr(trial.Trial, "judge", judge)
+    done = command.run("tiny.raw")
+    assert (done.status, done.verdict["outcome"], done.junit) == (4, "error", "error"), done
+    assert done.verdict["exit_status"] == 4
+    line = "ERROR: hotplate itself is at fault: KeyError: 'boom'"
+    assert line in done.out.splitlines()[-1]
+    assert "Traceback" in done.err
 
 
 def test_unwritable_folder_is_a_host_error(command):
