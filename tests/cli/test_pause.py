@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import tiny_disk
 import yaml
+from hotplate_command import hotplate
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,18 +29,18 @@ TEMPLATE = {"heat_template_version": "2018-08-31", "resources": {"server": SERVE
 
 @pytest.fixture
 def command(tmp_path):
-    """The command line of a test of an unbootable image."""
+    """The arguments of a test of an unbootable image."""
     (tmp_path / "t.yaml").write_text(yaml.safe_dump(TEMPLATE))
     disk = tiny_disk.make(tmp_path / "disk.raw")
     return lambda *words: [
-        *(sys.executable, "-m", "hotplate", "test", str(disk), "-t", str(tmp_path / "t.yaml")),
-        *("--artifacts", str(tmp_path / "artifacts"), "--patience", "3", "--memory", "64", *words),
+        *("test", str(disk), "-t", str(tmp_path / "t.yaml")),
+        *("--artifacts", str(tmp_path / "artifacts"), "--patience", "1", "--memory", "64", *words),
     ]
 
 
 def test_other_processes_can_connect_until_enter(command):
     running = subprocess.Popen(
-        command("--keep"),
+        [sys.executable, "-m", "hotplate", *command("--keep")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -78,13 +79,9 @@ def test_other_processes_can_connect_until_enter(command):
         running.wait()
 
 
-def test_pause_ends_at_the_end_of_input(command):
-    done = subprocess.run(
-        command("--pause-on-fail"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
+def test_pause_ends_at_the_end_of_input(command, monkeypatch):
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        done = hotplate(*command("--pause-on-fail"))
     assert done.returncode == 1, done.stderr
     assert "press Enter to continue" in done.stdout
