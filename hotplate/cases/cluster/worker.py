@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import socket
+import contextlib
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from distributed import Security, Worker
+from distributed.comm.core import connect
 
 from hotplate.cases.cluster import resources, scheduler
 from hotplate.cases.cluster.resources import Resources
@@ -17,10 +18,6 @@ from hotplate.cases.cluster.task import CasesPlugin
 from hotplate.errors import HostError
 from hotplate.interrupts import SIGNALS
 from hotplate.text import clean
-from hotplate.timing.deadline import Deadline
-
-#: The time limit of one attempt to reach a scheduler.
-CONNECT_SECONDS = 10.0
 
 #: The time between two attempts.
 AGAIN_SECONDS = 1.0
@@ -68,8 +65,6 @@ def work(
         memory_limit=0,
         plugins=(CasesPlugin(cache, image_bytes),),
         security=Security(),
-        # The limit of one attempt; the limit of all of them is checked in _work().
-        death_timeout=CONNECT_SECONDS,
     )
     asyncio.run(_work(address, make, death_timeout))
 
@@ -80,51 +75,42 @@ async def _work(address: str, make: Callable[..., Worker], death_timeout: float 
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     ending = asyncio.ensure_future(ended.wait())
-    patience = Deadline(death_timeout or 0, "a scheduler")
     while not ended.is_set():
-        worker = await _joined(address, make)
-        if worker is None:
-            if death_timeout is not None and patience.passed:
-                raise HostError(f'no scheduler answered at "{address}" for {death_timeout:g} s')
-            await asyncio.wait([ending], timeout=AGAIN_SECONDS)
-            continue
+        # The time limit is counted anew from the loss of each scheduler.
+        starting = asyncio.ensure_future(_registered(address, make))
+        await asyncio.wait(
+            [ending, starting], timeout=death_timeout, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not starting.done():
+            starting.cancel()
+            if ended.is_set():
+                return
+            raise HostError(f'no scheduler answered at "{address}" for {death_timeout:g} s')
+        worker = await starting
         print(f'works for "{address}" as "{worker.address}", and listens there only', flush=True)
         finished = asyncio.ensure_future(worker.finished())
         await asyncio.wait([ending, finished], return_when=asyncio.FIRST_COMPLETED)
         await worker.close()
         if not ended.is_set():
             print(f'"{address}" has gone, or does not know us any more', flush=True)
-        # Counted anew from the loss of this scheduler.
-        patience = Deadline(death_timeout or 0, "a scheduler")
 
 
-async def _joined(address: str, make: Callable[..., Worker]) -> Worker | None:
-    """Return a worker registered with the scheduler; None when none answers."""
-    try:
-        # Dask's default is to listen on every address, where anyone could run programs.
-        host = await asyncio.to_thread(_own_address, address)
-    except OSError:
-        return None
-    worker = make(host=host)
-    try:
-        await worker
-    # Dask raises a ValueError when the scheduler's answer to the registration is a refusal.
-    except (OSError, ValueError) as error:
-        await worker.close()
-        if isinstance(error, ValueError):
-            raise HostError(f"the scheduler refuses this worker: {clean(str(error))}") from error
-        return None
-    return worker
+async def _registered(address: str, make: Callable[..., Worker]) -> Worker:
+    """Return a worker registered with the scheduler, as soon as that answers.
 
-
-def _own_address(address: str) -> str:
-    """Return this host's address towards a scheduler, for a worker to listen on.
-
-    :raises OSError: when the scheduler does not answer.
+    :raises HostError: when it refuses the worker.
     """
-    # From the right: an IPv6 address, in brackets, has colons too.
-    host, _, port = address.partition("://")[2].rpartition(":")
-    with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as reached:
-        # The kernel has chosen the address of the route to the scheduler.
-        own = str(reached.getsockname()[0])
-    return f"[{own}]" if ":" in own else own
+    while True:
+        # Dask gives an attempt up after "distributed.comm.timeouts.connect".
+        with contextlib.suppress(OSError):
+            comm = await connect(address, **Security().get_connection_args("worker"))
+            # Dask's default is to listen on every address, where anyone could run programs.
+            host = comm.local_address.rpartition(":")[0]
+            await comm.close()
+            try:
+                worker: Worker = await make(host=host)
+                return worker
+            except RuntimeError as error:
+                why = clean(str(error.__cause__ or error))
+                raise HostError(f"the scheduler refuses this worker: {why}") from error
+        await asyncio.sleep(AGAIN_SECONDS)
