@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--on",
         metavar="SCHEDULER",
         help="run the cases on the workers of a Dask cluster (hotplate worker): the address of its "
-        "scheduler, dask://HOST:PORT, tcp:// or tls://; -j N then limits how many at a time",
+        "scheduler, tcp://HOST:PORT or tls://HOST:PORT; -j N then limits how many at a time",
     )
     parser.add_argument(
         "--fail-fast", action="store_true", help="begin no case after one that did not pass"

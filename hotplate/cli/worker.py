@@ -15,7 +15,9 @@ from hotplate.image.image_store import GIB, LIMIT_GIB
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill in the command line of ``hotplate worker``."""
     parser.add_argument(
-        "scheduler", metavar="SCHEDULER", help="the Dask scheduler: dask://, tcp:// or tls://"
+        "scheduler",
+        metavar="SCHEDULER",
+        help="the Dask scheduler: tcp://HOST:PORT or tls://HOST:PORT",
     )
     parser.add_argument(
         "--cores",

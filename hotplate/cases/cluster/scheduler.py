@@ -16,7 +16,7 @@ from hotplate.timing.deadline import Deadline
 if TYPE_CHECKING:
     from distributed import Client
 
-_ADDRESS = re.compile(r"(dask|tcp|tls)://([^/\s]+):(\d{1,5})/?")
+_ADDRESS = re.compile(r"(?:tcp|tls)://[^/\s]+:(\d{1,5})/?")
 
 
 class ConnectionLost(Exception):
@@ -26,30 +26,23 @@ class ConnectionLost(Exception):
 def address_of(text: str) -> str:
     """Return the address of a scheduler in Dask's form.
 
-    :param text: ``tcp://HOST:PORT`` or ``tls://HOST:PORT``, as a scheduler prints it;
-        ``dask://`` means ``tls`` when Dask's configuration has a certificate for clients.
+    :param text: ``tcp://HOST:PORT`` or ``tls://HOST:PORT``, as a scheduler prints it.
     :raises UsageError: when it is malformed, or the extra is not installed.
 
     >>> address_of("tcp://10.0.0.1:8786")
     'tcp://10.0.0.1:8786'
     """
     match = _ADDRESS.fullmatch(text)
-    if match is None or not 0 < int(match[3]) < 65536:
+    if match is None or not 0 < int(match[1]) < 65536:
         raise UsageError(
             f'"{text}" is no address of a Dask scheduler',
-            hint="dask://HOST:PORT, or tcp:// or tls:// as the scheduler prints it",
+            hint="tcp://HOST:PORT or tls://HOST:PORT, as the scheduler prints it",
         )
     if importlib.util.find_spec("distributed") is None:
         from hotplate.image.image_url import EXTRA
 
         raise UsageError('the package "distributed" (Dask) is not installed', hint=EXTRA)
-    scheme = match[1]
-    if scheme == "dask":
-        import dask.config
-        import distributed  # noqa: F401 - it loads the configuration
-
-        scheme = "tls" if dask.config.get("distributed.comm.tls.client.cert", None) else "tcp"
-    return f"{scheme}://{match[2]}:{match[3]}"
+    return text.rstrip("/")
 
 
 def warning(address: str) -> str:

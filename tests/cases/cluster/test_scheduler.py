@@ -7,7 +7,6 @@ import subprocess
 import warnings
 from pathlib import Path
 
-import dask.config
 import pytest
 import yaml
 from distributed.versions import VersionMismatchWarning
@@ -23,13 +22,7 @@ def test_address_is_kept_as_dask_prints_it(scheme):
     assert scheduler.address_of(f"{scheme}://host:8786") == f"{scheme}://host:8786"
 
 
-def test_dask_scheme_follows_the_configuration():
-    assert scheduler.address_of("dask://host:8786") == "tcp://host:8786"
-    with dask.config.set({"distributed.comm.tls.client.cert": "cert.pem"}):
-        assert scheduler.address_of("dask://host:8786/") == "tls://host:8786"
-
-
-@pytest.mark.parametrize("text", ["host:8786", "http://host:80", "tcp://host", "tcp://host:99999"])
+@pytest.mark.parametrize("text", ["host:8786", "dask://host:80", "tcp://host", "tcp://host:99999"])
 def test_malformed_address_is_refused(text):
     with pytest.raises(UsageError, match="is no address of a Dask scheduler"):
         scheduler.address_of(text)
@@ -93,7 +86,7 @@ def test_cases_run_over_tls_alone(tmp_path, monkeypatch):
         assert plain.returncode == 3
         assert "no Dask scheduler answers" in plain.stderr
         monkeypatch.setenv("DASK_CONFIG", str(config))
-        done = played.run(*images, "--on", on.address.replace("tls", "dask"))
+        done = played.run(*images, "--on", on.address)
         assert done.returncode == 0, done
         assert f'on the workers of "{on.address}"' in done.stdout
         assert "not encrypted" not in done.stderr
