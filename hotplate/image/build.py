@@ -32,9 +32,8 @@ from hotplate.image.preflight import (
     CACHE_BYTES,
     OUTPUT_BYTES,
     SCRATCH_BYTES,
-    check_arch,
-    check_chef,
-    check_host,
+    check_root,
+    find_program,
     tmpfs_mib,
     work_directory,
 )
@@ -113,7 +112,7 @@ class BuildResult:
 
 @dataclass
 class Build:
-    """One build.
+    """One build, after a :class:`~hotplate.image.preflight.Preflight` of its request.
 
     :param request: the image to build.
     :param environ: the caller's environment.
@@ -128,7 +127,6 @@ class Build:
         release = plan_module.ALIASES.get(self.request.release, self.request.release)
         self.mirrors = mirrors_module.for_build(release, self.request.snapshot)
         self.dib_elements = plan_module.dib_elements_dir()
-        check_chef(self.request, self.environ)
         self.plan: Plan = plan_module.make(
             self.request,
             elements_dir=paths.elements_dir(),
@@ -162,8 +160,9 @@ class Build:
         :raises BuildError: a hook failed; the text names it.
         """
         request = self.request
-        program = check_host(self.plan.elements, self.environ)
-        check_arch(request.arch, self.environ)
+        program = find_program(self.environ)
+        # Since the preflight, sudo may have come to ask for a password again.
+        check_root()
         log = request.beside(".log").absolute()
         started = datetime.now(UTC)
         with output.staging(request) as staging, self._cache():

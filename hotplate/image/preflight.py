@@ -244,18 +244,6 @@ def _not_writable(directory: Path) -> str:
         return os.strerror(error.errno or 0)
 
 
-def check_host(elements: Iterable[str], environ: Mapping[str, str]) -> str:
-    """Check the needs of a build before it starts; return the path of ``disk-image-create``.
-
-    :param elements: the elements named on the line.
-    :raises HostError: names the missing programs and the command that installs them.
-    """
-    program = find_program(environ)
-    check_tools(elements, environ)
-    check_root()
-    return program
-
-
 def find_program(environ: Mapping[str, str]) -> str:
     """Return the path of ``disk-image-create``.
 

@@ -70,7 +70,7 @@ def test_missing_tool_error_names_its_package(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(preflight.ELEMENT_TOOLS, "an-element", ("no-such-tool",))
     monkeypatch.setitem(host_tools.PACKAGES, "no-such-tool", "some-package")
     with pytest.raises(HostError, match="no-such-tool") as raised:
-        preflight.check_host(["an-element"], {})
+        preflight.check_tools(["an-element"], {})
     assert raised.value.hint == "apt-get install some-package"
     assert raised.value.exit_status == 3
 

@@ -13,9 +13,10 @@ import pytest
 
 from hotplate import paths
 from hotplate.errors import UsageError
-from hotplate.image import build, plan
+from hotplate.image import plan
 from hotplate.image.mirrors import Mirrors
 from hotplate.image.plan import BuildRequest, Kernel, Layout, Starts
+from hotplate.image.preflight import check_chef
 
 MIRRORS = Mirrors("http://m.example/debian", "http://m.example/debian", "http://s.example/sec")
 
@@ -104,11 +105,11 @@ def test_build_for_chef_is_refused_at_once(tmp_path: Path, group: str):
     """The element stops the build too, but only after the base system has been made."""
     request = BuildRequest(tmp_path / "out", tmp_path / "cache", groups=("script", group))
     with pytest.raises(UsageError, match=f'the group "{group}" needs Chef') as refused:
-        build.Build(request, {})
+        check_chef(request, {})
     assert "DIB_HEAT_CHEF_PACKAGE" in refused.value.hint
     for change in ({"elements": ("vm",)}, {"packages": ("cinc",)}):
-        build.Build(replace(request, **change), {})
-    build.Build(request, {"DIB_HEAT_CHEF_PACKAGE": "/srv/cinc.deb"})
+        check_chef(replace(request, **change), {})
+    check_chef(request, {"DIB_HEAT_CHEF_PACKAGE": "/srv/cinc.deb"})
 
 
 @pytest.mark.parametrize(
