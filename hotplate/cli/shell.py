@@ -12,7 +12,7 @@ from typing import TextIO
 from hotplate.cli.arguments import add_command_arguments, add_directory_argument, load_settings
 from hotplate.errors import UsageError
 from hotplate.output import Output
-from hotplate.session.channel import in_memory
+from hotplate.session.channel import content_of, in_memory
 from hotplate.session.directory import find
 
 SECONDS = 600.0
@@ -99,9 +99,7 @@ def _standard_input(*, asked: bool) -> bytes:
 
 def copy(source: int, target: TextIO) -> None:
     """Print the content of a descriptor, byte for byte."""
-    # A copy, because the original belongs to the answer of the session.
-    with os.fdopen(os.dup(source), "rb") as stream:
-        data = stream.read()
+    data = content_of(source)
     if isinstance(target, Output):
         target.write_bytes(data)
     else:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shlex
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 
 from hotplate.errors import HotplateError, ImageError, MachineLostError, UsageError
 from hotplate.events.background import Background
-from hotplate.session.channel import Control, in_memory
+from hotplate.session.channel import Control, content_of, in_memory
 from hotplate.session.directory import ABOUT, SessionDirectory
 from hotplate.stacks.deployment import Deployment, DeploymentSpec
 from hotplate.testbed.server import SSH_PORT, Server
@@ -66,7 +65,9 @@ class Access:
             )
         if ask == "deploy":
             (handed,) = request["descriptors"]
-            return self._deploy(self._server(str(request["server"])), json.loads(_whole(handed)))
+            return self._deploy(
+                self._server(str(request["server"])), json.loads(content_of(handed))
+            )
         if ask == "monitor":
             return self._monitor(self._server(str(request["server"])), str(request["command"]))
         raise UsageError(f'the session does not know what "{ask}" is')
@@ -157,7 +158,7 @@ class Access:
         self, server: Server, command: str, timeout: float, handed: Sequence[int]
     ) -> tuple[object, list[int]]:
         """Run a command; its input and output are passed as files, because they may be long."""
-        stdin = b"".join(_whole(each) for each in handed)
+        stdin = b"".join(content_of(each) for each in handed)
         try:
             way = server.shell(seconds=SHELL_SECONDS)
             done = way.run(command, timeout=timeout, stdin=stdin)
@@ -231,10 +232,3 @@ def pause(
             Background(testbed.events, enter, name="enter").start()
             control.run()
         door.remove()
-
-
-def _whole(descriptor: int) -> bytes:
-    """Return the whole content of a file, regardless of its position."""
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    with os.fdopen(os.dup(descriptor), "rb") as stream:
-        return stream.read()

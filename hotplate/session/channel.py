@@ -98,6 +98,13 @@ def in_memory(data: bytes) -> int:
     return descriptor
 
 
+def content_of(descriptor: int) -> bytes:
+    """Return the whole content of :func:`in_memory`, whoever has read of it; it stays open."""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with os.fdopen(os.dup(descriptor), "rb") as stream:
+        return stream.read()
+
+
 def pass_on(descriptor: int, output: int) -> None:
     """Hand a connection to ``ssh``, for its option ProxyUseFdpass.
 

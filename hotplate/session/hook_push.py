@@ -13,7 +13,7 @@ from typing import NoReturn
 from hotplate.errors import HotplateError, SubjectError, UsageError
 from hotplate.hookkit.push import HookFile, Pushed, hook_file, push_command, pushed
 from hotplate.hookkit.show import answer_lines
-from hotplate.session.channel import in_memory
+from hotplate.session.channel import content_of, in_memory
 from hotplate.session.directory import SessionDirectory
 from hotplate.text import clean_line
 
@@ -91,7 +91,7 @@ class Pusher:
                 command=push_command(hook),
                 timeout=PUSH_SECONDS,
             ) as (status, outputs, _):
-                return pushed(hook, int(status), _contents(outputs[0]))
+                return pushed(hook, int(status), content_of(outputs[0]))
         finally:
             os.close(handed[0])
 
@@ -105,7 +105,7 @@ class Pusher:
                 files,
                 _,
             ):
-                about = json.loads(_contents(files[0]))
+                about = json.loads(content_of(files[0]))
         finally:
             os.close(handed[0])
         self._show(deployment, str(status), about, time.monotonic() - began)
@@ -126,12 +126,6 @@ class Pusher:
         if status != "COMPLETE" and number is None:
             print(f"reason  {clean_line(str(about['reason']))}")
         print(end="", flush=True)
-
-
-def _contents(descriptor: int) -> bytes:
-    # asked() closes the descriptor itself.
-    with os.fdopen(os.dup(descriptor), "rb") as stream:
-        return stream.read()
 
 
 def watch(pusher: Pusher) -> NoReturn:

@@ -19,6 +19,7 @@ from testinfra.backend.base import BaseBackend
 from testinfra.backend.base import CommandResult as TestinfraResult
 
 from hotplate.guest.base import COMMAND_SECONDS
+from hotplate.session.channel import content_of
 from hotplate.session.directory import find
 from hotplate.settings import Settings
 
@@ -48,15 +49,9 @@ class SessionBackend(BaseBackend):  # type: ignore[misc]
         settings = Settings.load({}, environ=os.environ, directory=Path.cwd())
         wanted = {"server": unquote(self.hostname), "command": text, "timeout": self._timeout}
         with find(None, settings).asked("shell", **wanted) as (status, outputs, _channel):
-            stdout, stderr = (_whole(each) for each in outputs)
+            stdout, stderr = map(content_of, outputs)
         return self.result(int(status), text.encode(), stdout, stderr)
 
     def get_encoding(self) -> str:
         """Return the encoding of command output, without running Python in the guest."""
         return "utf-8"
-
-
-def _whole(descriptor: int) -> bytes:
-    # A copy, because the original belongs to the answer of the session.
-    with os.fdopen(os.dup(descriptor), "rb") as stream:
-        return stream.read()
