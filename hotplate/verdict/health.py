@@ -164,6 +164,12 @@ sed -n '/^Package: /h; /^Status: .* ok \(installed\|config-files\|not-installed\
 section cloud-init
 ls /etc/cloud/cloud-init.disabled /run/cloud-init/disabled 2> /dev/null
 grep -o 'cloud-init=[a-z]*' /proc/cmdline
+section datasource-list
+# The list in effect: later files override earlier ones.
+grep -sH '^datasource_list:' /etc/cloud/cloud.cfg /etc/cloud/cloud.cfg.d/*.cfg | tail -n 1 |
+    sed 's/:datasource_list: */ /'
+section default-target
+readlink /etc/systemd/system/default.target | sed 's|.*/||'
 section kernel
 dmesg 2> /dev/null | grep -E 'apparmor="DENIED"|avc: +denied|oom-kill:' | tail -n 5
 section end
