@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 pytestmark = [
-    pytest.mark.qemu,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,

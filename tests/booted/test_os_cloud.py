@@ -19,7 +19,6 @@ from hotplate.machine.machine import Capability
 from hotplate.timing.deadline import Deadline, retry
 
 pytestmark = [
-    pytest.mark.qemu,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,
