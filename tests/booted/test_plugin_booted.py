@@ -88,6 +88,13 @@ BREAKING = """
         assert server.run("cat /run/hotplate-shell/nonce").text != nonce
         deploys(server)
 
+    def test_reboot(server):
+        host = server.host
+        boot = host.file("/proc/sys/kernel/random/boot_id").content_string
+        server.reboot()
+        assert host.file("/proc/sys/kernel/random/boot_id").content_string != boot
+        deploys(server)
+
     def test_link(server):
         server.block()
         deployment = server.deploy(group="script", config=SCRIPT)
@@ -114,16 +121,6 @@ BREAKING = """
     def test_is_gone_for_the_next(server):
         deploys(server)
         assert not server.host.file("/root/left").exists
-"""
-
-REBOOT = """
-    def test_reboot(server):
-        host = server.host
-        boot = host.file("/proc/sys/kernel/random/boot_id").content_string
-        server.reboot()
-        assert host.file("/proc/sys/kernel/random/boot_id").content_string != boot
-        done = server.deploy(group="script", config="#!/bin/sh\\n").wait()
-        assert done.status == "COMPLETE", server.diagnosis()
 """
 
 FAILS = """
@@ -244,11 +241,7 @@ def test_ten_tests_of_a_hook_do_not_affect_each_other(run, pytester):
 
 
 def test_broken_server_is_whole_in_the_next_test(run):
-    run(test_breaking=BREAKING).assert_outcomes(passed=8)
-
-
-def test_server_reboots(run):
-    run(test_reboot=REBOOT).assert_outcomes(passed=1)
+    run(test_breaking=BREAKING).assert_outcomes(passed=9)
 
 
 def test_failure_gives_reason_and_evidence_and_pauses_on_request(
@@ -280,20 +273,21 @@ def test_failure_gives_reason_and_evidence_and_pauses_on_request(
     assert "status 3" in (folder / "report.html").read_text()
 
 
-def test_cold_marker_boots_and_missing_hook_skips(run):
-    run("--strict-markers", test_needs=NEEDS).assert_outcomes(passed=2, skipped=1)
-
-
-def test_lost_machine_is_not_blamed_on_the_image(run):
-    done = run(test_loses=LOSES)
-    done.assert_outcomes(passed=1)
-    assert "the machine was lost, which says nothing about the image" in done.stderr.str()
-
-
-def test_module_server_is_shared_and_excludes_server(run):
-    done = run(test_shared=SHARED, test_the_both=BOTH)
-    done.assert_outcomes(passed=2, errors=1)
+def test_each_test_gets_the_server_that_it_asks_for(run):
+    """Booted, restored, lost and shared ones; and two at once, or one without its hook."""
+    done = run(
+        *("--strict-markers", "-v"),
+        test_needs=NEEDS,
+        test_loses=LOSES,
+        test_shared=SHARED,
+        test_the_both=BOTH,
+    )
+    done.assert_outcomes(passed=5, skipped=1, errors=1)
+    done.stdout.fnmatch_lines_random(
+        ["test_needs.py::test_puppet* SKIPPED*", "test_the_both.py::test_both* ERROR*"]
+    )
     assert 'the fixtures "server" and "booted_server" were asked for at once' in done.stdout.str()
+    assert "the machine was lost, which says nothing about the image" in done.stderr.str()
 
 
 def test_two_workers_share_the_warm_state(run, cache):
