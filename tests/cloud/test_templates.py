@@ -81,6 +81,44 @@ def test_missing_services_have_stand_ins(cloud: Any, stacks: Any) -> None:
     assert not kinds & {"OS::Nova::Server", "OS::Nova::KeyPair", "key pair"}
 
 
+def test_server_without_networks_is_on_the_one_that_its_address_is_read_from(
+    cloud: Any, stacks: Any, tmp_path: Path
+) -> None:
+    """All of a stack are, also nested ones: in a cloud they are on its only network."""
+    asked = {"get_param": "net"}
+    child = hot({"inner": SERVER}, outputs={"all": {"value": {"get_attr": ["inner", "networks"]}}})
+    write(tmp_path / "child.yaml", child)
+    parent = hot(
+        {"web": SERVER, "db": SERVER, "nested": {"type": "child.yaml"}},
+        parameters={"net": {"type": "string", "default": "lan-of-theirs"}},
+        outputs={
+            "web": {"value": {"get_attr": ["web", "networks", asked, 0]}},
+            "port": {"value": {"get_attr": ["web", "addresses", asked, 0, "port"]}},
+            "db": {"value": {"get_attr": ["db", "networks"]}},
+            "nested": {"value": {"get_attr": ["nested", "all"]}},
+        },
+    )
+    files, body = template_utils.get_template_contents(str(write(tmp_path / "t.yaml", parent)))
+    stack_id = stacks.create(body, files=dict(files))
+    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=90)
+    values = stacks.outputs(stack_id)
+    assert values["web"].startswith("10.")
+    assert values["port"]
+    assert "lan-of-theirs" in values["db"]
+    assert "lan-of-theirs" in values["nested"]
+    assert "lan-of-theirs" in {each.name for each in cloud.taken_for_granted()}
+
+
+@pytest.mark.parametrize("name", ["public", "hotplate"])
+def test_server_without_networks_is_on_the_default_one(stacks: Any, name: str) -> None:
+    """No server can have an address on the network of the way out."""
+    read = {"get_attr": ["web", "networks", name, 0]}
+    whole = {"value": {"get_attr": ["web", "networks"]}}
+    stack_id = stacks.create(hot({"web": SERVER}, outputs={"a": {"value": read}, "all": whole}))
+    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=90)
+    assert "hotplate" in stacks.outputs(stack_id)["all"]
+
+
 def test_aws_instance_has_volumes(stacks: Any) -> None:
     """Heat attaches them by Nova, and asks Cinder whether it has."""
     attached = {"VolumeId": ref("volume"), "Device": "/dev/vdc"}

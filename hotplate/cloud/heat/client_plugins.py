@@ -7,13 +7,13 @@ Cinder accepts everything.  All others are Heat's own.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 from heat.common import exception
-from heat.engine import clients
+from heat.engine import clients, function, stack
 from heat.engine.clients import client_exception
 from heat.engine.clients.os import cinder, glance, heat_plugin, nova, swift, zaqar
 from heat.engine.clients.os import neutron as neutron_plugin
@@ -81,12 +81,25 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
                 return create(*args, nics=nics, **fields)
             # Heat (19 to 27) passes no networks for a server without any, and novaclient refuses
             # that from 2.37 on. Nova's word for its default is "auto"; the verdict reports it.
-            made = create(*args, nics="auto", **fields)
+            made = create(*args, nics=self._read_network(fields) or "auto", **fields)
             _use.unconnected(made.id)
             return made
 
         client.servers.create = create_somewhere
         return client
+
+    def _read_network(self, fields: Mapping[str, Any]) -> list[dict[str, str]]:
+        """Return the network under whose name a template reads addresses of a server without one.
+
+        :param fields: of the server's request; Heat names the stack in its hints.
+        """
+        hints = fields.get("scheduler_hints") or {}
+        for key in ("heat_stack_id", "heat_root_stack_id"):
+            if stack_id := hints.get(key):
+                loaded = stack.Stack.load(self.context, stack_id=stack_id)
+                if network_id := next(filter(None, map(_granted().inner, _read_names(loaded))), ""):
+                    return [{"net-id": network_id}]
+        return []
 
     @property
     def _neutron(self) -> Any:
@@ -136,6 +149,40 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
             if each.action == "detach_interface"
             for event in actions.get(server_id, each.request_id).events
         )
+
+
+def _read_names(loaded: Any) -> Iterator[str]:
+    """Yield the names of networks under which a stack's template reads addresses of its servers.
+
+    As in ``get_attr: [server, networks, private, 0]``, of servers that are on no network by their
+    properties.
+    """
+    document = loaded.t.t
+    servers = {
+        name
+        for name, body in (document.get("resources") or {}).items()
+        if body.get("type") == "OS::Nova::Server"
+        and not (body.get("properties") or {}).get("networks")
+    }
+    for path in _get_attr_paths(document):
+        if len(path) > 2 and path[0] in servers and path[1] in ("networks", "addresses"):
+            name = function.resolve(loaded.t.parse(loaded.defn, path[2]))
+            if isinstance(name, str) and name:
+                yield name
+
+
+def _get_attr_paths(snippet: Any) -> Iterator[list[Any]]:
+    """Yield the arguments of every ``get_attr`` in a part of a template that are a list of texts.
+
+    All but the resource and its attribute may be functions.
+    """
+    if isinstance(snippet, dict):
+        path = snippet.get("get_attr")
+        if isinstance(path, list) and all(isinstance(each, str) for each in path[:2]):
+            yield path
+    parts = snippet.values() if isinstance(snippet, dict) else snippet
+    for part in parts if isinstance(snippet, dict | list) else ():
+        yield from _get_attr_paths(part)
 
 
 class _NoSuchImageError(client_exception.EntityMatchNotFound):  # type: ignore[misc]

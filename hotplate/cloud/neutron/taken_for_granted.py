@@ -79,6 +79,11 @@ class TakenForGranted:
             named = [each for each in named if not each.get(GRANTED)] or named
             return str(named[0]["id"]) if len(named) == 1 else ""
 
+    def inner(self, name: str) -> str:
+        """Return the id of a network for servers by its name; "" for that of the way out."""
+        network_id = self.give("network", name)
+        return "" if network_id == self._networking.external_network else network_id
+
     def names(self) -> list[tuple[str, str]]:
         """Return the created resources: the kind in words, and the template's name or id for it."""
         with self._networking.transaction():
