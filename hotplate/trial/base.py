@@ -223,10 +223,25 @@ def hook_outputs(
     :param folder: of the run.
     """
     outputs = stack.failed_outputs(trackers)
+    return write_outputs(
+        {key: HookOutput.of(each) for key, each in outputs.items()}, stack, trackers, folder
+    )
+
+
+def write_outputs(
+    outputs: Mapping[str, HookOutput],
+    stack: Stack,
+    trackers: Mapping[str, StageTracker],
+    folder: Folder,
+) -> dict[str, HookOutput]:
+    """Write outputs of deployments into files, without secrets; return them as written.
+
+    :param outputs: by config id.
+    """
     if not outputs:
         return {}
     secrets = stack.secrets(trackers)
-    written = {key: HookOutput.of(each).without(secrets, redacted) for key, each in outputs.items()}
+    written = {key: each.without(secrets, redacted) for key, each in outputs.items()}
     for tracker in trackers.values():
         for track in tracker.deployments:
             if track.id in written:

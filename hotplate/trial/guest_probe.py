@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import shlex
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -28,6 +30,9 @@ from hotplate.verdict.tracker import StageTracker
 SECONDS = 20.0
 #: The time to wait for the logs of a guest that may not answer any more.
 LOG_SECONDS = 5.0
+
+#: The results of hooks, as this runner and that of heat-agents keep them.
+RESULTS = "/var/lib/heat-config/deployed"
 
 JOURNAL = "journal.txt"
 GUEST_LOGS = {
@@ -130,6 +135,26 @@ def save_logs(server: Server, target: Path, *, events: EventLog) -> None:
             if name == JOURNAL and (lines := notable(answer.stdout.decode(errors="replace"))):
                 events.add(GuestJournal(lines), server=server.spec.id)
         check_standard(events, server.spec.id, shell)
+
+
+def read_unsent(server: Server, configs: Iterable[str]) -> dict[str, HookOutput]:
+    """Return the output of hooks for which Heat wants no signal, by the id of the config.
+
+    :param configs: the ids; nothing is returned for those whose output the guest does not have.
+    """
+    outputs = {}
+    with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
+        shell = server.shell(seconds=LOG_SECONDS)
+        for config in configs:
+            answer = shell.run(
+                f"cat {shlex.quote(f'{RESULTS}/{config}.notify.json')}", timeout=SECONDS
+            )
+            # Deeply nested JSON ends in a RecursionError.
+            with contextlib.suppress(ValueError, RecursionError):
+                values = json.loads(answer.stdout)
+                if isinstance(values, dict):
+                    outputs[config] = HookOutput.of(values)
+    return outputs
 
 
 def check_standard(events: EventLog, server: str, guest: Guest) -> None:

@@ -23,18 +23,20 @@ from hotplate.heat_releases import installed_version
 from hotplate.image.inspect import Image
 from hotplate.machine.machine import Capability
 from hotplate.machine.wiring import FIRST_GUEST_ADDRESS
+from hotplate.report.artifacts import Folder
 from hotplate.report.html import SCREENSHOT
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
-from hotplate.trial.base import BaseTrial, Surroundings
-from hotplate.trial.guest_probe import ask_guest, save_logs
+from hotplate.trial.base import BaseTrial, Surroundings, write_outputs
+from hotplate.trial.guest_probe import ask_guest, read_unsent, save_logs
 from hotplate.trial.network_check import NetworkCheck
 from hotplate.trial.rest import Rest
 from hotplate.trial.subject import subject_of, taken_for_granted
 from hotplate.trial.user_checks import CheckedGuest, ServerAccess
+from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker, decisive
 from hotplate.verdict.verdict import StackResult, Subject, Verdict
@@ -130,6 +132,7 @@ class Trial(BaseTrial):
         result = self._result(stack, end)
         problems = self._unmet(result, self._guests()) if as_wanted else []
         self._ask_guests(result)
+        result = replace(result, hook_outputs={**result.hook_outputs, **self._unsent(stack)})
         if as_wanted and done:
             # A guest may have begun to reboot in the meantime.
             self._wait_for_what_is_due()
@@ -265,6 +268,16 @@ class Trial(BaseTrial):
             # Skip the guest whose shell just timed out.
             if each is not shut:
                 save_logs(each, self.folder / "guest" / each.directory.name, events=self.events)
+
+    def _unsent(self, stack: Stack) -> dict[str, HookOutput]:
+        """Return the output of failed hooks for which Heat wants no signal, by config id."""
+        outputs: dict[str, HookOutput] = {}
+        for tracker in self._followed():
+            failed = [each.id for each in tracker.deployments if each.silent and each.failed]
+            server = self.testbed.server(tracker.server)
+            if failed and server is not None and server.machine.running:
+                outputs |= read_unsent(server, failed)
+        return write_outputs(outputs, stack, self.trackers, Folder(self.folder))
 
     def _ask_guest(self, server: Server, tracker: StageTracker) -> bool:
         """Ask a guest for its state; return False when it is out of reach."""

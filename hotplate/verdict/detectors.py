@@ -410,7 +410,8 @@ def hook_failed(facts: Facts) -> str:
     finished = facts.marker("finished")
     if not (facts.failed and finished and finished.status):
         return ""
-    error = next(filter(None, (each.error for each in facts.words)), facts.track_failed)
+    reason = "" if facts.unheard else facts.track_failed
+    error = next(filter(None, (each.error for each in facts.words)), reason)
     return (
         f'the hook of group "{finished.group}" ended with status {finished.status} for '
         f'"{facts.track.label if facts.track else finished.name}"'

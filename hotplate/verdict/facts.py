@@ -119,8 +119,12 @@ class Facts:
     @property
     def failed(self) -> bool:
         """True when Heat reports the stack as failed, or a hook failed unknown to Heat."""
-        unheard = isinstance(self.track, DeploymentTrack) and self.track.silent
-        return self.stack_status.endswith("FAILED") or (unheard and bool(self.track_failed))
+        return self.stack_status.endswith("FAILED") or (self.unheard and bool(self.track_failed))
+
+    @property
+    def unheard(self) -> bool:
+        """True when Heat wants no signal of the stuck deployment."""
+        return isinstance(self.track, DeploymentTrack) and self.track.silent
 
     @property
     def stopped(self) -> bool:

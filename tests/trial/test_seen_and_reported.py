@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from played_guest import Guest, PlayedMachine
@@ -138,6 +141,45 @@ def test_sent_outputs_are_not_noticed(play):
 
 def test_deployment_without_signal_has_no_unsent_outputs(play):
     assert play(template(signal_transport="NO_SIGNAL")).verdict.noticed == ()
+
+
+class Kept:
+    """A guest with the result of a hook, as the runner keeps it."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
+
+    def run(self, command, *, timeout):
+        del timeout
+        kept = command.startswith("cat /var/lib/heat-config/deployed/")
+        return SimpleNamespace(rc=0, stdout=self.answer if kept else b"", stderr=b"")
+
+
+def keeping(answer, monkeypatch):
+    """Return a guest whose hook fails, and let it have ``answer`` as the kept result."""
+    for name in ("shell", "guest"):
+        monkeypatch.setattr(Server, name, lambda *_args, **_more: Kept(answer))
+    return Guest(answers={"deployment": {"deploy_status_code": 2}})
+
+
+def test_unsent_error_of_hook_is_quoted_from_the_guest(play, monkeypatch):
+    kept = {"deploy_stderr": "trying\nno such package: s3cretword\n", "deploy_status_code": 2}
+    body = template(signal_transport="NO_SIGNAL")
+    body["parameters"] = {"word": {"type": "string", "hidden": True, "default": "s3cretword"}}
+    verdict = play(body, keeping(json.dumps(kept).encode(), monkeypatch)).verdict
+    assert verdict.outcome is Outcome.FAILED
+    assert 'it said "no such package: REDACTED". All that it wrote is in' in verdict.last_line()
+    (file,) = Path(verdict.artifacts).glob("deployments/*.txt")
+    assert "trying\nno such package: REDACTED\n" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"no JSON", b"[" * 10_000, b"[1]"], ids=lambda each: each[:8]
+)
+def test_unsent_error_that_cannot_be_read_is_named_by_its_place(play, monkeypatch, answer):
+    guest = keeping(answer, monkeypatch)
+    line = play(template(signal_transport="NO_SIGNAL"), guest).verdict.last_line()
+    assert 'ended with status 2 for "deployment". What it wrote was not sent to Heat' in line
 
 
 def test_hook_that_ran_twice_fails_complete_stack(play, monkeypatch):
