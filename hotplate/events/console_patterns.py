@@ -399,7 +399,9 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     Pattern(
         "user-data-program-missing",
-        r"cloud-init\[\d+\]: \S+: (?:line )?\d+: \S+: (?:command )?not found",
+        # Heat's own boothook.sh calls a program of heat-cfntools, and goes on without it.
+        r"cloud-init\[\d+\]: (?!\S*/boothooks/boothook\.sh)\S+: (?:line )?\d+: \S+: "
+        r"(?:command )?not found",
         "the user data calls a program that the image does not have",
         "put its package into the image (hotplate build --package, or -p of disk-image-create), or "
         "have the user data install it first",

@@ -346,6 +346,19 @@ def test_missing_program_of_user_data_is_named(story):
     assert "curl: not found" in diagnosis.seen
 
 
+def test_program_that_heats_own_boothook_misses_is_not_blamed(story):
+    """It goes on without cfn-create-aws-symlinks, which only images with heat-cfntools have."""
+    story.deployed = False
+    story.boot()
+    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
+    wait_condition(story, "IN_PROGRESS")
+    story.metadata()
+    boothook = "/var/lib/cloud/instances/i-1/boothooks/boothook.sh"
+    missing = "cfn-create-aws-symlinks: command not found"
+    story.console(f"cloud-init[64]: {boothook}: line 15: {missing}")
+    assert story.diagnosis().fault == "wait-signal-missing"
+
+
 def test_handle_is_not_signalled_by_longer_name(story):
     story.deployed = False
     story.boot()
