@@ -406,22 +406,22 @@ def readme_link(element: str) -> str:
 
 
 def releases() -> str:
-    """Return the releases of the distributions, with their Python and the locks of Salt for it."""
-    locks = ROOT / "elements" / "heat-config-salt" / "heat-salt-lock"
+    """Return the releases of the distributions, with their Python and whether Salt has a lock."""
+    lock = ROOT / "elements" / "heat-config-salt" / "heat-salt-lock" / "lock.txt"
+    locked = lock.read_text().partition("\n")[0].split()
     sources = distributions.table()["pythons"]
     rows = []
     for release in distributions.releases():
         usable = release.python >= distributions.OLDEST_PYTHON
         version = ".".join(map(str, release.python))
         shown = f"`{version} <{sources[release.name]}>`__" if release.name in sources else version
-        locked = (locks / f"cp{version.replace('.', '')}.txt").is_file()
         tried = "images are built and booted" if release.column == "Debian" else "not tried"
         rows.append(
             (
                 f"{release.column} {release.name.removeprefix(release.column).strip()}",
                 shown,
                 tried if usable else "refused: Python is too old",
-                ("yes" if locked else "``DIB_HEAT_SALT_PACKAGE``") if usable else "",
+                ("yes" if version in locked else "``DIB_HEAT_SALT_PACKAGE``") if usable else "",
             )
         )
     return list_table(("Release", "Python", "Agent and hooks", "Salt from the index"), rows)

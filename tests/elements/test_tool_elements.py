@@ -298,6 +298,7 @@ def test_python_without_a_lock_is_reported(script, tmp_path: Path):
     )
     assert done.returncode == 1
     assert "Python 2.7" in done.stderr
+    assert "is for 3.11 3.12 3.13 3.14" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["puppet", "chef", "ansible", "salt"])
