@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from heat.common import exception
-from heat.engine import clients, function, stack
+from heat.engine import clients, function
 from heat.engine.clients import client_exception
 from heat.engine.clients.os import cinder, glance, heat_plugin, nova, swift, zaqar
 from heat.engine.clients.os import neutron as neutron_plugin
@@ -93,6 +93,9 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
 
         :param fields: of the server's request; Heat names the stack in its hints.
         """
+        # It imports oslo.messaging, which runs on eventlet unless the engine loads it first.
+        from heat.engine import stack
+
         hints = fields.get("scheduler_hints") or {}
         for key in ("heat_stack_id", "heat_root_stack_id"):
             if stack_id := hints.get(key):
