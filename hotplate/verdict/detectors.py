@@ -428,9 +428,14 @@ def never_started(facts: Facts) -> str:
     if failed or facts.failed:
         why = facts.stack_reason or next((each.reason for each in failed), "")
         return f"Heat failed before a machine was switched on: {why or 'it gave no reason'}"
-    if any(classify.is_complete_stack(each) for each in facts.stack):
-        return "the stack is complete, and there is no server in it"
     return "no machine was switched on"
+
+
+def without_server(facts: Facts) -> str:
+    complete = any(classify.is_complete_stack(each) for each in facts.stack)
+    if facts.powered is None and complete and not facts.failed:
+        return "the stack is complete, and there is no server in it"
+    return ""
 
 
 def resource_failed(facts: Facts) -> str:

@@ -24,6 +24,13 @@ _OUTCOME: tuple[Stage | None, ...] = (Stage.HOOK_FINISHED, Stage.SIGNAL_RECEIVED
 RULES: tuple[Rule, ...] = (
     # There is no guest.
     Rule(
+        "no-server",
+        detectors.without_server,
+        "an image is tested by a template with a server",
+        missing=(*_EVERY, None),
+        of_stack=True,
+    ),
+    Rule(
         "stack-failed",
         detectors.never_started,
         "look at the stack's events in the timeline, and at Heat's log in the artifacts",

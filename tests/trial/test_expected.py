@@ -588,5 +588,8 @@ def test_template_without_server_does_not_pass(play, monkeypatch):
     monkeypatch.delattr(Watch, "_give_up")
     verdict = play(template({"config": config()}), patience=1.0).verdict
     assert not verdict.passed
-    assert "there is no server in it" in verdict.last_line()
+    seen = "the stack is complete, and there is no server in it"
+    assert verdict.last_line().startswith(
+        f"FAILED: {seen}. An image is tested by a template with a"
+    )
     assert verdict.servers == ()
