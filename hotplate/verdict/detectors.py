@@ -420,6 +420,25 @@ def hook_failed(facts: Facts) -> str:
     )
 
 
+#: The words of resolvers, package managers, Git, Go and Python for a host that is not reached.
+_NOT_REACHED = re.compile(
+    r"(?i)temporary failure (?:in name resolution|resolving)"
+    r"|(?:could not|couldn't|unable to) resolve|name or service not known|nodename nor servname"
+    r"|: no such host\b|: server misbehaving|network is unreachable|no route to host"
+    r"|failed to establish a new connection"
+)
+
+
+def hook_reaches_out(facts: Facts) -> str:
+    """Detect a hook that failed because it needs a host outside of the template's networks."""
+    seen = hook_failed(facts)
+    lines = (line for each in facts.words for line in str(each).splitlines())
+    line = next(filter(_NOT_REACHED.search, lines), "")
+    if not (seen and line):
+        return ""
+    return seen if _NOT_REACHED.search(seen) else f"{seen}; before that, {_quoted(line)}"
+
+
 def never_started(facts: Facts) -> str:
     if facts.powered is not None:
         return ""

@@ -428,6 +428,17 @@ RULES: tuple[Rule, ...] = (
     ),
     # All stages were reached, and the stack failed all the same.
     Rule(
+        "hook-reaches-out",
+        detectors.hook_reaches_out,
+        "in the harness a guest reaches the servers on its networks, and nothing outside: put what "
+        "the hook fetches into the image; all that it wrote is in the folder deployments of the "
+        "artifacts",
+        stage=Stage.HOOK_FINISHED,
+        missing=(None,),
+        in_cloud="see whether the server's network leads outside, and has a name server; all that "
+        "the hook wrote is in the folder deployments of the artifacts",
+    ),
+    Rule(
         "hook-failed",
         detectors.hook_failed,
         "all that it wrote is in the folder deployments of the artifacts",

@@ -319,6 +319,28 @@ def test_first_error_of_script_is_quoted_with_last(story):
     assert diagnosis.seen.endswith(f'it said "{first} ... {last}"')
 
 
+REGISTRY = 'Get "https://registry.example/v2/": dial tcp: lookup registry.example on 127.0.0.53:53'
+MIRROR = "W: Failed to fetch http://deb.example/x  Temporary failure resolving 'deb.example'"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "quoted"),
+    [
+        (f"Error response from daemon: {REGISTRY}: server misbehaving\n", "registry.example/v2"),
+        ("fatal: unable to access: Could not resolve host: git.example\n", "git.example"),
+        (f"{MIRROR}\nE: Unable to locate package nginx\n", 'nginx"; before that, "W: Failed to'),
+    ],
+)
+def test_hook_that_needs_a_host_outside_is_told_that_there_is_none(story, stderr, quoted):
+    story.finished(status=1)
+    story.signal()
+    story.deployment("FAILED", EXITED.format(1))
+    diagnosis = story.diagnosis("CREATE_FAILED", EXITED.format(1), stderr)
+    assert (diagnosis.fault, diagnosis.stage) == ("hook-reaches-out", Stage.HOOK_FINISHED)
+    assert quoted in diagnosis.seen
+    assert "nothing outside" in diagnosis.advice
+
+
 @pytest.mark.parametrize(
     ("status", "words"),
     [(1, "what it wrote was not sent to Heat"), (137, "")],
