@@ -241,6 +241,7 @@ def error_in(*texts: str) -> str:
 #: Matches an error of a shell, of apt, or in the form common among other programs.
 _SCRIPT_ERROR = re.compile(
     r": (?:command )?not found$|: No such file or directory$|: Permission denied$"
+    r"|: the program \"[^\"]+\" is not on this machine$"
     r"|^(?:E|[Ee]rror|ERROR|[Ff]atal|FATAL): |: (?:error|fatal): |: cannot "
 )
 

@@ -22,6 +22,7 @@ from hotplate.verdict.facts import COMMON, names_in, whole
 from hotplate.verdict.guest_boot import clock_is_off
 from hotplate.verdict.guest_files import PHASE_SYNTAX
 from hotplate.verdict.guest_standard import faults
+from hotplate.verdict.hook_output import error_in
 from hotplate.verdict.probes import CLOCK, STANDARD
 
 NOTABLE_LINES = 100
@@ -97,6 +98,12 @@ PATTERNS: tuple[NoticePattern, ...] = (
         re.compile(r"(?P<what>[\w.@-]+)\[\d+\]: (?:.*: )?Traceback \(most recent call last\)"),
         '"{what}" ended in a Python traceback',
     ),
+    # cloud-init's; as a unit, cloud-final.service fails.
+    NoticePattern(
+        "user-data-failed",
+        re.compile(r"cloud-init\[\d+\]: .*Failed to run module scripts[-_](?P<what>user)\b"),
+        "a script of the {what} data failed",
+    ),
     # From bash and dash. Later phases are not run, and the agent starts over at each poll.
     NoticePattern(
         "script-syntax",
@@ -141,9 +148,23 @@ class Noticed:
         }
 
 
+#: A line of cloud-init's, or of what it runs.
+_CLOUD_INIT = re.compile(r"cloud-init\[\d+\]: (?P<text>.*)")
+#: Lines of cloud-init's own, and of the program by which Heat runs user data.
+_NOT_OF_SCRIPTS = re.compile(
+    r"Cloud-init v\.|\d{4}-\d\d-\d\d [\d:,]+ - |Provision |/var/lib/heat-cfntools/cfn-userdata$"
+)
+#: The most lines of scripts that are kept.
+SCRIPT_LINES = 2000
+
+
 @dataclass
 class _Seen:
-    """The evidence about one server in the events."""
+    """The evidence about one server in the events.
+
+    :param scripts: the console's lines of scripts in the user data, since cloud-init's last stage
+        began.
+    """
 
     starts: dict[str, list[classify.Marker]] = field(default_factory=dict)
     boots: Boots = field(default_factory=Boots)
@@ -154,6 +175,7 @@ class _Seen:
     by_kind: dict[tuple[str, str], Noticed] = field(default_factory=dict)
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
+    scripts: list[str] = field(default_factory=list)
 
 
 def notice(
@@ -199,6 +221,7 @@ def _see(seen: _Seen, event: Event) -> None:
         seen.deployments.update({each.id: each for each in served})
     text = classify.console_text(event)
     if text is not None:
+        _see_script(seen, text)
         _see_line(seen, text)
         marker = classify.marker(event)
         if marker and marker.event == "started" and not _FORWARDED.search(text):
@@ -223,6 +246,18 @@ def _see(seen: _Seen, event: Event) -> None:
         elif any(each.is_signalled_by(path) for each in seen.deployments.values()):
             # A wait condition counts the signals of its handle, by any transport.
             seen.accepted[path] += 1
+
+
+def _see_script(seen: _Seen, line: str) -> None:
+    match = _CLOUD_INIT.search(line)
+    if match is None:
+        return
+    if "running 'modules:final'" in line:
+        seen.scripts.clear()
+    elif len(seen.scripts) < SCRIPT_LINES and not _NOT_OF_SCRIPTS.match(match["text"]):
+        # Heat's loguserdata.py writes the output of a script as a literal of Python.
+        literal = match["text"].startswith(("b'", 'b"'))
+        seen.scripts += match["text"][2:-1].split("\\n") if literal else [match["text"]]
 
 
 def _see_line(seen: _Seen, line: str) -> None:
@@ -261,7 +296,10 @@ def _of(seen: _Seen, name: str) -> Iterator[Noticed]:
     for (kind, what), row in seen.matched.items():
         # A name that the console has cut may be whole in a later line.
         shown = whole(what, seen.units)
-        seen.by_kind.setdefault((kind, shown), Noticed(kind, row.sentence.format(what=shown)))
+        sentence = row.sentence.format(what=shown)
+        if kind == "user-data-failed" and (error := error_in("\n".join(seen.scripts))):
+            sentence += f'; it said "{error}"'
+        seen.by_kind.setdefault((kind, shown), Noticed(kind, sentence))
     for each in seen.by_kind.values():
         yield Noticed(each.kind, each.sentence, name)
     for (path, status), count in seen.refused.items():

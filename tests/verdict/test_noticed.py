@@ -147,6 +147,43 @@ def test_problem_is_listed_and_fails_under_strict(passed, line, way):
     assert strict.last_line() == f"FAILED: {sentence}"
 
 
+SCRIPT = "/var/lib/cloud/instance/scripts/part-001: line"
+MODULE = (
+    "cc_scripts_user.py[WARNING]: Failed to run module scripts_user (scripts in /var/lib/cloud)"
+)
+#: As of Heat's loguserdata.py.
+LITERAL = (
+    r"b'#!/bin/sh -v\napt-get install x\nE: Unable to locate package x\ncp /a \'/b\'\n"
+    r"cp: cannot stat \'/a\': No such file or directory\n'"
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "quoted"),
+    [
+        ([f"{SCRIPT} 2: yum: command not found"], f"{SCRIPT} 2: yum: command not found"),
+        (["Failed to start a.service", "+ true"], "Failed to start a.service"),
+        (
+            ["/var/lib/heat-cfntools/cfn-userdata", LITERAL, "Provision failed with exit code 5"],
+            r"E: Unable to locate package x ... cp: cannot stat \'/a\': No such file or directory",
+        ),
+        ([], ""),
+    ],
+)
+def test_failed_script_of_user_data_is_quoted(passed, lines, quoted):
+    said = [
+        "an earlier stage: /x: not found",
+        "Cloud-init v. 25.1.4 running 'modules:final' at Sat, 28 Nov 2026 22:46:58 +0000.",
+        *lines,
+        f"2026-11-28 22:46:59,899 - {MODULE}",
+        "Cloud-init v. 25.1.4 finished at Sat, 28 Nov 2026 22:46:59 +0000.",
+    ]
+    passed.console(*(f"[    9.1] cloud-init[64]: {each}" for each in said))
+    (seen,) = verdict_of(passed).noticed
+    sentence = "a script of the user data failed" + (f'; it said "{quoted}"' if quoted else "")
+    assert (seen.kind, seen.sentence, seen.wrong) == ("user-data-failed", sentence, True)
+
+
 def test_flood_after_end_is_listed(passed):
     text = "the guest wrote more than 30000 lines on its console"
     passed.emit("harness", "flood", fault="console-flood", text=text)
