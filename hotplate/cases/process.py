@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from hotplate.cases.case_run import CaseRun
 from hotplate.cases.request import Request
@@ -123,17 +123,15 @@ def start(
     keeper: Keeper,
     *,
     directory: Path,
-    scratch: Path,
     environment: Mapping[str, str],
     request: Request,
     case: Case,
     losses: Sequence[str],
-) -> tuple[Connection, Child]:
-    """Start the process of a case; return its message channel, and the process.
+) -> tuple[Connection, Child, IO[bytes]]:
+    """Start the process of a case; return its message channel, the process, and its other output.
 
     :param keeper: its parent.
     :param directory: its working directory.
-    :param scratch: the folder for its other output, for :func:`tail`.
     :raises HostError: when it cannot be started.
     :raises MachineLostError: when the keeper is gone.
     :raises OSError: when the host is out of resources.
@@ -144,26 +142,31 @@ def start(
         # Detached, because the Connection closes the descriptor.
         channel = Connection(ours.detach())
         try:
-            handle, output = tempfile.mkstemp(dir=scratch)
-            os.close(handle)
-            child = keeper.spawn(
-                COMMAND, directory=directory, stderr=Path(output), fds=[theirs.fileno()]
-            )
+            # It has no name, so that nothing stays of it when the command is killed.
+            output = tempfile.TemporaryFile()  # noqa: SIM115
+            try:
+                child = keeper.spawn(
+                    COMMAND,
+                    directory=directory,
+                    stderr=Path(f"/proc/self/fd/{output.fileno()}"),
+                    fds=[theirs.fileno()],
+                )
+            except BaseException:
+                output.close()
+                raise
         except BaseException:
             channel.close()
             raise
     send(channel, dict(environment))
     send(channel, (request, case, losses))
-    return channel, child
+    return channel, child, output
 
 
-def tail(file: Path) -> str:
-    """Return the end of a process's output, and remove the file."""
-    with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - MOST_BYTES))
-        text = stream.read().decode(errors="replace")
-    file.unlink()
-    return text
+def tail(output: IO[bytes]) -> str:
+    """Return the end of a process's output, and close it."""
+    with output:
+        output.seek(max(0, os.fstat(output.fileno()).st_size - MOST_BYTES))
+        return output.read().decode(errors="replace")
 
 
 def why_without_verdict(status: int, interrupted: int) -> BaseException:

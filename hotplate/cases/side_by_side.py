@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import IO
 
 from hotplate.cases import process
 from hotplate.cases.case_run import LOST_ONCE, after_losses
@@ -65,6 +65,7 @@ class CaseEnd:
 class _Running:
     case: Case
     child: Child
+    output: IO[bytes]
     began: float
     losses: list[str]
     folder: Path | None = None
@@ -101,10 +102,10 @@ class SideBySide:
     def run(self, cases: Sequence[Case]) -> None:
         """Run them; after a signal the running ones finish, and no more are started."""
         self._waiting.extend((case, []) for case in cases)
-        with Keeper() as keeper, tempfile.TemporaryDirectory(prefix="hotplate-") as directory:
+        with Keeper() as keeper:
             while self._running or (self._waiting and self._goes_on):
                 while self._waiting and self._goes_on and len(self._running) < self._jobs:
-                    self._start(*self._waiting.popleft(), keeper, Path(directory))
+                    self._start(*self._waiting.popleft(), keeper)
                 # None is running when none could be started.
                 for channel in self._ready() if self._running else ():
                     self._take(channel)
@@ -114,13 +115,12 @@ class SideBySide:
     def _goes_on(self) -> bool:
         return self.more and not self._interrupts.came
 
-    def _start(self, case: Case, losses: list[str], keeper: Keeper, directory: Path) -> None:
+    def _start(self, case: Case, losses: list[str], keeper: Keeper) -> None:
         began = time.monotonic()
         try:
-            channel, child = process.start(
+            channel, child, output = process.start(
                 keeper,
                 directory=Path.cwd(),
-                scratch=directory,
                 environment=os.environ,
                 request=self._request,
                 case=case,
@@ -130,7 +130,7 @@ class SideBySide:
             # For example a full disk, which is no reason to end the running ones.
             self._on_end(self._without_verdict(case, error, None, began, losses=losses))
             return
-        self._running[channel] = _Running(case, child, began, losses)
+        self._running[channel] = _Running(case, child, output, began, losses)
         self._board.begin(case.name)
 
     def _ready(self) -> list[Connection]:
@@ -188,6 +188,7 @@ class SideBySide:
             status = running.child.wait(Deadline(10, "the process of a case to end"))
         except DeadlineExceeded:
             status = running.child.kill()
+        complaint = process.tail(running.output)
         case, began = running.case, running.began
         if running.verdict is None:
             why = process.why_without_verdict(status, self._interrupts.came)
@@ -197,7 +198,6 @@ class SideBySide:
         else:
             seconds = time.monotonic() - began
             end = CaseEnd(case, running.verdict, running.folder, seconds)
-        complaint = process.tail(running.child.stderr)
         # A process ended before it could handle signals prints a long message.
         self._on_end(end if self._ending else replace(end, complaint=complaint))
 

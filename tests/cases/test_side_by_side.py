@@ -78,7 +78,7 @@ def test_full_disk_ends_only_cases_that_cannot_start(monkeypatch):
         board=SimpleNamespace(draw=lambda: None),
         on_end=ends.append,
     )
-    monkeypatch.setattr(process.tempfile, "mkstemp", full)
+    monkeypatch.setattr(process.tempfile, "TemporaryFile", full)
     runner.run([Case(name, Path(name)) for name in ("a.raw", "b.raw")])
     assert [each.case.name for each in ends] == ["a.raw", "b.raw"]
     assert [each.verdict.outcome for each in ends] == [Outcome.HOST, Outcome.HOST]
@@ -173,12 +173,16 @@ def test_signal_ends_all_cases(played, number, closed):
     assert played.tries("three") == []
 
 
-def test_no_case_outlives_the_command(played):
+def test_nothing_outlives_the_command(played, monkeypatch):
+    temporary = played.folder / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     process = played.start(*played.images(one="wait", two="wait"), "-j", "2")
     wait_until(lambda: played.tries("one") and played.tries("two"))
     process.kill()
     process.communicate(timeout=played_cases.SECONDS)
     wait_until(lambda: not any(map(runs, [*played.tries("one"), *played.tries("two")])))
+    assert [*temporary.iterdir()] == []
 
 
 @pytest.mark.parametrize(
