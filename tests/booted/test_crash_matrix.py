@@ -36,16 +36,10 @@ def crash_matrix(image: Path, cuts: int, tmp_path: Path, *words: object, seconds
 
 
 def test_power_cut_at_each_boundary_loses_no_result(without_cloud_init, tmp_path):
-    """Use one machine without cloud-init: the first boot is not under test."""
-    figures = crash_matrix(without_cloud_init, 6, tmp_path, "--machines", 1, seconds=1800)
+    """Go through the tool's list of moments twice; without cloud-init a first boot is short."""
+    figures = crash_matrix(without_cloud_init, 20, tmp_path, seconds=1800)
     assert figures["problems"] == []
-    assert figures["moments"] == dict.fromkeys(FIRST, 1)
-    assert figures["deployments"] == 18
-    assert set(figures["statuses"]) <= {"COMPLETE", "FAILED"}
-
-
-def test_two_hundred_power_cuts_lose_no_result(trixie, tmp_path):
-    figures = crash_matrix(trixie, 200, tmp_path, seconds=6 * 3600)
-    assert figures["problems"] == []
-    assert figures["cuts"] == 200
+    assert figures["cuts"] == 20
+    assert {*FIRST} <= figures["moments"].keys()
+    assert figures["deployments"] == 60
     assert set(figures["statuses"]) <= {"COMPLETE", "FAILED"}

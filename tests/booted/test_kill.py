@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.long,
 ]
 
-MOMENTS = 10
+MOMENTS = 6
 SECONDS = 600
 
 TESTS = """
@@ -56,7 +56,7 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_kill_of_a_run_at_ten_random_moments_leaves_nothing(
+def test_kill_of_a_run_at_random_moments_leaves_nothing(
     without_cloud_init, tmp_path, machines, test_image, nothing_left
 ):
     chance = random.Random(2)
@@ -108,7 +108,7 @@ class Pytest:
         assert self.start().wait(SECONDS) == 0, (self.folder / "log").read_text()
 
 
-def test_kill_of_pytest_at_twenty_random_moments_leaves_nothing(
+def test_kill_of_pytest_at_random_moments_leaves_nothing(
     without_cloud_init, tmp_path, machines, nothing_left
 ):
     tests = Pytest(without_cloud_init, tmp_path)
@@ -117,7 +117,7 @@ def test_kill_of_pytest_at_twenty_random_moments_leaves_nothing(
     artifacts = tmp_path / "a"
     chance = random.Random(3)
     met = 0
-    for number in range(20):
+    for number in range(MOMENTS):
         child = tests.start()
         if number % 2:
             # However late QEMU is up on a busy host.
@@ -129,11 +129,11 @@ def test_kill_of_pytest_at_twenty_random_moments_leaves_nothing(
         child.kill()
         child.wait()
         all_ended(machines)
-    assert met >= 5
+    assert met >= MOMENTS // 3
     tests.passes()
 
 
-def test_kill_of_a_worker_at_twenty_random_moments_leaves_nothing(
+def test_kill_of_a_worker_at_random_moments_leaves_nothing(
     without_cloud_init, tmp_path, machines, nothing_left
 ):
     """pytest replaces the worker; then pytest is killed as well."""
@@ -141,7 +141,7 @@ def test_kill_of_a_worker_at_twenty_random_moments_leaves_nothing(
     tests.passes()
     chance = random.Random(4)
     killed = 0
-    for _ in range(20):
+    for _ in range(MOMENTS):
         child = tests.start()
         time.sleep(chance.uniform(2, 15))
         workers = children(child.pid)
@@ -152,5 +152,5 @@ def test_kill_of_a_worker_at_twenty_random_moments_leaves_nothing(
         child.kill()
         child.wait()
         all_ended(machines)
-    assert killed >= 10
+    assert killed >= MOMENTS // 2
     tests.passes()
