@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -18,7 +21,6 @@ from hotplate.paths import elements_dir
 from hotplate.settings import cache_dir
 
 pytestmark = [
-    pytest.mark.both_machines,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,
@@ -39,39 +41,51 @@ def package_source(release: str) -> dict[str, str]:
     return variables
 
 
-def built(release: str, folder: Path, *words: str, **variables: str) -> Path:
-    """Return an image that disk-image-create made.
+def built(tmp_path_factory: pytest.TempPathFactory, release: str, *words: str, **own: str) -> Path:
+    """Return an image that disk-image-create made, once in a run of the tests.
 
-    :param folder: for the image and its log.
     :param words: the elements, and options.
-    :param variables: more of its environment.
+    :param own: more variables of its environment.
     """
+    base = tmp_path_factory.getbasetemp()
+    # Workers of pytest-xdist have a folder each in that of the run.
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    recipe = json.dumps([release, words, own], sort_keys=True)
+    folder = run / f"plain-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    folder.mkdir(exist_ok=True)
+    image = folder / "plain.qcow2"
+    cache = cache_dir() / "plain-dib" / release
+    cache.mkdir(parents=True, exist_ok=True)
     environment = {
         **os.environ,
         **package_source(release),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "DIB_RELEASE": release,
-        "DIB_IMAGE_CACHE": str(cache_dir() / "plain-dib" / release),
-        **variables,
+        "DIB_IMAGE_CACHE": str(cache),
+        **own,
     }
-    image = folder / "plain.qcow2"
     log = folder / "build.log"
-    with log.open("w") as stream:
-        status = subprocess.run(
-            ["disk-image-create", "-o", image, *words],
-            env=environment,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            timeout=1500,
-        ).returncode
-    assert status == 0, log.read_text()[-3000:]
+    with (cache / "lock").open("w") as lock:
+        # One at a time: apt locks the packages of dib's cache, and does not wait.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not image.exists():
+            with log.open("w") as stream:
+                status = subprocess.run(
+                    ["disk-image-create", "-o", image, *words],
+                    env=environment,
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                    timeout=1500,
+                ).returncode
+            assert status == 0, log.read_text()[-3000:]
     return image
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("release", ["trixie", "bookworm"])
-def test_plain_dib_image_passes_unchanged(release, tmp_path, test_image, nothing_left):
-    image = built(release, tmp_path, *ELEMENTS, ELEMENTS_PATH=str(elements_dir()))
+@pytest.mark.both_machines
+def test_plain_dib_image_passes_unchanged(release, tmp_path_factory, test_image, nothing_left):
+    image = built(tmp_path_factory, release, *ELEMENTS, ELEMENTS_PATH=str(elements_dir()))
     done = test_image(image)
     assert done.status == 0, done.stdout
     assert done.verdict["status"] == "CREATE_COMPLETE"
@@ -152,6 +166,7 @@ pip install --quiet diskimage-builder
 
 
 @pytest.mark.long
+@pytest.mark.both_machines
 @pytest.mark.parametrize(
     "release, words", [("unstable", ()), ("bullseye", ("--kernel", "generic"))]
 )
