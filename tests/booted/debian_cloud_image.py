@@ -15,7 +15,7 @@ from hotplate.image import mirrors
 PACKAGES = (
     *("cloud-guest-utils", "cloud-init", "grub-efi-amd64-bin", "grub-pc-bin", "grub2-common"),
     *("linux-image-cloud-amd64", "netplan.io", "openssh-server", "sudo", "systemd-resolved"),
-    *("systemd-sysv", "unattended-upgrades", "dhcpcd-base"),
+    *("systemd-sysv", "systemd-timesyncd", "unattended-upgrades", "dhcpcd-base"),
 )
 TABLE = """\
 label: gpt
