@@ -88,6 +88,15 @@ class HookFile:
         return hashlib.sha256(self.data).hexdigest()
 
     @property
+    def _first_line(self) -> bytes:
+        return self.data[2:4096].partition(b"\n")[0]
+
+    @property
+    def has_crlf(self) -> bool:
+        """Return True for a script with CR LF, which the kernel cannot run."""
+        return self.data.startswith(b"#!") and self._first_line.endswith(b"\r")
+
+    @property
     def interpreter(self) -> str:
         """Return the program named in its first line; empty when there is none.
 
@@ -98,7 +107,7 @@ class HookFile:
         """
         if not self.data.startswith(b"#!"):
             return ""
-        words = self.data[2:4096].partition(b"\n")[0].decode("utf-8", "replace").strip()
+        words = self._first_line.decode("utf-8", "replace").strip()
         by_env = _ENV.match(words)
         return by_env[1] if by_env else (words.split() or [""])[0]
 
@@ -111,12 +120,14 @@ class Pushed:
     :param how: ``new``, ``changed``, or ``same`` when the guest had the same one.
     :param over: hooks of the same group in the guest that this one overrides.
     :param lacks: the hook's interpreter, when it is missing in the guest.
+    :param has_crlf: its first line ends with CR LF.
     """
 
     path: str
     how: str
     over: Sequence[str] = ()
     lacks: Sequence[str] = ()
+    has_crlf: bool = False
 
     def __str__(self) -> str:
         words = {"new": "", "changed": ", in place of another", "same": ", which was the same"}
@@ -125,9 +136,13 @@ class Pushed:
     @property
     def notes(self) -> list[str]:
         """Return additional notes, in sentences."""
-        return [f"it runs, and not {each}, which is there too" for each in self.over] + [
+        notes = [f"it runs, and not {each}, which is there too" for each in self.over]
+        notes += [
             f'the guest has no "{each}", which the hook is to be run by' for each in self.lacks
         ]
+        if self.has_crlf:
+            notes.append("it cannot be run: its lines end with CR LF, where LF alone is expected")
+        return notes
 
 
 def hook_file(path: Path, group: str = "") -> HookFile:
@@ -194,6 +209,7 @@ def pushed(hook: HookFile, status: int, output: bytes) -> Pushed:
         how,
         tuple(value for name, value in facts if name == "over"),
         tuple(value for name, value in facts if name == "lacks"),
+        hook.has_crlf,
     )
 
 

@@ -92,6 +92,11 @@ def test_missing_interpreter_is_named(push):
     assert done.notes == ['the guest has no "no-such-program", which the hook is to be run by']
 
 
+def test_lines_with_cr_lf_are_named(push):
+    done = push(HookFile("mine", HOOK.replace(b"\n", b"\r\n")))
+    assert done.notes == ["it cannot be run: its lines end with CR LF, where LF alone is expected"]
+
+
 def test_truncated_hook_replaces_nothing(push, places):
     push(HookFile("mine", HOOK))
     with pytest.raises(ImageError, match='"mine" did not arrive whole'):
