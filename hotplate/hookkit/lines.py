@@ -64,11 +64,18 @@ def answer(trials: HookTrials) -> Iterator[ContractFault]:
     if trial.done.status == NOT_FOUND and tool and not shutil.which(tool, path=path):
         raise ToolMissingError(tool, trials.task.group, trial.text("deploy_stderr"))
     yield from trial.failed()
-    yield from trial.lost_word("deploy_stdout")
+    yield from trial.lost_word(
+        "deploy_stdout",
+        "put what the tool prints into deploy_stdout; leave @word@ out of the config ok when the "
+        "tool prints nothing",
+    )
 
 
 def inputs(trials: HookTrials) -> Iterator[ContractFault]:
-    """Try inputs of each type, which must be accepted and, by a config for that, passed on."""
+    """Try inputs of each type, which must be accepted and, by a config for that, passed on.
+
+    :raises NotTried: when they are accepted, and no config shows them.
+    """
     yield from _arrive(trials, INPUTS)
 
 
@@ -78,10 +85,15 @@ def unicode(trials: HookTrials) -> Iterator[ContractFault]:
 
 
 def _arrive(trials: HookTrials, inputs: Mapping[str, object]) -> Iterator[ContractFault]:
-    if "inputs" not in trials.task.given.configs:
+    missing = trials.missing_config("inputs")
+    if missing:
         trial = trials.prepare("ok")
         trial = replace(trial, task=replace(trial.task, inputs={**trial.task.inputs, **inputs}))
-        yield from trials.run(trial).failed()
+        faults = list(trials.run(trial).failed())
+        yield from faults
+        if not faults:
+            # A hook that ignores its inputs succeeds too.
+            raise NotTried(f"the config ok accepts them, but does not show them: {missing}")
         return
     trial = trials.run(trials.prepare("inputs", inputs=inputs))
     yield from trial.failed()

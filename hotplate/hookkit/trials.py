@@ -130,11 +130,14 @@ class HookTrial:
         """Return True when the tool's output is in a text of the answer."""
         return self.prints_word and self.word in self.text(name)
 
-    def lost_word(self, name: str) -> Iterator[ContractFault]:
-        """Yield a fault when the tool's output is missing in a text of the answer."""
+    def lost_word(self, name: str, mend: str = "") -> Iterator[ContractFault]:
+        """Yield a fault when the tool's output is missing in a text of the answer.
+
+        :param mend: the fix, when it is not that of the line.
+        """
         if self.prints_word and not self.printed(name):
             yield ContractFault(
-                f"what the tool printed, with the config {self.role}, is not in {name}"
+                f"what the tool printed, with the config {self.role}, is not in {name}", mend
             )
 
     def problems(self) -> Iterator[ContractFault]:
@@ -204,17 +207,24 @@ class HookTrials:
     disclosed: dict[str, ContractFault] = field(default_factory=dict)
     changed: list[FileChange] = field(default_factory=list)
 
+    def missing_config(self, role: str) -> str:
+        """Return the reason that a line cannot be tried; empty when there is a config for it."""
+        if self.task.given.configs.get(role) is not None:
+            return ""
+        return (
+            f'no config "{role}", which {ROLES[role]}: --config {role}=FILE or '
+            f"{self.task.hook.stem}.check.yaml"
+        )
+
     def prepare(self, role: str, *, inputs: Mapping[str, object] | None = None) -> HookTrial:
         """Return a prepared run.
 
         :raises NotTried: without a config for it.
         """
-        config = self.task.given.configs.get(role)
-        if config is None:
-            raise NotTried(
-                f'no config "{role}", which {ROLES[role]}: --config {role}=FILE or '
-                f"{self.task.hook.stem}.check.yaml"
-            )
+        missing = self.missing_config(role)
+        if missing:
+            raise NotTried(missing)
+        config = self.task.given.configs[role]
         word, secret = f"w{secrets.token_hex(6)}", f"input-{secrets.token_hex(8)}"
         values = {"word": word, "dir": str(self.scratch / "made"), "ready": str(self.fifo)}
         task = HookTask(

@@ -218,8 +218,28 @@ def test_line_that_cannot_be_tried_is_not_passed(make, check):
     assert reasons.pop("large-output") == "a reason"
     assert reasons.pop("again") == "not asked for"
     assert reasons.pop("missing-tool") == "no tool is named: --tool PROGRAM"
+    # A hook that ignores its inputs passes the config ok, too.
+    assert "accepts them, but does not show them: no config" in reasons.pop("inputs")
+    assert "--config inputs=FILE" in reasons.pop("unicode")
     assert set(reasons) == {"binary-output", "failure", "time-limit", "interruption"}
     assert "--config fails=FILE" in reasons["failure"]
+
+
+def test_inputs_that_fail_the_config_ok_fail_their_line(make, check):
+    strict = 'assert all(isinstance(each["value"], str) for each in given["inputs"])\nwork = os'
+    hook = make(GOOD.replace("work = os", strict, 1))
+    hook.with_name("mine.check.yaml").write_text("configs: {ok: echo @word@}\n")
+    status, lines = check(hook, "--line=inputs", "--line=unicode")
+    assert (status, lines["inputs"]["state"]) == (1, "failed")
+    assert lines["unicode"]["state"] == "not tried"
+
+
+def test_tool_without_output_is_told_from_a_hook_without_an_answer(make, check):
+    hook = make(GOOD)
+    hook.with_name("mine.check.yaml").write_text('configs: {ok: "true @word@"}\n')
+    status, lines = check(hook, "--line=answer")
+    assert status == 1
+    assert "leave @word@ out of the config ok" in lines["answer"]["faults"][0]["mend"]
 
 
 def test_check_prints_its_result_as_text(make, capsys, tmp_path):

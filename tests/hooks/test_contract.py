@@ -15,15 +15,19 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "hook" / "
 #: By the file of the hook: its tool, by the name of the marker ``tool``.
 TOOLS = {"apply_config": "os-apply-config", "puppet": "puppet"}
 
+#: Their tools take no inputs, or do not show them.
+UNSEEN_INPUTS = {"inputs", "unicode"}
+#: Their tools print little, and never take long.
+QUIET = {"large-output", "binary-output", "time-limit", "interruption"}
 #: The lines for which a hook's group can have no config.
 NOT_TRIED: dict[str, set[str]] = {
-    "cfn_init": set(),
+    "cfn_init": UNSEEN_INPUTS,
     "puppet": {"large-output", "binary-output"},
     "script": {"missing-tool"},
-    "json_file": {"large-output", "binary-output", "missing-tool", "time-limit", "interruption"},
-    "hiera": {"large-output", "binary-output", "missing-tool", "time-limit", "interruption"},
-    "apply_config": {"failure", "large-output", "binary-output", "time-limit", "interruption"},
-    "tmpfiles": {"large-output", "binary-output", "time-limit", "interruption"},
+    "json_file": {"missing-tool"} | UNSEEN_INPUTS | QUIET,
+    "hiera": {"missing-tool"} | UNSEEN_INPUTS | QUIET,
+    "apply_config": {"failure"} | UNSEEN_INPUTS | QUIET,
+    "tmpfiles": UNSEEN_INPUTS | QUIET,
 }
 #: Exceptions that a tool forces on its hook; its contract file gives the reason.
 EXCEPTED = {"puppet": {"own-session"}}
