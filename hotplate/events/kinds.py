@@ -325,12 +325,16 @@ class RouterChange(_OfHarness):
 
 @dataclass(frozen=True, slots=True)
 class UserDataParts(_OfHarness):
-    """The contents of a server's user data; see :mod:`hotplate.events.expected`."""
+    """The contents of a server's user data; see :mod:`hotplate.events.expected`.
+
+    :param not_a_script: the text that Heat's user data would run as a script is none.
+    """
 
     KIND = "user-data"
     parts: list[str] | None = None
     sources: list[str] | None = None
     handles: list[str] | None = None
+    not_a_script: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hotplate.events import classify, expected
 from hotplate.events.event import Event
 from hotplate.events.expected import ExpectedDeployment
-from hotplate.events.kinds import GuestFlood, GuestJournal, GuestProbe, PowerOn
+from hotplate.events.kinds import GuestFlood, GuestJournal, GuestProbe, PowerOn, UserDataParts
 from hotplate.text import clean
 from hotplate.verdict.boots import Boots
 from hotplate.verdict.facts import COMMON, names_in, whole
@@ -104,6 +104,34 @@ PATTERNS: tuple[NoticePattern, ...] = (
         re.compile(r"cloud-init\[\d+\]: .*Failed to run module scripts[-_](?P<what>user)\b"),
         "a script of the {what} data failed",
     ),
+    # Heat's loguserdata.py, which ends with 0; empty user data has the same line.
+    NoticePattern(
+        "user-data-ignored",
+        re.compile(r"cloud-init\[\d+\]: (?P<what>Userdata empty or not executable)"),
+        'the user data was not run: it does not begin with "#!", and user_data_format '
+        "HEAT_CFNTOOLS, the default, takes scripts only (RAW takes cloud-config too)",
+    ),
+    # cloud-init goes on after each of these, and ends with 0.
+    NoticePattern(
+        "user-data-ignored",
+        re.compile(
+            r"cloud-init\[\d+\]: .*Unhandled (?P<what>non-multipart|unknown content-type "
+            r"\(text/plain\))"
+        ),
+        'cloud-init ignored user data that begins with neither "#!" nor "#cloud-config"',
+    ),
+    NoticePattern(
+        "user-data-ignored",
+        re.compile(
+            r"cloud-init\[\d+\]: .*Unhandled unknown content-type \((?!text/plain)(?P<what>[^)]+)\)"
+        ),
+        'cloud-init ignored a part of the user data, whose type "{what}" it does not know',
+    ),
+    NoticePattern(
+        "user-data-ignored",
+        re.compile(r"cloud-init\[\d+\]: .*Failed loading yaml blob\. (?P<what>[^:\"]+)"),
+        "cloud-init ignored a cloud-config that it cannot read: {what}",
+    ),
     # From bash and dash. Later phases are not run, and the agent starts over at each poll.
     NoticePattern(
         "script-syntax",
@@ -164,6 +192,7 @@ class _Seen:
 
     :param scripts: the console's lines of scripts in the user data, since cloud-init's last stage
         began.
+    :param not_a_script: Heat's user data would run a text that is no script.
     """
 
     starts: dict[str, list[classify.Marker]] = field(default_factory=dict)
@@ -176,6 +205,7 @@ class _Seen:
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
     scripts: list[str] = field(default_factory=list)
+    not_a_script: bool = False
 
 
 def notice(
@@ -217,6 +247,8 @@ def _see(seen: _Seen, event: Event) -> None:
     seen.boots.see(event)
     if (started := PowerOn.of(event)) is not None:
         seen.container = started.machine == "container"
+    if (given := UserDataParts.of(event)) is not None:
+        seen.not_a_script = bool(given.not_a_script)
     if served := expected.deployments(event):
         seen.deployments.update({each.id: each for each in served})
     text = classify.console_text(event)
@@ -234,7 +266,7 @@ def _see(seen: _Seen, event: Event) -> None:
             seen.by_kind.setdefault(("wrong-clock", ""), Noticed("wrong-clock", clock))
     elif answer and answer.probe == STANDARD.name:
         for fault in faults(answer.text, container=seen.container):
-            if not _is_not_the_images(seen, fault.id, fault.what):
+            if not _is_no_problem(seen, fault.id, fault.what):
                 noticed = Noticed(fault.id, fault.sentence)
                 seen.by_kind.setdefault((fault.id, fault.what), noticed)
     elif flood := GuestFlood.of(event):
@@ -264,14 +296,16 @@ def _see_line(seen: _Seen, line: str) -> None:
     seen.units.update(names_in(line))
     for row in PATTERNS:
         match = row.line.search(line)
-        if match and not _is_not_the_images(seen, row.kind, match["what"]):
+        if match and not _is_no_problem(seen, row.kind, match["what"]):
             seen.matched.setdefault((row.kind, match["what"].strip()), row)
 
 
-def _is_not_the_images(seen: _Seen, kind: str, what: str) -> bool:
-    """Return whether a problem is of the harness's own unit, or of hardware in a container."""
+def _is_no_problem(seen: _Seen, kind: str, what: str) -> bool:
+    """Return whether it is the harness's own unit, hardware in a container, or empty user data."""
     if what.startswith(_OURS):
         return True
+    if what.startswith("Userdata"):
+        return not seen.not_a_script
     return seen.container and kind == "failed-unit" and bool(_NO_HARDWARE.search(what))
 
 

@@ -55,6 +55,14 @@ def test_user_data_parts_are_listed():
     assert user_data_parts(message.as_bytes()).parts == ["cloud-config", "cfn-init-data"]
 
 
+@pytest.mark.parametrize(
+    ("text", "not_a_script"),
+    [("", False), ("#!/bin/sh\n", False), ("#cloud-config\n", True), ("echo\n", True)],
+)
+def test_text_that_heat_cannot_run_is_told_from_a_script(text, not_a_script):
+    assert bool(user_data_parts(whole(cfn_userdata=text)).not_a_script) is not_a_script
+
+
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\necho\n", b"\x1f\x8b\x00\xff"])
 def test_other_user_data_has_no_parts(data):
     assert user_data_parts(data) == UserDataParts([], [], [])

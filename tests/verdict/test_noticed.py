@@ -123,6 +123,27 @@ LINES = {
         "traceback",
         '"cloud-init" ended in a Python traceback',
     ),
+    "[    7.2] cloud-init[64]: 01:16:29,701 - handlers[WARNING]: Unhandled non-multipart "
+    "(text/x-not-multipart) userdata: 'b'echo hi > /etc/hi'...'": (
+        "user-data-ignored",
+        'cloud-init ignored user data that begins with neither "#!" nor "#cloud-config"',
+    ),
+    "[    7.2] cloud-init[64]: 01:16:29,701 - handlers[WARNING]: Unhandled unknown "
+    "content-type (text/plain) userdata: 'b'echo hi'...'": (
+        "user-data-ignored",
+        'cloud-init ignored user data that begins with neither "#!" nor "#cloud-config"',
+    ),
+    "[    7.2] cloud-init[64]: 2026-11-29 01:19:01,520 - handlers[WARNING]: Unhandled unknown "
+    "content-type (text/x-shellscriptt) userdata: 'b'#!/bin/sh'...'": (
+        "user-data-ignored",
+        'cloud-init ignored a part of the user data, whose type "text/x-shellscriptt" it does not '
+        "know",
+    ),
+    "[    7.2] cloud-init[64]: 01:16:00,325 - util.py[WARNING]: Failed loading yaml blob. "
+    'Invalid format at line 6 column 12: "while parsing a flow sequence': (
+        "user-data-ignored",
+        "cloud-init ignored a cloud-config that it cannot read: Invalid format at line 6 column 12",
+    ),
     "[   18.1] web os-collect-config[411]: Traceback (most recent call last):": (
         "traceback",
         '"os-collect-config" ended in a Python traceback',
@@ -182,6 +203,16 @@ def test_failed_script_of_user_data_is_quoted(passed, lines, quoted):
     (seen,) = verdict_of(passed).noticed
     sentence = "a script of the user data failed" + (f'; it said "{quoted}"' if quoted else "")
     assert (seen.kind, seen.sentence, seen.wrong) == ("user-data-failed", sentence, True)
+
+
+@pytest.mark.parametrize("not_a_script", [True, False])
+def test_user_data_that_heat_cannot_run_is_noticed_unless_it_is_empty(passed, not_a_script):
+    line = "Userdata empty or not executable: [Errno 8] Exec format error: '/var/lib/heat-cfntools'"
+    passed.emit("harness", "user-data", not_a_script=not_a_script)
+    passed.console(f"[    9.1] cloud-init[64]: {line}")
+    noticed = verdict_of(passed).noticed
+    assert [each.kind for each in noticed] == ["user-data-ignored"] * not_a_script
+    assert all("RAW takes cloud-config too" in each.sentence for each in noticed)
 
 
 def test_flood_after_end_is_listed(passed):

@@ -16,6 +16,8 @@ from urllib.parse import unquote
 from hotplate.events.kinds import UserDataParts
 
 CFN_INIT_DATA = "cfn-init-data"
+#: The part that Heat runs as a script, with user_data_format HEAT_CFNTOOLS.
+CFN_USER_DATA = "cfn-userdata"
 #: The collectors of os-collect-config that Heat can point at itself.
 SOURCES = ("cfn", "heat", "request", "zaqar")
 
@@ -273,10 +275,12 @@ def user_data_parts(data: bytes) -> UserDataParts:
         data.decode(errors="replace")
     ]
     init_data = [_text(part) for part in parts if part.get_filename() == CFN_INIT_DATA]
+    scripts = [_text(part) for part in parts if part.get_filename() == CFN_USER_DATA]
     return UserDataParts(
         parts=[part.get_filename() or part.get_content_type() for part in parts],
         sources=_sources(init_data[0]) if init_data else [],
         handles=sorted({handle for text in texts for handle in _handles(text)}),
+        not_a_script=any(text and not text.startswith("#!") for text in scripts) or None,
     )
 
 
