@@ -310,7 +310,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "hook-misnamed",
         detectors.misnamed,
-        "name the file as the group is named, without an ending",
+        "give both one name: correct the group in the template, or the name of the hook's file, "
+        "which has no ending",
         stage=Stage.HOOK_STARTED,
     ),
     Rule(

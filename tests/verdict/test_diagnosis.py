@@ -287,6 +287,15 @@ def test_own_probes_are_no_sign_of_life(story):
     assert "heat-config: received" in seen
 
 
+def test_group_that_is_written_unlike_its_hook_is_no_fault_of_the_file_alone(story):
+    story.delivered()
+    story.marker("rejected", group="Script", reason='There is no hook for the group "Script" ...')
+    story.probe("hooks", "-rwxr-xr-x 1 root root 2311 Nov 21 09:00 script\n")
+    diagnosis = story.diagnosis()
+    assert diagnosis.fault == "hook-misnamed"
+    assert "correct the group in the template" in diagnosis.advice
+
+
 def test_good_run_has_no_diagnosis(passed):
     assert passed.diagnosis("CREATE_COMPLETE") is None
 
