@@ -79,7 +79,8 @@ def filled(text: str) -> str:
 
 def sentence(text: str) -> str:
     """Return a text of the code as a sentence, escaped for the markup."""
-    return f"{text[:1].upper()}{escaped(text[1:])}."
+    end = "" if text.endswith("?") else "."
+    return f"{text[:1].upper()}{escaped(text[1:])}{end}"
 
 
 def escaped(text: str) -> str:

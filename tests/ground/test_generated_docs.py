@@ -44,6 +44,11 @@ def test_changed_source_is_detected(generated):
     assert generated.filled(spoiled) == page
 
 
+def test_question_keeps_its_mark(generated):
+    assert generated.sentence("what does it wait for?") == "What does it wait for?"
+    assert generated.sentence("look at *") == "Look at \\*."
+
+
 def test_pages_list_all_verbs_settings_fixtures_and_elements(generated):
     commands = (DOCS / "commands.rst").read_text()
     assert [verb for verb in VERBS if f"\nhotplate {verb}\n" not in commands] == []
