@@ -457,6 +457,16 @@ def without_server(facts: Facts) -> str:
     return ""
 
 
+def paused_by_hook(facts: Facts) -> str:
+    """Detect a resource before which, or after which, Heat waits until a hook is cleared."""
+    if change := facts.paused:
+        return (
+            f'Heat waits at the resource "{change.label or change.resource}" ({change.type}), '
+            f"because of a hook in the environment: {change.reason}"
+        )
+    return ""
+
+
 def resource_failed(facts: Facts) -> str:
     """Detect that Heat failed a resource that does not depend on a guest.
 

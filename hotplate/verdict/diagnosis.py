@@ -92,7 +92,7 @@ def diagnose(
         hook_outputs=hook_outputs,
         now=now,
     )
-    if facts.missing is None and not (facts.failed or facts.stopped):
+    if facts.missing is None and not (facts.failed or facts.stopped or facts.paused):
         return None
     return replace(
         _explain(facts, in_cloud=tracker.in_cloud),

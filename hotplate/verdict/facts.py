@@ -23,6 +23,7 @@ from hotplate.events.kinds import (
     MachineExit,
     NetworkAnswer,
     ServerBoot,
+    StackResource,
     UserDataParts,
 )
 from hotplate.verdict import health
@@ -35,6 +36,9 @@ from hotplate.verdict.tracker import StageTracker, Track
 
 #: Matches the cut in a long line of systemd's; three dots where the locale has no ellipsis.
 CUT = re.compile(r"\u2026|\.\.\.")
+
+#: Heat's reason of a resource that waits for a hook of the environment.
+_PAUSED = re.compile(r"paused until Hook \S+ is cleared")
 
 _NAME = re.compile(
     r"(?<![\w@\\:.-])[\w@\\:-][\w@\\:.-]*"
@@ -131,6 +135,19 @@ class Facts:
         """True when the console shows that the guest never continues, and the stack is not done."""
         fatal = any(each.pattern.fatal for each in self.findings.values())
         return fatal and self.stack_status.endswith("IN_PROGRESS")
+
+    @property
+    def paused(self) -> StackResource | None:
+        """The resource at which Heat waits until a hook of the environment is cleared."""
+        if not self.stack_status.endswith("IN_PROGRESS"):
+            return None
+        last = {
+            (change.stack_id, change.resource): change
+            for change in filter(None, map(StackResource.of, self.stack))
+            # Heat's words when it goes down while it waits.
+            if not change.reason.startswith("Failure occurred while waiting")
+        }
+        return next((each for each in last.values() if _PAUSED.search(each.reason)), None)
 
     @property
     def track_failed(self) -> str:

@@ -31,6 +31,14 @@ RULES: tuple[Rule, ...] = (
         of_stack=True,
     ),
     Rule(
+        "paused-by-hook",
+        detectors.paused_by_hook,
+        "take the hook out of resource_registry in the environment, or clear it while the stack "
+        "waits: openstack stack hook clear",
+        missing=(*_EVERY, None),
+        of_stack=True,
+    ),
+    Rule(
         "stack-failed",
         detectors.never_started,
         "look at the stack's events in the timeline, and at Heat's log in the artifacts",

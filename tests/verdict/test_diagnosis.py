@@ -296,6 +296,29 @@ def test_group_that_is_written_unlike_its_hook_is_no_fault_of_the_file_alone(sto
     assert "correct the group in the template" in diagnosis.advice
 
 
+HOOK_SET = "CREATE paused until Hook pre-create is cleared"
+
+
+@pytest.mark.parametrize("happens", ["up", "power", "finished", ""])
+def test_hook_of_the_environment_is_named(story, happens):
+    if happens:
+        getattr(story, happens)()
+    story.deployment("COMPLETE", HOOK_SET)
+    diagnosis = story.diagnosis("CREATE_IN_PROGRESS")
+    assert (diagnosis.fault, diagnosis.stage) == ("paused-by-hook", None)
+    assert (
+        '"deployment" (OS::Heat::SoftwareDeployment), because of a hook in the ' in diagnosis.seen
+    )
+    assert diagnosis.seen.endswith(HOOK_SET)
+
+
+def test_cleared_hook_of_the_environment_is_not_blamed(story):
+    story.up()
+    story.deployment("COMPLETE", HOOK_SET)
+    story.deployment("IN_PROGRESS", "state changed")
+    assert story.diagnosis("CREATE_IN_PROGRESS") is None
+
+
 def test_good_run_has_no_diagnosis(passed):
     assert passed.diagnosis("CREATE_COMPLETE") is None
 
