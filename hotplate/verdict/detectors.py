@@ -26,6 +26,7 @@ BROKEN_FOR = 3
 TRACEBACK_LINES = 200
 # This many reboots, each after something had booted, are a fault.
 BOOT_LOOP = 3
+_DEPLOYED_SERVER = "OS::Heat::DeployedServer"
 #: In the type or the reason of a resource that depends on a guest.
 _OF_GUEST = re.compile(r"Deployment|WaitCondition|SwiftSignal")
 #: Heat's words for resources that it stops because of another failure.
@@ -454,6 +455,14 @@ def without_server(facts: Facts) -> str:
     complete = any(classify.is_complete_stack(each) for each in facts.stack)
     if facts.powered is None and complete and not facts.failed:
         return "the stack is complete, and there is no server in it"
+    return ""
+
+
+def deployed_server(facts: Facts) -> str:
+    changes = filter(None, map(StackResource.of, facts.stack))
+    names = [each.label or each.resource for each in changes if each.type == _DEPLOYED_SERVER]
+    if facts.powered is None and names and not facts.failed:
+        return f'"{names[0]}" is an {_DEPLOYED_SERVER}, which Heat does not boot'
     return ""
 
 

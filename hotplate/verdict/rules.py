@@ -31,6 +31,13 @@ RULES: tuple[Rule, ...] = (
         of_stack=True,
     ),
     Rule(
+        "deployed-server",
+        detectors.deployed_server,
+        "put an OS::Nova::Server in its place: the image is booted as that",
+        missing=(*_EVERY, None),
+        of_stack=True,
+    ),
+    Rule(
         "paused-by-hook",
         detectors.paused_by_hook,
         "take the hook out of resource_registry in the environment, or clear it while the stack "

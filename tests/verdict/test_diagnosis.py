@@ -296,6 +296,16 @@ def test_group_that_is_written_unlike_its_hook_is_no_fault_of_the_file_alone(sto
     assert "correct the group in the template" in diagnosis.advice
 
 
+def test_server_that_heat_does_not_boot_is_named(story):
+    kind = "OS::Heat::DeployedServer"
+    detail = {"stack": "demo", "stack_id": "1", "resource": "node", "label": "node", "type": kind}
+    story.emit("stack", "resource", server="", action="CREATE", status="COMPLETE", **detail)
+    story.deployment("IN_PROGRESS")
+    diagnosis = story.diagnosis("CREATE_IN_PROGRESS")
+    assert (diagnosis.fault, diagnosis.stage) == ("deployed-server", None)
+    assert diagnosis.seen == f'"node" is an {kind}, which Heat does not boot'
+
+
 HOOK_SET = "CREATE paused until Hook pre-create is cleared"
 
 
