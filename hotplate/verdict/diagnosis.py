@@ -49,10 +49,11 @@ class Diagnosis:
     def __str__(self) -> str:
         among = f" ({self.among})" if self.among else ""
         where = f"{self.stage}{among}: " if self.stage else ""
+        # It quotes a guest, its disk or a hook; Heat's reason may end with an output's line feed.
+        seen = " ".join(self.seen.split())
         # Sentences of the runner and of Heat end with a full stop of their own.
-        end = "" if self.seen.endswith(".") else "."
-        # The text quotes a guest, its disk or a hook.
-        return clean(f"{where}{self.seen}{end} {self.advice[:1].upper()}{self.advice[1:]}")
+        end = "" if seen.endswith(".") else "."
+        return clean(f"{where}{seen}{end} {self.advice[:1].upper()}{self.advice[1:]}")
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON types."""

@@ -296,6 +296,17 @@ def test_group_that_is_written_unlike_its_hook_is_no_fault_of_the_file_alone(sto
     assert "correct the group in the template" in diagnosis.advice
 
 
+def test_line_feed_of_an_error_output_does_not_break_the_last_line(story):
+    story.finished()
+    story.signal()
+    story.taken("failed")
+    reason = "Error: resources.dep: Deployment to server failed: err : bad\n"
+    story.deployment("FAILED", reason)
+    text = str(story.diagnosis("CREATE_FAILED", reason))
+    assert "\n" not in text
+    assert "err : bad. " in text
+
+
 def test_server_that_heat_does_not_boot_is_named(story):
     kind = "OS::Heat::DeployedServer"
     detail = {"stack": "demo", "stack_id": "1", "resource": "node", "label": "node", "type": kind}
