@@ -77,7 +77,8 @@ def answer_lines(answer: Mapping[str, object]) -> Iterator[str]:
     for name in sorted(answer.keys() - OWN_NAMES):
         value = answer[name]
         yield from _block(
-            f"output {clean_line(name)}", value if isinstance(value, str) else json.dumps(value)
+            f"output {clean_line(name)}",
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False),
         )
 
 

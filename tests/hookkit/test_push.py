@@ -14,6 +14,7 @@ import pytest
 from hotplate.cli import main
 from hotplate.errors import ImageError, UsageError
 from hotplate.hookkit.push import HEAT_AGENTS, OURS, HookFile, hook_file, push_command, pushed
+from hotplate.hookkit.show import answer_lines
 from hotplate.session import hook_push
 from hotplate.session.channel import Control, in_memory
 from hotplate.session.directory import ABOUT, SessionDirectory
@@ -297,3 +298,8 @@ def test_wrong_usage_is_refused(hook, tmp_path, capsys, words, sentence):
     where = ["--directory", str(tmp_path / "nothing")]
     assert main(["hook", "push", str(hook), *where, *words]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_output_of_any_type_is_shown_as_it_reads():
+    answer = {"deploy_stdout": "", "deploy_stderr": "", "made": {"name": "wörld"}}
+    assert list(answer_lines(answer))[-1].strip() == '{"name": "wörld"}'
