@@ -19,6 +19,8 @@ from hotplate.settings import cache_dir
 REPOSITORY = Path(__file__).resolve().parents[1]
 SECONDS = 1500
 UNUSED_DAYS = 30
+#: For images of earlier elements and hooks, which another checkout may be using.
+REPLACED_DAYS = 0.25
 
 
 def _fingerprint() -> str:
@@ -61,7 +63,7 @@ class Images:
         with (self.directory / f"{release}-{layout}-{key}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
-                self._forget(f"{release}-{layout}-{key}-")
+                self._prune(f"{release}-{layout}-{key}-", days=REPLACED_DAYS)
                 command = [sys.executable, "-m", "hotplate", "build", "--release", release]
                 done = subprocess.run(
                     [*command, f"--{layout}", "--group", groups, "-o", path, *words],
@@ -80,13 +82,9 @@ class Images:
             os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
         return path
 
-    def _prune(self) -> None:
-        """Delete images that no test has used for a while."""
-        for path in self.directory.glob("*.qcow2"):
-            if time.time() - path.stat().st_atime > UNUSED_DAYS * 86400:
-                self._forget(path.stem)
-
-    def _forget(self, prefix: str) -> None:
-        """Delete images built from earlier elements and hooks."""
-        for old in self.directory.glob(f"{prefix}*"):
-            old.unlink()
+    def _prune(self, prefix: str = "", *, days: float = UNUSED_DAYS) -> None:
+        """Delete images that no test has used for a while, and the files beside them."""
+        for path in self.directory.glob(f"{prefix}*.qcow2"):
+            if time.time() - path.stat().st_atime > days * 86400:
+                for file in self.directory.glob(f"{path.stem}*"):
+                    file.unlink()
