@@ -42,6 +42,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("machine", kinds, indirect=True, scope="module")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test that has an image built, which takes root and packages from the network."""
+    if "images" in getattr(item, "fixturenames", ()):
+        for name in ("builds", "root", "network"):
+            item.add_marker(name)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of an xdist_group in one worker, with ``--dist loadgroup``.

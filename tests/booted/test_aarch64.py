@@ -9,9 +9,6 @@ import pytest
 pytestmark = [
     pytest.mark.qemu,
     pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
     pytest.mark.long,
     pytest.mark.tool("qemu-system-aarch64"),
     pytest.mark.tool("arch-test"),

@@ -50,13 +50,11 @@ def test_file_that_is_no_image_is_refused(test_image, tmp_path, content):
     refused(test_image(path), 1, "thing.qcow2")
 
 
-@pytest.mark.builds
 def test_truncated_qcow2_is_refused(test_image, good):
     os.truncate(good, good.stat().st_size // 3)
     refused(test_image(good), 1, "copy.qcow2")
 
 
-@pytest.mark.builds
 def test_partition_image_without_its_kernel_is_refused(test_image, without_cloud_init, tmp_path):
     path = tmp_path / "alone.qcow2"
     path.symlink_to(without_cloud_init)
@@ -91,7 +89,6 @@ def test_disk_that_hangs_in_boot_code_fails(test_image, tmp_path):
     assert (done.folder / "screen.png").exists()
 
 
-@pytest.mark.builds
 class TestTemplates:
     """Bad templates, refused before a guest boots."""
 
@@ -127,7 +124,6 @@ def test_wrong_usage_is_refused(test_image, tmp_path):
     assert test_image(path, "-P", "a=b").status == 2
 
 
-@pytest.mark.root
 @pytest.mark.boots
 def test_full_disk_is_reported(all_hooks_bookworm, tmp_path, hotplate):
     mount = tmp_path / "small"
@@ -144,7 +140,6 @@ def test_full_disk_is_reported(all_hooks_bookworm, tmp_path, hotplate):
     assert "full" in done.stderr + done.stdout or "space" in done.stderr + done.stdout
 
 
-@pytest.mark.root
 def test_unwritable_artifacts_directory_is_refused(all_hooks_bookworm, tmp_path, hotplate):
     done = hotplate("test", all_hooks_bookworm, "--artifacts", "/proc/artifacts")
     refused(done, 3, "/proc/artifacts")

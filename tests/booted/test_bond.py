@@ -16,9 +16,6 @@ from hotplate.testbed.server import Server
 
 pytestmark = [
     pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
     # The kernel of a container is the host's, which may have neither bonds nor VLANs.
     pytest.mark.qemu,
     pytest.mark.long,

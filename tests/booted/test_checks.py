@@ -11,12 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-pytestmark = [
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-]
+pytestmark = pytest.mark.boots
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples" / "checks"
 CHECKS = {

@@ -16,9 +16,6 @@ from hotplate.timing.deadline import GuestDeadline, retry
 
 pytestmark = [
     pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
     pytest.mark.tool("dnsmasq"),
     pytest.mark.xdist_group("cloud_networks"),
 ]

@@ -10,14 +10,7 @@ import pytest
 from played_cases import wait_until
 from played_cluster import cluster
 
-pytestmark = [
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-    pytest.mark.long,
-    pytest.mark.usefixtures("nothing_left"),
-]
+pytestmark = [pytest.mark.boots, pytest.mark.long, pytest.mark.usefixtures("nothing_left")]
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -11,14 +11,7 @@ import pytest
 from hotplate.machine.cpu_models import LEVELS
 from tests.booted.disks import mounted
 
-pytestmark = [
-    pytest.mark.qemu,
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.long,
-    pytest.mark.tool("gcc"),
-]
+pytestmark = [pytest.mark.qemu, pytest.mark.boots, pytest.mark.long, pytest.mark.tool("gcc")]
 
 #: Runs the instructions of its level, and then the command in its place, if there is one.
 PROGRAM = """

@@ -13,14 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [
-    pytest.mark.qemu,
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-    pytest.mark.long,
-]
+pytestmark = [pytest.mark.qemu, pytest.mark.boots, pytest.mark.long]
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "crash-matrix"
 FIRST = ["received", "started", "finished", "unrecorded", "signal-failed", "random"]

@@ -15,9 +15,6 @@ from hotplate.testbed.testbed import Testbed
 pytestmark = [
     pytest.mark.qemu,
     pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
     pytest.mark.long,
     pytest.mark.xdist_group("datasources"),
 ]

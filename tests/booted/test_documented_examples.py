@@ -10,12 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-pytestmark = [
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-]
+pytestmark = pytest.mark.boots
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLES = REPOSITORY / "docs" / "examples"

@@ -6,12 +6,7 @@ import json
 
 import pytest
 
-pytestmark = [
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-]
+pytestmark = pytest.mark.boots
 
 SWITCH_OFF = """\
 #!/bin/sh

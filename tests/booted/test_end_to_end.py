@@ -8,13 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-pytestmark = [
-    pytest.mark.both_machines,
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-]
+pytestmark = [pytest.mark.both_machines, pytest.mark.boots]
 
 STAGES = [
     "booted",

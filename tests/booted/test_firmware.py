@@ -7,13 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = [
-    pytest.mark.qemu,
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.long,
-]
+pytestmark = [pytest.mark.qemu, pytest.mark.boots, pytest.mark.long]
 
 
 def passes(done) -> None:
@@ -22,7 +16,6 @@ def passes(done) -> None:
     assert done.verdict["status"] == "CREATE_COMPLETE"
 
 
-@pytest.mark.network
 def test_uefi_disk_boots_without_an_option(images, test_image, nothing_left):
     """The disk has no BIOS boot loader, so UEFI is chosen for it."""
     disk = images.get("trixie", "disk", "script", "--firmware", "uefi")

@@ -9,13 +9,7 @@ import pytest
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import load
 
-pytestmark = [
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-    pytest.mark.tool("dnsmasq"),
-]
+pytestmark = [pytest.mark.boots, pytest.mark.tool("dnsmasq")]
 SECONDS = 3600
 
 

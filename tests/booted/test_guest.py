@@ -14,13 +14,7 @@ from hotplate.testbed.first_boot import boot
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import Deadline
 
-pytestmark = [
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-    pytest.mark.xdist_group("guest"),
-]
+pytestmark = [pytest.mark.boots, pytest.mark.xdist_group("guest")]
 
 RAN = "/var/lib/ran"
 

@@ -8,12 +8,7 @@ import sys
 
 import pytest
 
-pytestmark = [
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-]
+pytestmark = pytest.mark.boots
 
 SECONDS = 1500
 

@@ -23,12 +23,7 @@ from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import GuestDeadline, retry
 from tests.booted.hostile import attack, works
 
-pytestmark = [
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-    pytest.mark.xdist_group("hostile_container"),
-]
+pytestmark = pytest.mark.xdist_group("hostile_container")
 
 #: Each process starts two more, for good.
 FORK_BOMB = """\

@@ -19,14 +19,7 @@ from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import GuestDeadline, retry
 from tests.booted.hostile import SECONDS, attack, floods, is_lost, works
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-    pytest.mark.xdist_group("hostile_guest"),
-]
+pytestmark = [pytest.mark.long, pytest.mark.boots, pytest.mark.xdist_group("hostile_guest")]
 
 ATTACKS = Path(__file__).parent / "attacks.py"
 #: An answer that never ends, on a virtio port.

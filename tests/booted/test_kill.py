@@ -16,13 +16,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [
-    pytest.mark.qemu,
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.long,
-]
+pytestmark = [pytest.mark.qemu, pytest.mark.boots, pytest.mark.long]
 
 MOMENTS = 6
 SECONDS = 600

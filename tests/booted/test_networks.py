@@ -17,14 +17,7 @@ from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import GuestDeadline, retry
 
-pytestmark = [
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-    pytest.mark.tool("dnsmasq"),
-    pytest.mark.xdist_group("networks"),
-]
+pytestmark = [pytest.mark.boots, pytest.mark.tool("dnsmasq"), pytest.mark.xdist_group("networks")]
 SECONDS = 900
 #: The host's address in QEMU's user network, and an address of another network.
 HOST = ("169.254.169.254", "127.0.0.1", "10.0.2.2", "192.0.2.1")

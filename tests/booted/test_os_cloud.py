@@ -18,13 +18,7 @@ import yaml
 from hotplate.machine.machine import Capability
 from hotplate.timing.deadline import Deadline, retry
 
-pytestmark = [
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-    pytest.mark.long,
-]
+pytestmark = [pytest.mark.boots, pytest.mark.long]
 
 SECONDS = 1200
 #: Seconds after which pytest prints the stacks of its threads.

@@ -20,13 +20,7 @@ from hotplate.timing.deadline import Deadline, retry
 from hotplate.trial.trial import Trial
 from hotplate.verdict.stages import Stage
 
-pytestmark = [
-    pytest.mark.qemu,
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.long,
-]
+pytestmark = [pytest.mark.qemu, pytest.mark.boots, pytest.mark.long]
 
 
 def settings(**given: object) -> Settings:

@@ -14,7 +14,7 @@ from hotplate.plugin.server import ServerUnderTest
 from hotplate.verdict.stages import Stage
 from tests.booted.user_faults import AGENT, RESTART, START, STOP, diagnosed
 
-pytestmark = [pytest.mark.both_machines, pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
+pytestmark = [pytest.mark.both_machines, pytest.mark.boots]
 
 HOOK = "/usr/libexec/heat-config/hooks/script"
 NOTHING = "#!/bin/sh\n"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.booted.user_faults import AGENT, RESTART, START, STOP, UserFault, is_named
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
+pytestmark = pytest.mark.boots
 
 #: Faults of a disk, a kernel or a clock, which no container has of its own.
 QEMU = (

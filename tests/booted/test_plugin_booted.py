@@ -19,7 +19,7 @@ from hotplate.settings import cache_dir
 from hotplate.testbed import warm_state as warm
 from tests.booted.run_settings import settings_of_this_run
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
+pytestmark = pytest.mark.boots
 
 SECONDS = 900
 #: Seconds after which pytest prints the stacks of its threads.

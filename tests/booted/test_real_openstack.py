@@ -21,9 +21,6 @@ from hotplate.settings import cache_dir
 pytestmark = [
     pytest.mark.qemu,
     pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
     pytest.mark.long,
     pytest.mark.xdist_group("real_openstack"),
 ]

@@ -13,13 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytestmark = [
-    pytest.mark.boots,
-    pytest.mark.root,
-    pytest.mark.network,
-    pytest.mark.long,
-    pytest.mark.xdist_group("recipe_steps"),
-]
+pytestmark = [pytest.mark.boots, pytest.mark.long, pytest.mark.xdist_group("recipe_steps")]
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "docs" / "recipes"

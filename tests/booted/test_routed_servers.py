@@ -20,9 +20,6 @@ from hotplate.testbed.testbed import Testbed
 
 pytestmark = [
     pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
     pytest.mark.tool("dnsmasq"),
     pytest.mark.xdist_group("routed_servers"),
 ]

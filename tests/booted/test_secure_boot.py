@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytestmark = [
-    pytest.mark.qemu,
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-]
+pytestmark = [pytest.mark.qemu, pytest.mark.boots]
 
 #: The partition of the boot loader, as mtools names it in a raw image.
 ESP = "@@1M"

@@ -10,12 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-]
+pytestmark = pytest.mark.boots
 
 RUN_SECONDS = 1500
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.long]
+pytestmark = [pytest.mark.boots, pytest.mark.long]
 
 CHECK = """\
 #!/bin/sh

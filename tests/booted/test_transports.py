@@ -9,13 +9,7 @@ import json
 
 import pytest
 
-pytestmark = [
-    pytest.mark.both_machines,
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-]
+pytestmark = [pytest.mark.both_machines, pytest.mark.boots]
 
 #: By polling transport: the signal transports of its deployments.
 PAIRS = {

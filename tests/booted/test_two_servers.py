@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [
-    pytest.mark.both_machines,
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-]
+pytestmark = [pytest.mark.both_machines, pytest.mark.boots]
 
 TEMPLATE = Path(__file__).parent / "templates" / "two-servers.yaml"
 

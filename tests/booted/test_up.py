@@ -12,12 +12,7 @@ import pytest
 
 from hotplate.timing.deadline import Deadline, retry
 
-pytestmark = [
-    pytest.mark.boots,
-    pytest.mark.builds,
-    pytest.mark.root,
-    pytest.mark.network,
-]
+pytestmark = pytest.mark.boots
 
 BOOT_SECONDS = 600
 SERVER = "Web-Server"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root]
+pytestmark = pytest.mark.boots
 
 
 @pytest.mark.long
