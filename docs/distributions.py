@@ -122,7 +122,6 @@ def _environment(
         env={"PATH": os.environ["PATH"], **given},
         capture_output=True,
         text=True,
-        check=False,
         timeout=60,
     )
     if done.returncode != 0:

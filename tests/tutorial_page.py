@@ -124,7 +124,6 @@ def play(listed: list[Step], directory: Path, environment: Mapping[str, str]) ->
         text=True,
         errors="replace",
         timeout=4 * SECONDS,
-        check=False,
     )
     sys.stdout.write(done.stdout)
     outputs = re.split(rf"^{END}\n", done.stdout, flags=re.MULTILINE)

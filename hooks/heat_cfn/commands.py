@@ -93,9 +93,7 @@ def _run(command: Command, cwd: str | None, env: dict[str, str] | None) -> int:
     try:
         # By CloudFormation's definition a template's command is a shell's text.
         argv = ["/bin/sh", "-c", command] if isinstance(command, str) else command
-        return subprocess.run(
-            argv, stdin=subprocess.DEVNULL, cwd=cwd, env=env, check=False
-        ).returncode
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, cwd=cwd, env=env).returncode
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not os.path.exists(argv[0]):
             print(f'the program "{argv[0]}" is not on this machine', file=sys.stderr, flush=True)

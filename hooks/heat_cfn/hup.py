@@ -141,7 +141,7 @@ def _run(hook: Hook, old: Any, new: Any, loud: bool) -> list[str]:
     if hook.runas and hook.runas != "root":
         argv = ["runuser", "-u", hook.runas, "--", *argv]
     try:
-        ended = subprocess.run(argv, stdin=subprocess.DEVNULL, env=environment, check=False)
+        ended = subprocess.run(argv, stdin=subprocess.DEVNULL, env=environment)
     except OSError as error:
         command_line.note(PROGRAM, f'hook "{hook.name}" cannot be run: {error.strerror}')
         return [hook.name]

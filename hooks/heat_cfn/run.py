@@ -32,7 +32,6 @@ def ask(argv: Sequence[str], env: dict[str, str] | None = None) -> subprocess.Co
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
-            check=False,
             encoding="utf-8",
             errors="replace",
         )

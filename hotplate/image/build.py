@@ -377,7 +377,6 @@ def _git(directory: Path, environment: Mapping[str, str], *words: str) -> str:
             text=True,
             errors="replace",
             timeout=GIT_SECONDS,
-            check=False,
         )
         return done.stdout.strip() if done.returncode == 0 else ""
     return ""

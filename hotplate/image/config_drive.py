@@ -70,7 +70,7 @@ def make(
 
 
 def _run(command: list[str], path: Path) -> None:
-    done = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         name = Path(command[0]).name
         raise HostError(f'{name} could not make "{path.name}": {last_words(done)}')

@@ -179,9 +179,7 @@ def apt_options() -> tuple[str, ...]:
     """
     command = ["apt-config", "dump", "--format", "%f %v%n"]
     try:
-        done = subprocess.run(
-            [*command, *STANDING_STILL], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([*command, *STANDING_STILL], capture_output=True, text=True)
     except FileNotFoundError:
         return ()
     lines = (line.split() for line in done.stdout.splitlines())
@@ -219,9 +217,7 @@ def check_mirror(mirrors: Mirrors, release: str, *, helper: Path = APT_HELPER) -
     with tempfile.TemporaryDirectory(prefix="hotplate-") as directory:
         command = [str(helper), *APT_OPTIONS, "download-file", url, f"{directory}/file"]
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=MIRROR_SECONDS, check=False
-            )
+            done = subprocess.run(command, capture_output=True, text=True, timeout=MIRROR_SECONDS)
             status, text = done.returncode, done.stdout + done.stderr
         except subprocess.TimeoutExpired:
             status, text = 1, f"no answer within {MIRROR_SECONDS} s"

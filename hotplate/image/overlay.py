@@ -39,7 +39,7 @@ def qemu_img(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     :raises HostError: it is not installed.
     """
     command = [*bounded(find_tool("qemu-img")), *arguments]
-    return subprocess.run(command, capture_output=True, check=False)
+    return subprocess.run(command, capture_output=True)
 
 
 def last_words(done: subprocess.CompletedProcess[bytes]) -> str:

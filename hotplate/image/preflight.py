@@ -344,7 +344,7 @@ def check_root() -> None:
         if shutil.which("sudo") is None:
             # The check of programs names it.
             return
-        asked = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False)
+        asked = subprocess.run(["sudo", "-n", "true"], capture_output=True)
         if asked.returncode != 0:
             raise HostError(
                 "building needs root, and sudo asks for a password",
@@ -385,7 +385,7 @@ def check_arch(arch: str, environ: Mapping[str, str]) -> None:
             f'building for "{arch}" on this host needs arch-test, which it does not have',
             hint="apt-get install arch-test qemu-user-static binfmt-support",
         )
-    if subprocess.run([tester, arch], capture_output=True, check=False).returncode != 0:
+    if subprocess.run([tester, arch], capture_output=True).returncode != 0:
         raise HostError(
             f'programs for "{arch}" do not run on this host',
             hint="apt-get install qemu-user-static binfmt-support; without an init system also: "

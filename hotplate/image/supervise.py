@@ -55,7 +55,7 @@ def detach_loops(name: str, *, seconds: float = 10.0) -> list[str]:
     end = time.monotonic() + seconds
     while (loops := loops_of(name)) and time.monotonic() < end:
         for loop in loops:
-            subprocess.run(["losetup", "--detach", loop], capture_output=True, check=False)
+            subprocess.run(["losetup", "--detach", loop], capture_output=True)
         if loops_of(name):
             # The mounts of a namespace are released a moment after its end.
             time.sleep(0.05)
@@ -66,7 +66,7 @@ def discard(work: Path) -> None:
     """Remove a build's directory, its loop devices and its unfinished output."""
     detach_loops(work.name)
     # Only when it is a mount point, see _keep_mounts().
-    subprocess.run(["umount", "--lazy", work], capture_output=True, check=False)
+    subprocess.run(["umount", "--lazy", work], capture_output=True)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         staging = Path(json.loads((work / STATE).read_text())["staging"])
         if STAGING in staging.name:
@@ -116,7 +116,7 @@ def _keep_mounts(work: Path) -> list[str]:
     In a chroot whose root directory is no mount point, the propagation of all mounts cannot be
     changed at once. There it is enough that everything is mounted below one private mount.
     """
-    everything = subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True, check=False)
+    everything = subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True)
     if everything.returncode == 0:
         return [*NAMESPACES, "--"]
     subprocess.run(["mount", "--bind", work, work], check=True)
@@ -172,7 +172,7 @@ def outer(config: dict[str, Any], lifeline: int) -> int:
             with contextlib.suppress(OSError):
                 print(f"hotplate: {loop} is still in use and was not detached", flush=True)
         if config["tmpfs_mib"]:
-            subprocess.run(["umount", "--lazy", tmp], check=False)
+            subprocess.run(["umount", "--lazy", tmp])
         if not ended or status != 0:
             discard(work)
             return status if ended else LOST

@@ -135,7 +135,6 @@ def _run(
             text=True,
             errors="replace",
             timeout=LIMIT,
-            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise HostError(f'"{words[0]}" took longer than {LIMIT:.0f} seconds') from error

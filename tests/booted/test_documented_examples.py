@@ -31,7 +31,6 @@ def run(without_cloud_init, tmp_path) -> Callable[..., None]:
             text=True,
             timeout=900,
             cwd=cwd,
-            check=False,
         )
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 

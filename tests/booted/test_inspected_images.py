@@ -59,7 +59,6 @@ def inspect(image: Path, *options: str, below: tuple[str, ...] = ()) -> dict[str
         capture_output=True,
         text=True,
         timeout=300,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
@@ -115,9 +114,9 @@ def test_all_faults_are_found_in_a_disk_of_another_release(all_hooks_bookworm: P
 def test_unprivileged_user_sees_the_same(all_hooks_bookworm: Path):
     """Run in a user namespace without root and without rights outside it."""
     unshare = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
-    if subprocess.run([*unshare, "true"], check=False).returncode != 0:
+    if subprocess.run([*unshare, "true"]).returncode != 0:
         pytest.skip("this host has no user namespaces")
-    asked = subprocess.run([*unshare, "mount", "-t", "tmpfs", "none", "/mnt"], check=False)
+    asked = subprocess.run([*unshare, "mount", "-t", "tmpfs", "none", "/mnt"])
     assert asked.returncode != 0
     assert inspect(all_hooks_bookworm, below=unshare) == inspect(all_hooks_bookworm)
 

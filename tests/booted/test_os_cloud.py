@@ -170,7 +170,6 @@ class Elsewhere:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     timeout=SECONDS,
-                    check=False,
                 )
         except subprocess.TimeoutExpired:
             # Have the cloud print the stacks of its threads.

@@ -131,7 +131,7 @@ def fresh_debian(tmp_path: Path, nothing_left: None) -> Iterator[Path]:
             (Path("/sys"), root / "sys"),
         ):
             subprocess.run(["mount", "--bind", source, target], check=True)
-            mounts.callback(subprocess.run, ["umount", "--lazy", target], check=False)
+            mounts.callback(subprocess.run, ["umount", "--lazy", target])
         yield root
 
 

@@ -31,7 +31,7 @@ def test_image_with_an_ssh_server_has_no_host_keys(
 ):
     image = images.get("bookworm", "disk", groups, "--package", "openssh-server", *options)
     words = [sys.executable, "-m", "hotplate", "inspect", "--strict", *skip, image]
-    seen = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    seen = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert seen.returncode == 0, seen.stdout
     check = tmp_path / "keys.sh"
     check.write_text(CHECK)

@@ -134,7 +134,7 @@ def test_manifest_that_cannot_be_read_counts_as_none(image, tmp_path, case):
     path = Path(shutil.copy(image, tmp_path))
     BESIDE[case](path.with_suffix(".manifest.json"))
     command = ["hotplate", "inspect", "--json", path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["manifest"] == "none"
 
@@ -147,7 +147,7 @@ def test_inspect_needs_few_open_files(image, tmp_path):
         (12, 3, "Too many open files\n  hint: ulimit -n 4096"),
     ):
         command = ["sh", "-c", f'ulimit -n {files} && exec hotplate inspect "$0"', path]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True)
         assert (done.returncode, complaint in done.stderr) == (status, True), done.stderr
         assert "[Errno" not in done.stderr
 

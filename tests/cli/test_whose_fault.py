@@ -297,7 +297,7 @@ def test_full_disk_is_a_host_error(command):
     disk = command.folder / "small"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "none", disk]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
+    if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("nothing can be mounted here")
     try:
         done = command.run("tiny.raw", "--artifacts", str(disk), last=False)

@@ -103,7 +103,6 @@ def booted_guest(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> Any:
                 capture_output=True,
                 text=True,
                 timeout=60,
-                check=False,
             )
 
         yield stack_id, words, run

@@ -188,7 +188,6 @@ def run_alone(script: str) -> str:
         capture_output=True,
         text=True,
         timeout=150,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     # Heat's own log does not reach the terminal.

@@ -41,7 +41,7 @@ def curl(proxied: None) -> Curl:
 
     def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         command = ["curl", "-sS", "-m", "20", "-w", "\n%{http_code}", *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True)
 
     return run
 

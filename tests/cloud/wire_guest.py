@@ -173,7 +173,6 @@ def collect(guest: Guest, state: Path, section: dict[str, Any], kind: str) -> Co
         capture_output=True,
         text=True,
         timeout=60,
-        check=False,
     )
     documents = json.loads(run.stdout) if run.stdout.strip().startswith("{") else {}
     return Collected(run.returncode, documents, run.stderr)
@@ -201,5 +200,4 @@ def notify(
         capture_output=True,
         text=True,
         timeout=60,
-        check=False,
     )

@@ -54,9 +54,7 @@ def _tools(request: pytest.FixtureRequest) -> None:
 
 
 def run(*command: str | Path, text: str = "") -> None:
-    done = subprocess.run(
-        command, env=SYSTEM, input=text, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env=SYSTEM, input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

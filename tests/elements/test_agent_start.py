@@ -71,7 +71,6 @@ class Guest:
             capture_output=True,
             text=True,
             timeout=60,
-            check=False,
             start_new_session=True,
         )
 
@@ -197,9 +196,7 @@ def test_forget_for_a_capture_leaves_no_credential(guest: Guest) -> None:
     (guest.cache / "cfn.json").write_text("SECRET")
     result = guest.run("heat-agent-forget", "--capture")
     assert result.returncode == 0, result.stderr
-    grep = subprocess.run(
-        ["grep", "-r", "SECRET", guest.root], capture_output=True, text=True, check=False
-    )
+    grep = subprocess.run(["grep", "-r", "SECRET", guest.root], capture_output=True, text=True)
     assert grep.stdout == ""
     assert "command = os-refresh-config\n" in guest.conf.read_text()
 
@@ -318,9 +315,7 @@ OTHER = json.loads(json.dumps(BOOT).replace("SECRET", "OTHER"))
 
 def secrets(guest: Guest) -> list[str]:
     """Return the files of the tree that hold the planted secret, by content or by name."""
-    grep = subprocess.run(
-        ["grep", "-rl", "SECRET", guest.root], capture_output=True, text=True, check=False
-    )
+    grep = subprocess.run(["grep", "-rl", "SECRET", guest.root], capture_output=True, text=True)
     return sorted(os.path.relpath(line, guest.root) for line in grep.stdout.splitlines())
 
 
@@ -543,7 +538,6 @@ def start(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Compl
             capture_output=True,
             text=True,
             timeout=60,
-            check=False,
         )
 
     return run

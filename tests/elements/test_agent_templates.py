@@ -87,7 +87,6 @@ def render(metadata: object) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         timeout=60,
-        check=False,
     )
 
 
@@ -111,7 +110,6 @@ def apply_config(metadata: object, directory: Path) -> "subprocess.CompletedProc
         capture_output=True,
         text=True,
         timeout=60,
-        check=False,
     )
 
 

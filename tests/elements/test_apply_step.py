@@ -54,7 +54,6 @@ class Step:
             capture_output=True,
             text=True,
             timeout=60,
-            check=False,
         )
         assert result.returncode == 0, result.stderr
         seen: dict[str, object] = json.loads((self.root / "out/all").read_text())

@@ -84,7 +84,6 @@ def build(directory: Path, element: str, **environment: str) -> subprocess.Compl
         capture_output=True,
         text=True,
         timeout=120,
-        check=False,
     )
 
 
@@ -182,7 +181,5 @@ def test_diskimage_builder_finds_the_plug_in(tmp_path: Path, how: str):
         "from diskimage_builder.block_device.config import _extensions\n"
         "print(_extensions['offset_partitioning'].plugin.__name__)"
     )
-    done = subprocess.run(
-        [*python, program], env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*python, program], env=environment, capture_output=True, text=True)
     assert done.stdout == "OffsetPartitioning\n", done.stderr

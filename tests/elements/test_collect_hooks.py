@@ -41,7 +41,6 @@ class Collection:
             capture_output=True,
             text=True,
             timeout=60,
-            check=False,
         )
 
     def index(self) -> list[dict[str, str | None]]:

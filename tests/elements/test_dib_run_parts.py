@@ -34,7 +34,6 @@ def run(*arguments: object, **environment: str) -> "subprocess.CompletedProcess[
         capture_output=True,
         text=True,
         timeout=60,
-        check=False,
     )
 
 
@@ -128,6 +127,5 @@ def test_os_refresh_config_runs_its_phases_with_it(phase: Path, tmp_path: Path) 
         capture_output=True,
         text=True,
         timeout=60,
-        check=False,
     )
     assert (result.returncode, result.stdout) == (0, "configured\n"), result.stderr

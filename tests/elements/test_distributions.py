@@ -119,7 +119,6 @@ done
         },
         capture_output=True,
         text=True,
-        check=False,
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -137,7 +136,6 @@ def test_element_for_apt_refuses_other_distributions(element):
             env={"DISTRO_NAME": distro},
             capture_output=True,
             text=True,
-            check=False,
             timeout=60,
         )
         assert done.returncode == status
@@ -199,7 +197,6 @@ def image(tmp_path):
             env={"PATH": str(programs), "DIB_HEAT_DATASOURCES": "OpenStack"},
             capture_output=True,
             text=True,
-            check=False,
             timeout=60,
         )
 

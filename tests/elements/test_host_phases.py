@@ -39,7 +39,6 @@ def run_step(
         capture_output=True,
         text=True,
         timeout=60,
-        check=False,
     )
 
 
@@ -155,7 +154,7 @@ def test_interpreter_missing_in_the_image_stops_the_build(
     step = tmp_path / "step"
     finalise = ELEMENTS / "os-refresh-config/finalise.d/90-os-refresh-config-check"
     step.write_text(finalise.read_text().replace("/usr/libexec", f"{tmp_path}/usr/libexec"))
-    result = subprocess.run(["bash", step], capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(["bash", step], capture_output=True, text=True, timeout=60)
     expected = ""
     if missing:
         expected = (
@@ -306,7 +305,6 @@ def test_agent_installs_for_the_python_of_the_image(
             capture_output=True,
             text=True,
             timeout=60,
-            check=False,
         )
         assert result.returncode == 0, result.stderr
         assert result.stdout.startswith("usage: ")
@@ -326,7 +324,6 @@ def test_python_too_old_stops_the_build_before_packages(
         },
         capture_output=True,
         text=True,
-        check=False,
         timeout=60,
     )
     assert result.returncode == status

@@ -72,7 +72,6 @@ class Tree:
             capture_output=True,
             text=True,
             timeout=120,
-            check=False,
         )
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
@@ -165,7 +164,6 @@ def test_units_are_enabled_and_valid(tree: Tree) -> None:
         capture_output=True,
         text=True,
         timeout=120,
-        check=False,
     )
     assert [line for line in result.stderr.splitlines() if "os-collect-config" in line] == []
 

@@ -165,7 +165,6 @@ def test_two_builds_have_the_same_files(tmp_path: Path, words: tuple[str, ...]):
         capture_output=True,
         text=True,
         timeout=600,
-        check=False,
     )
     comparison = json.loads(done.stdout)
     assert comparison["owners"] == []

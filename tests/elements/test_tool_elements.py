@@ -30,7 +30,6 @@ def script(tmp_path: Path):
             capture_output=True,
             text=True,
             timeout=60,
-            check=False,
             env={
                 "PATH": f"{programs}:{os.environ['PATH']}",
                 "TMP_HOOKS_PATH": str(tmp_path / "hooks"),

@@ -39,7 +39,6 @@ def collect_local(
         capture_output=True,
         text=True,
         timeout=60,
-        check=False,
     )
 
 
@@ -62,7 +61,7 @@ def test_local_collector_works_in_the_units_locale(directory: Path) -> None:
 )
 def test_local_collector_needs_that_locale(directory: Path) -> None:
     """If this fails the agent was fixed, and the unit's LC_ALL can be removed."""
-    locales = subprocess.run(["locale", "-a"], capture_output=True, text=True, check=False).stdout
+    locales = subprocess.run(["locale", "-a"], capture_output=True, text=True).stdout
     if "en_us" in locales.lower():
         pytest.skip("this host has the locale en_US, with which the agent gets through")
     assert collect_local(directory, {"LC_ALL": "C.UTF-8"}).returncode != 0

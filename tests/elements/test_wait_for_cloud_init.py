@@ -32,7 +32,6 @@ def run(root: Path, queued: str, defaults: str = "", start: str = ":") -> list[s
         capture_output=True,
         text=True,
         timeout=60,
-        check=False,
     )
     assert result.returncode == 0, result.stderr
     waited = root / "waited"

@@ -35,7 +35,6 @@ def run(*words, directory, **environ):
         stderr=subprocess.STDOUT,
         text=True,
         timeout=900,
-        check=False,
     )
     return done.returncode, done.stdout
 

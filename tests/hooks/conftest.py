@@ -187,7 +187,6 @@ def run_theirs(heat_agents: Path, tmp_path: Path):
             input=json.dumps(deployment).encode(),
             capture_output=True,
             timeout=timeout,
-            check=False,
             env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C", **env},
         )
         if done.returncode != 0:
@@ -287,7 +286,6 @@ def run_hook(tmp_path: Path):
             input=data,
             capture_output=True,
             timeout=timeout,
-            check=False,
             env={
                 "PATH": os.environ["PATH"],
                 "HOME": str(tmp_path),
@@ -384,7 +382,6 @@ def check_hook(tmp_path: Path):
             env={**os.environ, **environment},
             capture_output=True,
             timeout=1500,
-            check=False,
         )
         assert done.returncode in (0, 1), done.stderr
         return Checked({each["name"]: each for each in json.loads(done.stdout)["lines"]})

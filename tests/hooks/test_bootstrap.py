@@ -154,7 +154,6 @@ class Guest:
             capture_output=True,
             text=True,
             timeout=60,
-            check=False,
         )
 
     def install(self, **settings):

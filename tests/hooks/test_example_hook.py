@@ -86,7 +86,6 @@ def test_element_brings_the_hook(tmp_path):
         capture_output=True,
         text=True,
         timeout=60,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert (

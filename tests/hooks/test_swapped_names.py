@@ -113,7 +113,6 @@ def run(hooks_dir: Path, tmp_path: Path, make_deployment):
             capture_output=True,
             text=True,
             timeout=60,
-            check=False,
         )
         assert "swapped" in done.stderr, done.stderr
         return done.stdout + done.stderr

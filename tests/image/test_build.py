@@ -65,7 +65,6 @@ class Builder:
             capture_output=True,
             text=True,
             timeout=120,
-            check=False,
         )
 
     def start(self, *more: str) -> subprocess.Popen[str]:
@@ -180,7 +179,7 @@ def test_image_of_xfs_is_built_and_the_unread_parts_are_reported(builder: Builde
     assert "no bill of materials was written: the disk of" in done.stderr
     assert [each.name for each in builder.out.glob("image.*.json*")] == ["image.manifest.json"]
     inspect = [sys.executable, "-m", "hotplate", "inspect", str(builder.out / "image.qcow2")]
-    looked = subprocess.run(inspect, capture_output=True, text=True, timeout=120, check=False)
+    looked = subprocess.run(inspect, capture_output=True, text=True, timeout=120)
     # The verb is asked for it, and lets the kernel mount it; the build does not.
     assert looked.returncode == 0, looked.stderr
     assert "xfs" in looked.stdout
@@ -223,7 +222,7 @@ def small_cache(builder: Builder):
     cache = builder.out.with_name("cache")
     cache.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", cache], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", cache], capture_output=True
     )
     if mounted.returncode != 0:
         pytest.skip("no tmpfs can be mounted here")
@@ -335,7 +334,6 @@ def test_line_of_a_dry_run_works_when_pasted(builder: Builder, tmp_path: Path):
         capture_output=True,
         text=True,
         timeout=120,
-        check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:]
     assert Image.open(builder.out / "pasted.raw").kernel == builder.out / "pasted.vmlinuz"

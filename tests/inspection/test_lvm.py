@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.root, pytest.mark.tool("lvm"), pytest.mark.tool("loset
 
 def run(*words: object) -> str:
     command = [str(each) for each in words]
-    done = subprocess.run(command, env=SYSTEM, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=SYSTEM, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -40,7 +40,7 @@ RELEASE = 'NAME="Rocky Linux"\nID=rocky\nVERSION_ID="10.1"\n'
 
 def run(*words: object) -> None:
     command = [str(each) for each in words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

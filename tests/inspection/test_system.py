@@ -35,9 +35,7 @@ umount "$2"
 
 def run(*words: object, stdin: str = "") -> None:
     command = [str(each) for each in words]
-    done = subprocess.run(
-        command, env=SYSTEM, input=stdin, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env=SYSTEM, input=stdin, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -121,7 +121,6 @@ def test_command_run_removes_earlier_ones(tmp_path):
         capture_output=True,
         text=True,
         timeout=120,
-        check=False,
     )
     assert result.returncode, result.stdout
     folders = sorted(each.name for each in base.iterdir() if each.name.startswith("202"))

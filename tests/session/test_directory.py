@@ -133,7 +133,7 @@ def shell(directory, *words: str, **more: Any) -> subprocess.CompletedProcess[by
         str(directory.path),
         *words,
     ]
-    return subprocess.run(command, capture_output=True, timeout=120, check=False, **more)
+    return subprocess.run(command, capture_output=True, timeout=120, **more)
 
 
 @pytest.fixture

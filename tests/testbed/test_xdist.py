@@ -63,7 +63,6 @@ def test_two_workers_have_networks_of_their_own(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=SECONDS,
-        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     workers = {each.read_text() for each in tmp_path.glob("up-*")}

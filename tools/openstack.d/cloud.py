@@ -232,7 +232,7 @@ def install(suite: str, packages: list[str], system: Path, lock: int) -> None:
     ]
     with (system.parent / "install.log").open("wb") as log:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False, pass_fds=[lock]
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[lock]
         )
     if done.returncode:
         raise HostError(

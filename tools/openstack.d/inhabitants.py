@@ -136,7 +136,7 @@ def wait() -> None:
 
 def _answers(address: str) -> bool:
     ping = ["ping", "-q", "-c", "1", "-W", "1", address]
-    return subprocess.run(ping, stdout=subprocess.DEVNULL, check=False).returncode == 0
+    return subprocess.run(ping, stdout=subprocess.DEVNULL).returncode == 0
 
 
 {"identities": identities, "networks": networks, "wait": wait}[PART]()

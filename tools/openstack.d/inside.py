@@ -151,7 +151,7 @@ class Inside:
             log.flush()
             done = subprocess.run(
                 self.command(*words), env=ENVIRONMENT, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=subprocess.STDOUT, check=False,
+                stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
         if done.returncode:
             raise Failed(f'"{" ".join(words)[:80]}" ended with {done.returncode}: {log.name}')
@@ -323,7 +323,7 @@ def _own_session():
 
 
 def _command(*words: str) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         raise Failed(f'"{" ".join(words)}" failed: {done.stderr.strip()}')
 

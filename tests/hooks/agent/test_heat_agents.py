@@ -89,7 +89,6 @@ class Server:
             capture_output=True,
             text=True,
             timeout=120,
-            check=False,
         )
 
     def state(self) -> dict[str, tuple[int, str]]:

@@ -76,7 +76,6 @@ def cfn(hooks_dir: Path, tmp_path: Path):
             capture_output=True,
             text=True,
             timeout=120,
-            check=False,
         )
         assert "Traceback" not in done.stderr, done.stderr
         if check is not None:

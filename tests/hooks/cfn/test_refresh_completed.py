@@ -41,7 +41,6 @@ class Guest:
             capture_output=True,
             text=True,
             timeout=60,
-            check=False,
         )
 
 

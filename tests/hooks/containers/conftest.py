@@ -154,7 +154,6 @@ def clean_up_of(hooks_dir: Path, tmp_path: Path):
                 },
                 capture_output=True,
                 text=True,
-                check=False,
             )
             assert done.returncode == 0, done.stderr
             assert "Traceback" not in done.stderr

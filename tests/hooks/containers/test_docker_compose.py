@@ -308,7 +308,7 @@ def test_compose_accepts_the_converted_layout(docker_compose, recorder, request,
     assert docker_compose(config, env=env).status == 0
     file = tmp_path / "work/My_Project/docker-compose.yml"
     words = [command, "-f", str(file), "config"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "service:web" in done.stdout
 

@@ -291,7 +291,6 @@ class Guest:
             capture_output=True,
             text=True,
             timeout=60,
-            check=False,
         )
 
     def runs(self, key: str) -> int:

@@ -19,7 +19,6 @@ def small(guest):
         ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(mount)],
         capture_output=True,
         text=True,
-        check=False,
     )
     if done.returncode != 0:
         pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")

@@ -24,7 +24,6 @@ def notify(guest):
             capture_output=True,
             text=True,
             timeout=60,
-            check=False,
         )
 
     return run

@@ -53,7 +53,6 @@ def refresh(guest, request):
             capture_output=True,
             text=True,
             timeout=120,
-            check=False,
         )
 
     return run

@@ -56,7 +56,7 @@ def faulty(guest):
     def run(fault):
         code = PLANTED.format(hooks=str(HOOKS), fault=fault)
         return subprocess.run(
-            [PYTHON, "-IS", "-c", code], env=guest.environment, timeout=60, check=False
+            [PYTHON, "-IS", "-c", code], env=guest.environment, timeout=60
         ).returncode
 
     return run

@@ -60,7 +60,6 @@ class Side:
             },
             capture_output=True,
             timeout=60,
-            check=False,
             umask=umask,
         )
         return Outcome(

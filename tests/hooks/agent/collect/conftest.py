@@ -489,7 +489,6 @@ class Guest:
                     stdout=stdout,
                     stderr=stderr,
                     timeout=SECONDS,
-                    check=False,
                 ).returncode
         done = Done(status, out.read_text(), err.read_text(errors="replace"), self.files())
         out.unlink()

@@ -85,7 +85,6 @@ class Phases:
             capture_output=True,
             text=True,
             timeout=120,
-            check=False,
         )
         stderr = done.stderr
         for pattern, plain in STAMPS:
