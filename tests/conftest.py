@@ -220,6 +220,13 @@ class Story:
         self.marker("started")
         self.marker("finished", status=status, **facts)
 
+    def failed(self, status: int) -> None:
+        """Run a hook that ends with this status, up to Heat's event of the failure."""
+        self.finished(status=status)
+        self.signal()
+        reason = f"Deployment exited with non-zero status code: {status}"
+        self.deployment("FAILED", f"deploy_status_code : {reason}")
+
     def signal(self, status: int = 200, *, times: int = 1, resource: str = "deployment") -> None:
         for _ in range(times):
             self.request(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from pathlib import Path
 from threading import Thread
@@ -13,18 +12,14 @@ import pytest
 from hotplate.errors import MachineLostError
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
-from hotplate.settings import Settings
 from hotplate.stacks.template import Template, builtin
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import Deadline, retry
 from hotplate.trial.trial import Trial
 from hotplate.verdict.stages import Stage
+from tests.booted.run_settings import settings_of_this_run
 
 pytestmark = [pytest.mark.qemu, pytest.mark.boots, pytest.mark.long]
-
-
-def settings(**given: object) -> Settings:
-    return Settings.load(given, environ=os.environ, directory=Path("/nonexistent"))
 
 
 def _down(machine) -> bool | None:
@@ -60,7 +55,7 @@ def boot(trixie, tmp_path):
             Trial(
                 Image.open(path),
                 template or builtin(),
-                settings=settings(**given),
+                settings=settings_of_this_run(**given),
                 folder=tmp_path / "run",
                 events=EventLog(),
                 say=print,
@@ -90,17 +85,27 @@ def boot(trixie, tmp_path):
     return diagnosed
 
 
-def test_root_not_found(boot):
-    diagnosis = boot(append="root=/dev/vdz rootdelay=1")
-    assert (diagnosis.fault, diagnosis.stage) == ("root-not-found", Stage.BOOTED)
+REFUSED = {"endpoint": "metadata", "kind": "refuse"}
+NOT_FOUND = {"endpoint": "metadata", "kind": "status", "status": 404}
 
 
-def test_kernel_panic(boot):
-    diagnosis = boot(append="init=/bin/false panic=0")
-    assert (diagnosis.fault, diagnosis.stage) == ("kernel-panic", Stage.BOOTED)
+@pytest.mark.parametrize(
+    ("planted", "fault", "stage"),
+    [
+        ({"append": "root=/dev/vdz rootdelay=1"}, "root-not-found", Stage.BOOTED),
+        ({"append": "init=/bin/false panic=0"}, "kernel-panic", Stage.BOOTED),
+        # The cable is unplugged from the first second on.
+        ({"cable": False, "patience": 90}, "no-dhcp", Stage.NETWORK_UP),
+        ({"fault": REFUSED}, "metadata-refused", Stage.METADATA_SERVED),
+        ({"fault": NOT_FOUND}, "metadata-404", Stage.METADATA_SERVED),
+        ({"append": "ds=None"}, "no-datasource", Stage.METADATA_SERVED),
+    ],
+)
+def test_planted_fault_is_named(boot, planted, fault, stage):
+    diagnosis = boot(**planted)
+    assert (diagnosis.fault, diagnosis.stage) == (fault, stage)
 
 
-@pytest.mark.long
 def test_no_bootable_kernel(boot, tmp_path):
     """Boot a disk whose boot code loads nothing."""
     disk = bytearray(4 << 20)
@@ -112,26 +117,6 @@ def test_no_bootable_kernel(boot, tmp_path):
     assert (diagnosis.fault, diagnosis.stage) == ("no-bootable-kernel", Stage.BOOTED)
 
 
-@pytest.mark.long
-def test_no_dhcp(boot):
-    """Unplug the cable from the first second on."""
-    diagnosis = boot(cable=False, patience=90)
-    assert (diagnosis.fault, diagnosis.stage) == ("no-dhcp", Stage.NETWORK_UP)
-
-
-@pytest.mark.long
-def test_metadata_refused(boot):
-    diagnosis = boot(fault={"endpoint": "metadata", "kind": "refuse"})
-    assert (diagnosis.fault, diagnosis.stage) == ("metadata-refused", Stage.METADATA_SERVED)
-
-
-@pytest.mark.long
-def test_metadata_404(boot):
-    diagnosis = boot(fault={"endpoint": "metadata", "kind": "status", "status": 404})
-    assert (diagnosis.fault, diagnosis.stage) == ("metadata-404", Stage.METADATA_SERVED)
-
-
-@pytest.mark.long
 def test_wait_condition_without_a_signal_is_named(boot):
     """A server without cfn-init-data has nothing to poll, so polling is not expected."""
     template = {
@@ -157,9 +142,3 @@ def test_wait_condition_without_a_signal_is_named(boot):
     verdict = boot.verdict(Template(source="raw", template=template))
     assert verdict.diagnosis is None
     assert 'Heat waits for OS::Heat::WaitCondition "wait"' in verdict.last_line()
-
-
-@pytest.mark.long
-def test_datasource_not_detected(boot):
-    diagnosis = boot(append="ds=None")
-    assert (diagnosis.fault, diagnosis.stage) == ("no-datasource", Stage.METADATA_SERVED)

@@ -60,28 +60,33 @@ def test_healthy_guest_has_no_diagnosis(server):
     assert server.diagnosis() is None
 
 
-def test_agent_not_installed(server):
-    server.run(f"systemctl stop {AGENT}; rm -f /etc/systemd/system/{AGENT}.service").check()
-    server.run("systemctl daemon-reload; systemctl reset-failed")
-    assert_named(server, "agent-missing", Stage.AGENT_POLLED)
+NOT_INSTALLED = (
+    f"systemctl stop {AGENT} && rm -f /etc/systemd/system/{AGENT}.service && "
+    "systemctl daemon-reload && { systemctl reset-failed || true; }"
+)
+# The agent's interpreter imports a broken module instead of the right one.
+CRASHING = (
+    "mkdir -p /run/broken /run/systemd/system/os-collect-config.service.d && "
+    "echo 'raise ImportError(\"this module is broken\")' > /run/broken/os_collect_config.py && "
+    "printf '[Service]\\nExecStart=\\nExecStart=/usr/bin/env PYTHONPATH=/run/broken python3 "
+    '-c "import os_collect_config"\\n\' '
+    "> /run/systemd/system/os-collect-config.service.d/broken.conf && "
+    f"systemctl daemon-reload && {RESTART}"
+)
 
 
-def test_agent_disabled(server):
-    server.run(f"systemctl disable --now {AGENT}").check()
-    assert_named(server, "agent-disabled", Stage.AGENT_POLLED)
-
-
-def test_agent_crashing(server):
-    # The agent's interpreter imports a broken module instead of the right one.
-    server.run(
-        "mkdir -p /run/broken /run/systemd/system/os-collect-config.service.d && "
-        "echo 'raise ImportError(\"this module is broken\")' > /run/broken/os_collect_config.py && "
-        "printf '[Service]\\nExecStart=\\nExecStart=/usr/bin/env PYTHONPATH=/run/broken python3 "
-        '-c "import os_collect_config"\\n\' '
-        "> /run/systemd/system/os-collect-config.service.d/broken.conf && "
-        f"systemctl daemon-reload && {RESTART}"
-    ).check()
-    assert_named(server, "agent-crashing", Stage.AGENT_POLLED)
+@pytest.mark.parametrize(
+    ("command", "fault", "stage"),
+    [
+        (NOT_INSTALLED, "agent-missing", Stage.AGENT_POLLED),
+        (f"systemctl disable --now {AGENT}", "agent-disabled", Stage.AGENT_POLLED),
+        (CRASHING, "agent-crashing", Stage.AGENT_POLLED),
+        (f"chmod a-x {HOOK}", "hook-not-executable", Stage.HOOK_STARTED),
+    ],
+)
+def test_fault_made_by_a_command_is_named(server, command, fault, stage):
+    server.run(command).check()
+    assert_named(server, fault, stage)
 
 
 def test_poll_refused_for_a_wrong_secret(server, events):
@@ -102,13 +107,9 @@ def test_poll_refused_for_a_wrong_secret(server, events):
     assert_named(server, "poll-refused", Stage.DEPLOYMENT_DELIVERED)
 
 
-def test_endpoint_down(server, cloud):
-    with cloud.fault(endpoint="cfn", kind="refuse"):
-        assert_named(server, "endpoint-down")
-
-
-def test_endpoint_that_answers_503(server, cloud):
-    with cloud.fault(endpoint="cfn", kind="status", status=503):
+@pytest.mark.parametrize("fault", [{"kind": "refuse"}, {"kind": "status", "status": 503}])
+def test_endpoint_down(server, cloud, fault):
+    with cloud.fault(endpoint="cfn", **fault):
         assert_named(server, "endpoint-down")
 
 
@@ -117,17 +118,11 @@ def test_hook_missing(server):
     assert "chef" in diagnosis.seen
 
 
-def test_hook_not_executable(server):
-    server.run(["chmod", "a-x", HOOK]).check()
-    assert_named(server, "hook-not-executable", Stage.HOOK_STARTED)
-
-
-def test_hook_hanging(server):
-    assert_named(server, "hook-hanging", Stage.HOOK_FINISHED, config="#!/bin/sh\nsleep 1000\n")
-
-
-def test_hook_killed(server):
-    assert_named(server, "hook-killed", Stage.HOOK_FINISHED, config="#!/bin/sh\nkill -KILL $PPID\n")
+@pytest.mark.parametrize(
+    ("script", "fault"), [("sleep 1000", "hook-hanging"), ("kill -KILL $PPID", "hook-killed")]
+)
+def test_script_that_ends_no_hook_is_named(server, script, fault):
+    assert_named(server, fault, Stage.HOOK_FINISHED, config=f"#!/bin/sh\n{script}\n")
 
 
 def test_hook_that_answers_with_invalid_json(server):

@@ -604,17 +604,9 @@ def test_job_with_same_beginning_is_distinguished(story, job, other):
     assert job in story.diagnosis().seen
 
 
-def failed(story, status, stderr):
-    story.finished(status=status)
-    story.signal()
-    story.taken("failed")
-    story.deployment("FAILED", f"Deployment exited with non-zero status code: {status}")
-    story.stderr = stderr
-
-
 def test_cause_is_not_named_for_stage_it_cannot_block(story):
     """The hook failed; the odd state of the agent's unit is not the reason."""
-    failed(story, 1, "")
+    story.failed(1)
     story.probe("health", answer(units=unit(UnitFileState="disabled"), clock="631152000"))
     assert story.diagnosis("CREATE_FAILED", "it failed").fault == "hook-failed"
 
@@ -636,7 +628,8 @@ FAILED = [
 
 @pytest.mark.parametrize(("status", "stderr", "shown", "fault", "words"), FAILED)
 def test_cause_of_failed_hook_is_named(story, status, stderr, shown, fault, words):
-    failed(story, status, stderr)
+    story.failed(status)
+    story.stderr = stderr
     story.probe("health", answer(**shown))
     diagnosis = story.diagnosis("CREATE_FAILED", "it failed")
     assert (diagnosis.fault, diagnosis.stage) == (fault, Stage.HOOK_FINISHED)

@@ -186,17 +186,13 @@ def hook_hanging(s):
 
 
 def hook_killed(s):
-    s.finished(status=137)
-    s.signal()
+    s.failed(137)
     s.stderr = 'The hook "script" gave no answer and was ended by signal 9.\n'
-    s.deployment("FAILED", EXITED.format(137))
 
 
 def invalid_json(s):
-    s.finished(status=1)
-    s.signal()
+    s.failed(1)
     s.stderr = 'warming up\nThe hook "script" answered with JSON that is not an object.\n'
-    s.deployment("FAILED", EXITED.format(1))
 
 
 def signal_refused(s):
@@ -345,9 +341,7 @@ def test_good_run_has_no_diagnosis(passed):
 
 
 def test_failing_script_is_reported_as_hook_failure(story):
-    story.finished(status=3)
-    story.signal()
-    story.deployment("FAILED", EXITED.format(3))
+    story.failed(3)
     diagnosis = story.diagnosis(
         "CREATE_FAILED", EXITED.format(3), "trying\nno such package: apache\n"
     )
@@ -363,9 +357,7 @@ def test_quoted_sentence_is_followed_by_one_full_stop(story):
 
 
 def test_first_error_of_script_is_quoted_with_last(story):
-    story.finished(status=127)
-    story.signal()
-    story.deployment("FAILED", EXITED.format(127))
+    story.failed(127)
     script = "/var/lib/heat-config/heat-config-script/5c9f: line"
     first, last = f"{script} 3: yum: command not found", f"{script} 9: mysql: command not found"
     diagnosis = story.diagnosis("CREATE_FAILED", "it failed", f"{first}\nnothing to do\n{last}\n")
@@ -385,9 +377,7 @@ MIRROR = "W: Failed to fetch http://deb.example/x  Temporary failure resolving '
     ],
 )
 def test_hook_that_needs_a_host_outside_is_told_that_there_is_none(story, stderr, quoted):
-    story.finished(status=1)
-    story.signal()
-    story.deployment("FAILED", EXITED.format(1))
+    story.failed(1)
     diagnosis = story.diagnosis("CREATE_FAILED", EXITED.format(1), stderr)
     assert (diagnosis.fault, diagnosis.stage) == ("hook-reaches-out", Stage.HOOK_FINISHED)
     assert quoted in diagnosis.seen
@@ -412,9 +402,7 @@ def test_advice_names_no_folder_when_nothing_was_sent(story, status, words):
 def test_cut_output_is_reported_with_place_of_full_one(story):
     where = "the whole is on the server in /var/log/heat-config/5c9f.stdout"
     mark = f"\n[... 49000000 of 50000000 characters are left out here; {where} ...]\n"
-    story.finished(status=1)
-    story.signal()
-    story.deployment("FAILED", EXITED.format(1))
+    story.failed(1)
     seen = story.diagnosis("CREATE_FAILED", "it failed", f"x{mark}it broke\n").seen
     assert seen.endswith(f"of its stderr 49000000 of 50000000 characters are left out; {where}")
 
@@ -481,9 +469,7 @@ def test_image_without_cloud_init_gets_no_cloud_init_advice(story, shown):
 
 
 def test_hook_stopped_at_timeout_is_named(story):
-    story.finished(status=124)
-    story.signal()
-    story.deployment("FAILED", EXITED.format(124))
+    story.failed(124)
     sentence = 'The hook "script" was stopped: it ran longer than 5 seconds.'
     diagnosis = story.diagnosis("CREATE_FAILED", EXITED.format(124), sentence)
     assert diagnosis.fault == "hook-hanging"

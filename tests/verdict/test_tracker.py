@@ -248,11 +248,16 @@ def wait_condition(story, status, kind="WaitCondition", **more):
     story.emit("stack", "resource", server="", **facts)
 
 
+def has_handle(story):
+    """The server gets its metadata; its user data have the address of a handle."""
+    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
+    story.metadata()
+
+
 def test_wait_condition_signal_is_due_of_server_with_its_address(story):
     story.deployed = False
     story.boot()
-    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
-    story.metadata()
+    has_handle(story)
     assert story.tracker.missing() is None
     wait_condition(story, "IN_PROGRESS")
     assert story.tracker.missing() == Stage.SIGNAL_RECEIVED
@@ -267,8 +272,7 @@ def test_wait_condition_signal_is_due_of_server_with_its_address(story):
 def test_signal_is_not_due_when_others_completed_wait_condition(story):
     story.deployed = False
     story.boot()
-    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
-    story.metadata()
+    has_handle(story)
     wait_condition(story, "IN_PROGRESS")
     wait_condition(story, "COMPLETE")
     assert story.tracker.missing() is None
@@ -324,8 +328,7 @@ def test_wait_condition_may_precede_its_server(story):
     story.deployed = False
     wait_condition(story, "IN_PROGRESS")
     story.boot()
-    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
-    story.metadata()
+    has_handle(story)
     assert story.tracker.missing() == Stage.SIGNAL_RECEIVED
     diagnosis = story.diagnosis()
     assert diagnosis.fault == "wait-signal-missing"
@@ -337,8 +340,7 @@ def test_missing_program_of_user_data_is_named(story):
     story.deployed = False
     wait_condition(story, "IN_PROGRESS")
     story.boot()
-    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
-    story.metadata()
+    has_handle(story)
     story.console("cloud-init[444]: /var/lib/cloud/instance/scripts/part-001: 3: curl: not found")
     diagnosis = story.diagnosis()
     assert diagnosis.fault == "user-data-program-missing"
