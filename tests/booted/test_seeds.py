@@ -13,16 +13,17 @@ import pytest
 pytestmark = pytest.mark.boots
 
 RUN_SECONDS = 1500
+SEEDS = Path(__file__).parents[1] / "seeds"
 
 
 def requests(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()]
 
 
-def test_seed_wait_condition_is_signalled(all_hooks_trixie, seeds, test_image, nothing_left):
+def test_seed_wait_condition_is_signalled(all_hooks_trixie, test_image, nothing_left):
     """seeds/002: cfn-signal in the user data of an AWS::EC2::Instance."""
     done = test_image(
-        all_hooks_trixie, "-t", seeds / "wait-condition" / "waitcondition_test.template"
+        all_hooks_trixie, "-t", SEEDS / "wait-condition" / "waitcondition_test.template"
     )
     assert done.status == 0, done.stdout
     assert done.verdict["status"] == "CREATE_COMPLETE"
@@ -46,12 +47,12 @@ def test_seed_wait_condition_is_signalled(all_hooks_trixie, seeds, test_image, n
 
 
 @pytest.fixture
-def etc_heat(tmp_path, seeds):
+def etc_heat(tmp_path):
     """Return a function that runs hotplate with a private ``/etc/heat`` of the seed's files."""
     heat = tmp_path / "etc" / "heat"
     (heat / "templates").mkdir(parents=True)
-    shutil.copy(seeds / "nested-server" / "nested.yaml", heat / "templates")
-    shutil.copytree(seeds / "nested-server" / "environment.d", heat / "environment.d")
+    shutil.copy(SEEDS / "nested-server" / "nested.yaml", heat / "templates")
+    shutil.copytree(SEEDS / "nested-server" / "environment.d", heat / "environment.d")
 
     def run(*words: object) -> tuple[subprocess.CompletedProcess[str], Path]:
         base = tmp_path / "artifacts"
@@ -74,7 +75,19 @@ def etc_heat(tmp_path, seeds):
     return run
 
 
-def shows_a_nested_server(done: subprocess.CompletedProcess[str], folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        # Its type is in /etc/heat/environment.d/default.yaml.
+        ("server-2.yaml", ("--environment-dir", "/etc/heat/environment.d")),
+        ("server.yaml", ("-e", SEEDS / "nested-server" / "env.yaml")),
+    ],
+    ids=["global environment", "user environment"],
+)
+def test_nested_server_is_created(without_cloud_init, etc_heat, nothing_left, template, words):
+    """seeds/003."""
+    path = SEEDS / "nested-server" / template
+    done, folder = etc_heat(without_cloud_init, "-t", path, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     events = json.loads((folder / "timeline.json").read_text())
     assert [each["kind"] for each in events].count("power-on") == 1
@@ -95,35 +108,9 @@ def shows_a_nested_server(done: subprocess.CompletedProcess[str], folder: Path) 
     )
 
 
-def test_nested_server_is_created_by_global_environment(
-    without_cloud_init, seeds, etc_heat, nothing_left
-):
-    """seeds/003: server-2.yaml, and the type in /etc/heat/environment.d/default.yaml."""
-    shows_a_nested_server(
-        *etc_heat(
-            without_cloud_init,
-            *("-t", seeds / "nested-server" / "server-2.yaml"),
-            *("--environment-dir", "/etc/heat/environment.d"),
-        )
-    )
-
-
-def test_nested_server_is_created_by_user_environment(
-    without_cloud_init, seeds, etc_heat, nothing_left
-):
-    """seeds/003: server.yaml with env.yaml."""
-    shows_a_nested_server(
-        *etc_heat(
-            without_cloud_init,
-            *("-t", seeds / "nested-server" / "server.yaml"),
-            *("-e", seeds / "nested-server" / "env.yaml"),
-        )
-    )
-
-
-def test_seed_puppet_deployment_passes(all_hooks_trixie, seeds, test_image, nothing_left):
+def test_seed_puppet_deployment_passes(all_hooks_trixie, test_image, nothing_left):
     """seeds/004: the config and the deployment of the quoted letter."""
-    done = test_image(all_hooks_trixie, "-t", seeds / "puppet-deployment" / "template.yaml")
+    done = test_image(all_hooks_trixie, "-t", SEEDS / "puppet-deployment" / "template.yaml")
     assert done.status == 0, done.stdout
     assert done.verdict["outputs"] == {
         "result": "the file holds fooooo and baaaaa",
