@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import http.server
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ import pytest
 from heat.engine.clients.os.nova import NovaClientPlugin
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stub_server import Reply, StubServer
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.nova.compute import ServerSpec
@@ -55,10 +55,11 @@ class NoMachines:
         pass
 
 
-class Cloud:
+class Cloud(StubServer):
     """A metadata service of the harness's own making, with faults."""
 
     def __init__(self, directory):
+        super().__init__()
         store = Store(directory / "store.db")
         self.servers = Servers(
             store,
@@ -70,35 +71,15 @@ class Cloud:
         )
         self.metadata = Metadata(self.servers, project="p", network_data=True)
         self.files = {}
-        self.requests = []
         self.failures = []
-        cloud = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                cloud.requests.append(self.path)
-                failure = cloud.failures.pop(0) if cloud.failures else None
-                if callable(failure):
-                    failure(self)
-                    return
-                body = cloud.files.get(self.path.lstrip("/"))
-                self.send_response(failure or (404 if body is None else 200))
-                self.send_header("Content-Length", str(len(body or b"")))
-                self.end_headers()
-                self.wfile.write(body or b"")
-
-            def log_message(self, *_):
-                pass
-
         self.closing = threading.Event()
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.cloud = self
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
-        self.thread.start()
 
-    @property
-    def address(self):
-        return f"127.0.0.1:{self.server.server_address[1]}"
+    def answer(self, asked):
+        failure = self.failures.pop(0) if self.failures else None
+        if callable(failure):
+            return Reply(act=lambda handler: failure(handler, self))
+        body = self.files.get(asked.path.lstrip("/"))
+        return Reply(failure or (404 if body is None else 200), body or b"")
 
     def boot(self, user_data=None, *, name="web-1", keys=(KEY,), vendor=""):
         """Serve a new instance; return its id."""
@@ -116,9 +97,7 @@ class Cloud:
 
     def close(self):
         self.closing.set()
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+        super().close()
 
 
 class Guest:
@@ -146,7 +125,7 @@ class Guest:
             env={
                 "PATH": f"{self.root}/bin:{os.environ['PATH']}",
                 "HEAT_AGENT_ROOT": str(self.root),
-                "HEAT_METADATA_ADDRESS": self.cloud.address,
+                "HEAT_METADATA_ADDRESS": self.cloud.host,
                 "HEAT_BOOTSTRAP_SECONDS": seconds,
                 "HEAT_BOOTSTRAP_VENDOR_DATA": vendor_data,
                 "LC_ALL": "C",
@@ -384,22 +363,22 @@ def test_files_removed_by_a_capture_are_fetched_again(guest, cloud):
     guest.install(machine=instance)
 
 
-def truncate(handler):
+def truncate(handler, _cloud):
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
     handler.wfile.write(b"{}")
 
 
-def break_off_in_the_head(handler):
+def break_off_in_the_head(handler, _cloud):
     handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: text")
 
 
-def speak_no_http(handler):
+def speak_no_http(handler, _cloud):
     handler.wfile.write(b"220 mail.example ESMTP\r\n")
 
 
-def say_nothing(handler):
+def say_nothing(handler, _cloud):
     handler.close_connection = True
 
 
@@ -412,13 +391,13 @@ def test_bootstrap_retries_until_metadata_is_usable(guest, cloud, failure):
     guest.install(seconds="20")
 
 
-def keep_open(handler):
-    body = handler.server.cloud.files[handler.path.lstrip("/")]
+def keep_open(handler, cloud):
+    body = cloud.files[handler.path.lstrip("/")]
     handler.send_response(200)
     handler.send_header("content-length", str(len(body)))
     handler.end_headers()
     handler.wfile.write(body)
-    handler.server.cloud.closing.wait()
+    cloud.closing.wait()
 
 
 def test_service_that_leaves_connections_open_is_not_waited_for(guest, cloud):
@@ -441,7 +420,7 @@ def test_full_disk_is_reported_once_and_tried_again(guest, cloud):
 def test_bootstrap_gives_up_in_time_with_a_reason(guest, monkeypatch):
     with socket.socket() as bound:  # refuses, and reserves the port
         bound.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(Cloud, "address", f"127.0.0.1:{bound.getsockname()[1]}")
+        monkeypatch.setattr(guest.cloud, "host", f"127.0.0.1:{bound.getsockname()[1]}")
         done = guest.boot(seconds="1")
     assert done.returncode == 1
     assert "no metadata in 1 s" in done.stderr

@@ -12,11 +12,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from stub_server import Asked, Reply, StubServer
 
 WANTED = ("3.9", "3.11", "3.12", "3.13")
 
@@ -85,86 +84,55 @@ def cfn(hooks_dir: Path, tmp_path: Path):
     return run
 
 
-@dataclass
-class Heard:
-    """A request that the server got."""
+class Server(StubServer):
+    """A server whose *answers* are used up in turn; the last one stays.
 
-    verb: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
+    An answer is (status, body, headers): with the status 299 the body is cut short, and with "cut"
+    there is no answer. *check* returns the status for a request.
+    """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list = [(200, b"")]
+        self.check: Callable[[Asked], int] | None = None
+        self.connected: list[str] = []
 
-@dataclass
-class Server:
-    """An HTTP server on the loopback; *answers* are used up in turn, the last one stays."""
+    def answer(self, asked: Asked) -> Reply:
+        if asked.method == "CONNECT":
+            self.connected.append(self.requests.pop().path)
+            return Reply(403)
+        status, body, *more = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if self.check is not None:
+            status = self.check(asked)
+        if status == "cut":
+            return Reply(act=lambda handler: handler.connection.close())
+        headers = more[0] if more else {}
+        if status == 299:
+            headers = {**headers, "Content-Length": str(len(body) + 10), "Connection": "close"}
+        return Reply(status, body, headers)
 
-    url: str
-    answers: list = field(default_factory=lambda: [(200, b"")])
-    heard: list[Heard] = field(default_factory=list)
-    check: Callable[[Heard], int] | None = None
-    connected: list[str] = field(default_factory=list)
-    serve: Callable[..., None] = field(default=lambda *_: None)
+    def serve(self, door: socket.socket, context: ssl.SSLContext | None = None) -> None:
+        """Serve on another listening socket as well, by TLS with a context."""
+
+        def accept():
+            with contextlib.suppress(OSError):  # until the test closes it
+                while True:
+                    connection, peer = door.accept()
+                    with contextlib.suppress(OSError):
+                        if context is not None:
+                            connection = context.wrap_socket(connection, server_side=True)
+                        self._server.finish_request(connection, peer)
+                        self._server.shutdown_request(connection)
+
+        threading.Thread(target=accept, daemon=True).start()
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     """A server that gives the set answers and keeps the requests."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self):
-            length = int(self.headers.get("Content-Length") or 0)
-            heard = Heard(self.command, self.path, dict(self.headers), self.rfile.read(length))
-            made.heard.append(heard)
-            answers = made.answers
-            status, body, *more = answers.pop(0) if len(answers) > 1 else answers[0]
-            if made.check is not None:
-                status = made.check(heard)
-            if status == "cut":
-                self.connection.close()
-                return
-            self.send_response(status)
-            for name, value in (more[0] if more else {}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body) + (10 if status == 299 else 0)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_PUT = do_POST = answer
-
-        def do_CONNECT(self):
-            made.connected.append(self.path)
-            self.send_error(403)
-
-        def log_message(self, *_arguments):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        made = Server(f"http://127.0.0.1:{http.server_address[1]}")
-
-        def serve(door: socket.socket, context: ssl.SSLContext | None = None) -> None:
-            """Serve on another listening socket as well, by TLS with a context."""
-
-            def accept():
-                with contextlib.suppress(OSError):  # until the test closes it
-                    while True:
-                        connection, peer = door.accept()
-                        with contextlib.suppress(OSError):
-                            if context is not None:
-                                connection = context.wrap_socket(connection, server_side=True)
-                            http.finish_request(connection, peer)
-                            http.shutdown_request(connection)
-
-            threading.Thread(target=accept, daemon=True).start()
-
-        made.serve = serve
-        thread = threading.Thread(target=http.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
-            yield made
-        finally:
-            http.shutdown()
-            thread.join()
+    made = Server()
+    yield made
+    made.close()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -225,8 +225,8 @@ def test_file_is_fetched_from_a_url(init, server, tmp_path):
     target = tmp_path / "file"
     init({"files": {str(target): {"source": server.url + "/x?Signature=s", "mode": "000640"}}})
     assert target.read_bytes() == b"\0\xff" * (1 << 20)
-    assert [heard.path for heard in server.heard[1:]] == ["/x?Signature=s", "/there"]
-    assert "User-Agent" in server.heard[-1].headers  # GitHub refuses requests without it
+    assert [heard.path for heard in server.requests[1:]] == ["/x?Signature=s", "/there"]
+    assert "User-Agent" in server.requests[-1].headers  # GitHub refuses requests without it
     assert "Signature" not in (tmp_path / "cfn-init.log").read_text()
 
 
@@ -235,7 +235,7 @@ def test_redirect_that_leads_nowhere_is_refused(init, server, tmp_path, location
     server.answers = [(302, b"", {"Location": location})]
     init({"files": {str(tmp_path / "f"): {"source": f"{server.url}/x"}}}, check=1)
     assert not (tmp_path / "f").exists()
-    assert len(server.heard) == (11 if location == "/again" else 1)
+    assert len(server.requests) == (11 if location == "/again" else 1)
 
 
 @pytest.mark.defect("K14")

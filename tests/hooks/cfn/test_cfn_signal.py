@@ -45,7 +45,7 @@ def judge(heard):
     signature = parameters.pop("Signature", "")
     request = {
         "host": heard.headers["Host"],
-        "verb": heard.verb,
+        "verb": heard.method,
         "path": urllib.parse.unquote(parts.path),
         "params": parameters,
     }
@@ -53,13 +53,13 @@ def judge(heard):
 
 
 def body(server):
-    return json.loads(server.heard[-1].body)
+    return json.loads(server.requests[-1].body)
 
 
 def test_signed_address_is_accepted(cfn, server, python):
     server.check = judge
     cfn("cfn-signal", "-e", "0", "-r", "Done", "-i", "me", signed(server), python=python, check=0)
-    assert server.heard[-1].verb == "PUT"
+    assert server.requests[-1].method == "PUT"
     assert body(server) == {"Status": "SUCCESS", "Reason": "Done", "UniqueId": "me", "Data": ""}
 
 
@@ -101,7 +101,7 @@ def test_id_is_novas_and_is_kept(cfn, server, tmp_path):
     env = {"HEAT_CFN_NOVA_URL": server.url + "/openstack/2012-08-10/meta_data.json"}
     cfn("cfn-signal", server.url, env=env, check=0)
     cfn("cfn-signal", server.url, env=env, check=0)
-    assert [heard.verb for heard in server.heard] == ["GET", "PUT", "PUT"]
+    assert [heard.method for heard in server.requests] == ["GET", "PUT", "PUT"]
     assert body(server)["UniqueId"] == "the-uuid"
     assert (tmp_path / "state/nova_meta.json").stat().st_mode & 0o777 == 0o600
 
@@ -121,7 +121,7 @@ def test_temporary_failure_is_retried(cfn, server, status):
     """heat-cfntools sends once and reports success for any answer."""
     server.answers = [(status, b""), (200, b"")]
     cfn("cfn-signal", "-i", "x", server.url, check=0)
-    assert len(server.heard) == 2
+    assert len(server.requests) == 2
 
 
 @pytest.mark.defect("K16")
@@ -129,7 +129,7 @@ def test_temporary_failure_is_retried(cfn, server, status):
 def test_refusal_fails_at_once(cfn, server, status):
     server.answers = [(status, b"", {"Location": "http://127.0.0.1:1/"})]
     done = cfn("cfn-signal", "-i", "x", server.url + "/v1/?Signature=SECRET", check=1)
-    assert len(server.heard) == 1
+    assert len(server.requests) == 1
     assert str(status) in done.stderr
     assert done.stderr.count("\n") == 1
     assert ("15 minutes" in done.stderr) == (status == 403)
@@ -138,7 +138,7 @@ def test_refusal_fails_at_once(cfn, server, status):
 def test_unreachable_server_fails_in_the_end(cfn, server):
     server.answers = [(503, b"")]
     done = cfn("cfn-signal", "--attempts", "2", "-i", "x", server.url, check=1)
-    assert len(server.heard) == 2
+    assert len(server.requests) == 2
     assert "503" in done.stderr
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # bound and not listening: refused
@@ -183,7 +183,7 @@ def test_proxy_is_used(cfn, server, variable, python):
     proxy = server.url.replace("//", "//user:pass%20word@")
     address = "http://heat.invalid/v1/x?Signature=s"
     cfn("cfn-signal", "-i", "me", address, env={variable: proxy}, python=python, check=0)
-    (heard,) = server.heard
+    (heard,) = server.requests
     assert heard.path == address
     assert heard.headers["Host"] == "heat.invalid"
     credentials = base64.b64encode(b"user:pass word").decode()
@@ -198,7 +198,7 @@ def test_https_goes_through_a_proxy_by_connect(cfn, server):
         check=1,
     )  # fmt: skip
     assert "answered 403 when asked to connect" in done.stderr
-    assert server.heard == []
+    assert server.requests == []
     assert server.connected == ["heat.invalid:443"]
 
 
@@ -207,7 +207,7 @@ def test_network_in_no_proxy_bypasses_the_proxy(cfn, server, past):
     """As for the agent's polls; urllib itself does not support networks."""
     env = {"http_proxy": "http://127.0.0.1:9", "no_proxy": f"x, {past}" if past != "*" else past}
     cfn("cfn-signal", "-i", "me", f"{server.url}/v1/x", env=env, check=0)
-    assert len(server.heard) == 1
+    assert len(server.requests) == 1
 
 
 def test_nova_is_asked_without_a_proxy(cfn, server):
@@ -215,7 +215,7 @@ def test_nova_is_asked_without_a_proxy(cfn, server):
     server.answers = [(200, b'{"uuid": "of-nova"}'), (200, b"")]
     env = {"HEAT_CFN_NOVA_URL": f"{server.url}/nova", "http_proxy": server.url}
     cfn("cfn-signal", "http://heat.invalid/v1/x", env=env, check=0)
-    assert [heard.path for heard in server.heard] == ["/nova", "http://heat.invalid/v1/x"]
+    assert [heard.path for heard in server.requests] == ["/nova", "http://heat.invalid/v1/x"]
     assert body(server)["UniqueId"] == "of-nova"
 
 
@@ -233,7 +233,7 @@ def test_ipv6_address_is_reached(cfn, server, python):
         server.serve(door)
         address = f"http://[::1]:{door.getsockname()[1]}/v1/x"
         cfn("cfn-signal", "-i", "me", address, python=python, check=0)
-    assert server.heard[-1].headers["Host"] == address[len("http://") :].partition("/")[0]
+    assert server.requests[-1].headers["Host"] == address[len("http://") :].partition("/")[0]
 
 
 @pytest.mark.tool("openssl")
@@ -253,4 +253,4 @@ def test_ca_file_of_the_settings_is_trusted(cfn, server, tmp_path, certificate):
         settings.write_text("ca_file = /nowhere\n")
         done = cfn(*call, env={"HEAT_CONFIG_FILE": str(settings)}, check=1)
     assert 'the CA file "/nowhere" cannot be read' in done.stderr
-    assert len(server.heard) == 1
+    assert len(server.requests) == 1

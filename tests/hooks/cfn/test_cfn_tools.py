@@ -22,7 +22,7 @@ def judge(heard):
     signature = parameters.pop("Signature", "")
     request = {
         "host": heard.headers["Host"],
-        "verb": heard.verb,
+        "verb": heard.method,
         "path": parts.path,
         "params": parameters,
     }
@@ -48,7 +48,7 @@ def heat(server, tmp_path):
 def test_heat_is_asked_with_a_signature(cfn, heat, python, tmp_path):
     done = cfn("cfn-get-metadata", *OPTIONS, python=python, check=0)
     assert json.loads(done.stdout) == METADATA
-    parts = urllib.parse.urlsplit(heat.heard[0].path)
+    parts = urllib.parse.urlsplit(heat.requests[0].path)
     query = dict(urllib.parse.parse_qsl(parts.query))
     assert parts.path == "/v1/"
     assert query["Action"] == "DescribeStackResource"
@@ -85,7 +85,7 @@ def test_signature_is_that_of_the_published_vector():
 def test_address_is_completed(cfn, heat, hint):
     """A hint that ends in /v1/ gave a doubled path."""
     cfn("cfn-get-metadata", *OPTIONS, "--url", heat.url + hint, check=0)
-    assert heat.heard[0].path.startswith("/v1/?")
+    assert heat.requests[0].path.startswith("/v1/?")
 
 
 def test_boto_settings_are_used_without_an_address(cfn, heat, tmp_path):

@@ -60,11 +60,11 @@ def test_both_kinds_of_address_are_signalled_once(guest: Guest, server) -> None:
         done = guest.run(ec2, "no json", heat)
         assert done.returncode == 0, done.stderr
         assert "PLANTED" not in done.stdout + done.stderr
-    assert [(heard.verb, heard.path.partition("?")[0]) for heard in server.heard] == [
+    assert [(heard.method, heard.path.partition("?")[0]) for heard in server.requests] == [
         ("PUT", "/v1/waitcondition/x"),
         ("POST", "/v1/signal/y"),
     ]
-    for heard in server.heard:
+    for heard in server.requests:
         assert heard.headers["Content-Type"] == "application/json"
         assert heard.path.endswith("?Signature=PLANTED")
         assert json.loads(heard.body) == {
@@ -74,7 +74,7 @@ def test_both_kinds_of_address_are_signalled_once(guest: Guest, server) -> None:
             "Data": "Finished os-refresh-config.",
         }
     guest.run(ec2, {"completion-handle": f"{server.url}/another"})
-    assert server.heard[-1].path == "/another"
+    assert server.requests[-1].path == "/another"
 
 
 @pytest.mark.parametrize("documents", [(), ({},), ([1],), ({"completion-handle": ""},)])
@@ -88,7 +88,7 @@ def test_instance_is_named_without_the_ec2_collector(guest: Guest, server) -> No
     (guest.root / "var/lib/cloud/data").mkdir(parents=True)
     (guest.root / "var/lib/cloud/data/instance-id").write_text("uuid-1\n")
     assert guest.run({"completion-handle": server.url}).returncode == 0
-    assert json.loads(server.heard[-1].body)["UniqueId"] == "uuid-1"
+    assert json.loads(server.requests[-1].body)["UniqueId"] == "uuid-1"
 
 
 @pytest.mark.parametrize(("answer", "status"), [(503, 1), (429, 1), (404, 0), (403, 0), (302, 0)])
@@ -103,7 +103,7 @@ def test_refusal_is_named_and_only_a_temporary_one_retried(
     assert ("tried again" in done.stderr) == bool(status)
     assert "PLANTED" not in done.stderr
     assert guest.run(document).returncode == 0
-    assert len(server.heard) == 2
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("bad", [7, ["x"], "no address", "file:///etc/passwd", "http://[::1", "x:"])

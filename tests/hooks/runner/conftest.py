@@ -6,15 +6,14 @@ import signal
 import socket
 import ssl
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from stub_server import Reply, StubServer
 
 HOOKS = Path(__file__).resolve().parents[3] / "hooks"
 #: The Python of our programs: only in it do they run in forks of each other.
@@ -41,88 +40,10 @@ exec(compile(open(sys.argv[0]).read(), sys.argv[0], "exec"))
 """
 
 
-@dataclass
-class Request:
-    """One request to the stub of Heat."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-    at: float
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-
-@dataclass
-class Reply:
-    """The stub's answer; *act* may take the connection over instead."""
-
-    status: int = 200
-    body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
-    act: Callable[[BaseHTTPRequestHandler], None] | None = None
-
-
-class Heat:
+class Heat(StubServer):
     """A real HTTP server on loopback that checks and keeps its requests."""
 
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
-        self.requests: list[Request] = []
-        self.reply: Callable[[Request], Reply] = lambda request: Reply()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def answer(self) -> None:
-                length = int(self.headers.get("Content-Length") or 0)
-                body = self.rfile.read(length)
-                if len(body) < length:
-                    # The sender was killed midway: no server takes that for a request.
-                    self.close_connection = True
-                    return
-                request = Request(
-                    self.command, self.path, dict(self.headers), body, time.monotonic()
-                )
-                outer.requests.append(request)
-                reply = outer.reply(request)
-                if reply.act is not None:
-                    self.close_connection = True
-                    reply.act(self)
-                    return
-                self.send_response(reply.status)
-                for name, value in {"Content-Type": "text/html", **reply.headers}.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(reply.body)))
-                self.end_headers()
-                self.wfile.write(reply.body)
-
-            do_GET = do_POST = do_PUT = answer
-
-            def log_message(self, *arguments: Any) -> None:
-                return
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, request: Any, client_address: Any) -> None:
-                return  # the runner gave up, as some tests want
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.scheme = "http"
-        if context is not None:
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-            self.scheme = "https"
-        self.port = self._server.server_address[1]
-        self.url = f"{self.scheme}://127.0.0.1:{self.port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    headers = {"Content-Type": "text/html"}
 
     @property
     def signals(self) -> list[Any]:
@@ -146,7 +67,7 @@ def replying(heat: Heat) -> Callable[..., None]:
         status: int = 200,
         body: bytes = b"",
         headers: dict[str, str] | None = None,
-        act: Callable[[BaseHTTPRequestHandler], None] | None = None,
+        act: Callable[[Any], None] | None = None,
     ) -> None:
         answer = Reply(status, body, headers or {}, act)
         heat.reply = lambda request: answer
@@ -160,7 +81,7 @@ def make_heat() -> Iterator[Callable[..., Heat]]:
     made: list[Heat] = []
 
     def make(context: ssl.SSLContext | None = None) -> Heat:
-        made.append(Heat(context))
+        made.append(Heat(context=context))
         return made[-1]
 
     yield make

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import socketserver
 import ssl
 import stat
 import subprocess
@@ -14,14 +13,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
 
 import pytest
+from stub_server import Asked, Reply, StubServer
 
 HOOKS = Path(__file__).resolve().parents[4] / "hooks"
 OURS = HOOKS / "os-collect-config"
@@ -39,20 +38,6 @@ def library() -> Iterator[None]:
     sys.path.insert(0, str(HOOKS))
     yield
     sys.path.remove(str(HOOKS))
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A request to the cloud."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def query(self) -> dict[str, list[str]]:
-        return parse_qs(urlsplit(self.path).query)
 
 
 class Listener:
@@ -133,25 +118,14 @@ def listen() -> Iterator[Callable[[Callable[[socket.socket], object]], Listener]
         yield lambda serve: stack.enter_context(Listener(serve))
 
 
-@dataclass
-class Reply:
-    """An answer; *raw*, if given, writes to the handler instead, and the connection is closed."""
-
-    status: int = 200
-    body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
-    raw: Callable[[Any], None] | None = None
-
-
-class Cloud:
+class Cloud(StubServer):
     """Nova's metadata, Heat's two APIs, Keystone, Zaqar and Swift on one loopback port.
 
     documents: the document of each source. reply: may override the answer to a request.
     """
 
     def __init__(self, host: str = "127.0.0.1", context: ssl.SSLContext | None = None) -> None:
-        self.requests: list[Asked] = []
-        self.connections = 0
+        super().__init__(host, context)
         self.documents: dict[str, Any] = {}
         self.queue: list[Any] = []
         self.ec2: dict[str, str] = {}
@@ -159,70 +133,6 @@ class Cloud:
         self.refused: set[str] = set()
         self.versions: Any = None
         self.websocket = ""
-        self.reply: Callable[[Asked], Reply | None] = lambda asked: None
-        cloud = self
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            # HTTPServer's looks up the name of the address, which can be slow.
-            server_bind = socketserver.TCPServer.server_bind
-            server_name, server_port = host, 0
-            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-
-            def handle_error(self, request: Any, address: Any) -> None:
-                return None
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            wbufsize = -1
-            disable_nagle_algorithm = True
-
-            def setup(self) -> None:
-                super().setup()
-                cloud.connections += 1
-
-            def answer(self) -> None:
-                length = int(self.headers.get("Content-Length") or 0)
-                asked = Asked(
-                    self.command, self.path, dict(self.headers.items()), self.rfile.read(length)
-                )
-                cloud.requests.append(asked)
-                reply = cloud.reply(asked) or cloud.answer(asked)
-                if reply.raw is not None:
-                    self.close_connection = True
-                    reply.raw(self)
-                    return
-                self.send_response(reply.status)
-                for name, value in reply.headers.items():
-                    self.send_header(name, value)
-                if reply.status not in (204, 304):
-                    self.send_header("Content-Length", str(len(reply.body)))
-                self.end_headers()
-                if self.command != "HEAD" and reply.status not in (204, 304):
-                    self.wfile.write(reply.body)
-
-            do_GET = do_POST = do_DELETE = do_HEAD = do_PUT = answer
-
-            def log_message(self, *_arguments: object) -> None:
-                return None
-
-        self.server = Server((host, 0), Handler)
-        self.port = self.server.server_address[1]
-        self.host = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
-        self.url = f"{'http' if context is None else 'https'}://{self.host}"
-        if context is not None:
-            self.server.socket = context.wrap_socket(
-                self.server.socket, server_side=True, do_handshake_on_connect=False
-            )
-        self.thread = threading.Thread(
-            target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-        )
-        self.thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join(5)
 
     def clear(self) -> None:
         """Reset all settings of a test."""

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stub_server import Asked, Reply
 
-from .conftest import OURS, PASSWORD, REAL, SECRET, TOKEN, Asked, Reply, cfn_answer
+from .conftest import OURS, PASSWORD, REAL, SECRET, TOKEN, cfn_answer
 from .test_beside_upstream import RECORD, cfn_conf, heat_conf
 
 SECONDS = 20
@@ -329,7 +330,7 @@ SPIES = [
     lambda asked: Reply(302, headers={"Location": asked.path + "&more=1"}),
     lambda asked: Reply(302, headers={"Location": "http://localhost:9" + asked.path}),
     lambda asked: Reply(body=b"{"),
-    lambda asked: Reply(raw=lambda handler: handler.wfile.write(b"x")),
+    lambda asked: Reply(act=lambda handler: handler.wfile.write(b"x")),
     lambda asked: Reply(body=b'{"deployments": "input-of-a-user"}'),
     lambda asked: Reply(404) if asked.method == "GET" else None,
     lambda asked: None,

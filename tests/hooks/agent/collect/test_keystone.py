@@ -6,8 +6,9 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from stub_server import Reply
 
-from .conftest import PASSWORD, Reply
+from .conftest import PASSWORD
 
 
 @pytest.fixture

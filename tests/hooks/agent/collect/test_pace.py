@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from stub_server import Reply
 
-from .conftest import HOOKS, Reply, agent_of
+from .conftest import HOOKS, agent_of
 from .test_beside_upstream import cfn_conf
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from stub_server import Asked, Reply
 
-from .conftest import Asked, Cloud, Reply, request, some
+from .conftest import Cloud, request, some
 
 SIGNED = "/swift/o?temp_url_sig=0123456789abcdef&temp_url_expires=2000000000"
 

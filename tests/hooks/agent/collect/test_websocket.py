@@ -13,10 +13,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from stub_server import Reply
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
-from .conftest import PASSWORD, TOKEN, Reply, request
+from .conftest import PASSWORD, TOKEN, request
 from .test_beside_upstream import DEPLOYMENTS, RECORD, heat_conf, same
 
 
