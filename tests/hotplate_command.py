@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import signal
 import subprocess
 
 from hotplate import cli
@@ -23,3 +24,10 @@ def hotplate(*words: object) -> subprocess.CompletedProcess[str]:
         each.flush()
     out, err = (each.buffer.getvalue().decode() for each in streams)
     return subprocess.CompletedProcess(words, status, out, err)
+
+
+def default_signals() -> None:
+    """Give a child the default signals, for its ``preexec_fn``."""
+    # Tests started with & or nohup inherit SIGINT and SIGHUP as ignored.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)

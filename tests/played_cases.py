@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from hotplate_command import default_signals
 
 from hotplate.cases.collect import collect
 from hotplate.cases.images import NamedFiles
@@ -94,7 +95,7 @@ class Played:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=_default_signals,
+            preexec_fn=default_signals,
         )
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -120,12 +121,6 @@ def cases_of(*words: str) -> list[Case]:
     """Return the cases of a command line of ``hotplate test``."""
     request, interrupts = requested(*words), Interrupts()
     return collect(request, NamedFiles(request.settings.cache, interrupts), interrupts)
-
-
-def _default_signals() -> None:
-    # Tests started with & or nohup inherit SIGINT and SIGHUP as ignored.
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def wait_until(what: Callable[[], object], *, seconds: float = SECONDS) -> None:

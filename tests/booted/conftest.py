@@ -17,6 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from hotplate.cloud.options import CloudOptions
     from hotplate.plugin.pool import ServerPool
+    from hotplate.plugin.server import ServerUnderTest
     from hotplate.testbed.testbed import Testbed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -185,6 +186,26 @@ def testbed_of(tmp_path_factory, machine) -> Iterator[Callable[..., Testbed]]:
 
 
 @pytest.fixture(scope="module")
+def testbed(testbed_of, without_cloud_init) -> Testbed:
+    """The testbed of the image without cloud-init; modules of other images override this."""
+    return testbed_of(without_cloud_init)
+
+
+@pytest.fixture(scope="module")
+def good(testbed) -> ServerUnderTest:
+    """A server that works while another one attacks."""
+    from hotplate.plugin.pool import LocalPlatform
+    from hotplate.plugin.server import ServerUnderTest
+    from hotplate.testbed import warm_state
+    from tests.booted.hostile import works
+
+    server = ServerUnderTest(LocalPlatform(testbed, warm_state.boot(testbed)))
+    # Modules imported at the first deployment must not count as growth by an attack.
+    works(server, "first")
+    return server
+
+
+@pytest.fixture(scope="module")
 def pool_of(tmp_path_factory, machine) -> Iterator[Callable[[Path], ServerPool]]:
     """Return a function that opens a pool of servers, booted once and then restored."""
     from hotplate.image.inspect import Image
@@ -209,6 +230,16 @@ def pool_of(tmp_path_factory, machine) -> Iterator[Callable[[Path], ServerPool]]
 @pytest.fixture(scope="module")
 def pool(all_hooks_trixie, pool_of) -> ServerPool:
     return pool_of(all_hooks_trixie)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from this checkout."""
+    directory = tmp_path_factory.mktemp("dist")
+    build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", directory)
+    subprocess.run([*build, REPOSITORY], check=True, timeout=300)
+    (path,) = directory.iterdir()
+    return path
 
 
 @pytest.fixture

@@ -102,20 +102,18 @@ class TestTemplates:
         done = test_image(all_hooks_bookworm, "-t", tmp_path / "template.yaml")
         refused(done, 1, "scripts/web.sh")
 
-    def test_unknown_resource_type_is_refused(self, test_image, all_hooks_bookworm, tmp_path):
+    @pytest.mark.parametrize(
+        ("lines", "named"),
+        [
+            ("resources:\n  thing:\n    type: OS::No::Such\n", "OS::No::Such"),
+            ("parameters:\n  of_the_day:\n    type: string\n", "of_the_day"),
+        ],
+        ids=["unknown type", "missing parameter"],
+    )
+    def test_template_is_refused(self, test_image, all_hooks_bookworm, tmp_path, lines, named):
         path = tmp_path / "t.yaml"
-        path.write_text(
-            "heat_template_version: 2018-08-31\nresources:\n  thing:\n    type: OS::No::Such\n"
-        )
-        refused(test_image(all_hooks_bookworm, "-t", path), 1, "OS::No::Such")
-
-    def test_missing_parameter_is_refused(self, test_image, all_hooks_bookworm, tmp_path):
-        path = tmp_path / "t.yaml"
-        path.write_text(
-            "heat_template_version: 2018-08-31\n"
-            "parameters:\n  flavour_of_the_day:\n    type: string\n"
-        )
-        refused(test_image(all_hooks_bookworm, "-t", path), 1, "flavour_of_the_day")
+        path.write_text(f"heat_template_version: 2018-08-31\n{lines}")
+        refused(test_image(all_hooks_bookworm, "-t", path), 1, named)
 
 
 def test_wrong_usage_is_refused(test_image, tmp_path):

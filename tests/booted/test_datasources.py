@@ -10,7 +10,6 @@ import pytest
 from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed.first_boot import boot
-from hotplate.testbed.testbed import Testbed
 
 pytestmark = [
     pytest.mark.qemu,
@@ -99,11 +98,6 @@ def test_bootstrap_finds_the_data_source(source, without_cloud_init, template, t
 
 
 # -- a booted guest without cloud-init -------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def testbed(testbed_of, without_cloud_init) -> Testbed:
-    return testbed_of(without_cloud_init)
 
 
 @pytest.fixture(scope="module")

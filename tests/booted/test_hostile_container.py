@@ -19,9 +19,8 @@ from hotplate.container.machine import PROCESSES, ContainerMachine
 from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed import warm_state as warm
-from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import GuestDeadline, retry
-from tests.booted.hostile import attack, works
+from tests.booted.hostile import attack
 
 pytestmark = pytest.mark.xdist_group("hostile_container")
 
@@ -49,19 +48,6 @@ while True:
     held.append(b"x" * (8 << 20))
     time.sleep(0.01)
 """
-
-
-@pytest.fixture(scope="module")
-def testbed(testbed_of, without_cloud_init) -> Testbed:
-    return testbed_of(without_cloud_init)
-
-
-@pytest.fixture(scope="module")
-def good(testbed) -> ServerUnderTest:
-    server = ServerUnderTest(LocalPlatform(testbed, warm.boot(testbed)))
-    # Modules imported at the first deployment must not count as growth by an attack.
-    works(server, "first")
-    return server
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,8 @@ from hotplate.machine.console import END_BYTES, FILE_BYTES
 from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed import warm_state as warm
-from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import GuestDeadline, retry
-from tests.booted.hostile import SECONDS, attack, floods, is_lost, works
+from tests.booted.hostile import SECONDS, attack, floods, is_lost
 
 pytestmark = [pytest.mark.long, pytest.mark.boots, pytest.mark.xdist_group("hostile_guest")]
 
@@ -33,19 +32,6 @@ for name in /sys/class/virtio-ports/*/name; do
 done
 wait
 """
-
-
-@pytest.fixture(scope="module")
-def testbed(testbed_of, without_cloud_init) -> Testbed:
-    return testbed_of(without_cloud_init)
-
-
-@pytest.fixture(scope="module")
-def good(testbed) -> ServerUnderTest:
-    server = ServerUnderTest(LocalPlatform(testbed, warm.boot(testbed)))
-    # Modules imported at the first deployment must not count as growth by an attack.
-    works(server, "first")
-    return server
 
 
 @pytest.fixture(scope="module")

@@ -71,11 +71,6 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
 
 
 @pytest.fixture(scope="module")
-def testbed(testbed_of, without_cloud_init) -> Testbed:
-    return testbed_of(without_cloud_init)
-
-
-@pytest.fixture(scope="module")
 def stack(testbed: Testbed) -> Stack:
     template = load(Path(__file__).parent / "templates" / "page.yaml")
     return Stack.create(testbed.cloud, template, name="pages").wait(seconds=SECONDS)

@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -36,16 +35,6 @@ def run(script: str, cwd: Path, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stdout[-5000:]
     return done.stdout
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from this checkout."""
-    directory = tmp_path_factory.mktemp("dist")
-    build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", directory)
-    subprocess.run([*build, ROOT], check=True, timeout=300)
-    (path,) = directory.iterdir()
-    return path
 
 
 def test_action_installs_its_own_commit_and_tests_an_image(tmp_path: Path, bookworm: Path):

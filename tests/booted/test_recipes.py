@@ -11,7 +11,6 @@ import re
 import shutil
 import string
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,16 +61,6 @@ def test_a_script_answers(server, number):
     done = server.deploy(group="script", config="#!/bin/sh\\necho hello\\n").wait()
     assert done.status == "COMPLETE", done
 """
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from this checkout."""
-    directory = tmp_path_factory.mktemp("dist")
-    build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", directory)
-    subprocess.run([*build, ROOT], check=True, timeout=300)
-    (path,) = directory.iterdir()
-    return path
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import tiny_disk
 import yaml
-from hotplate_command import hotplate
+from hotplate_command import default_signals, hotplate
 
 from hotplate.cloud.nova import metadata
 from hotplate.machine import admission, console
@@ -78,11 +78,6 @@ class Command:
             *("--junit", "junit.xml", "--json", "verdict.json"),
             *(words or ("tiny.raw",)),
         ]
-
-        def default_signals() -> None:
-            # When the tests were started with & or nohup, SIGINT and SIGHUP are ignored.
-            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)
 
         return subprocess.Popen(
             ["sh", "-c", f'{shell or ":"} && exec "$@"', "sh", *command],

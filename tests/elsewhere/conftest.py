@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cloud"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import openstack as sdk
+from hotplate_command import default_signals
 from played_guest import MEMORY_MIB, Guest, PlayedMachine, _choose
 
 from hotplate.cli import main
@@ -93,7 +93,7 @@ class SomeCloud:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=_default_signals,
+            preexec_fn=default_signals,
         )
 
     def run(self, *words: object, cloud: str = "hotplate") -> subprocess.CompletedProcess[str]:
@@ -183,9 +183,3 @@ def cloud(some_cloud: SomeCloud) -> Iterator[SomeCloud]:
 
 def _retry_soon(attempt: Callable[[bool], Any], deadline: Deadline, *, every: float) -> Any:
     return retry(attempt, deadline, every=every / 10)
-
-
-def _default_signals() -> None:
-    # When the tests were started with & or nohup, SIGINT and SIGHUP are ignored.
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)

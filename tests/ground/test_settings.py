@@ -65,15 +65,16 @@ def test_zero_is_accepted_where_it_has_a_meaning(name):
     assert getattr(load({}, {f"HOTPLATE_{name.upper()}": "0"}), name) == 0
 
 
-def test_infinite_number_in_the_file_is_refused(tmp_path):
-    (tmp_path / "hotplate.toml").write_text("memory = inf\n")
-    with pytest.raises(UsageError, match=r'"memory" .* is "inf"; expected a number greater'):
-        load(directory=tmp_path)
-
-
-def test_unknown_setting_in_the_file_is_named(tmp_path):
-    (tmp_path / "hotplate.toml").write_text("memmory = 1\n")
-    with pytest.raises(UsageError, match='"memmory"'):
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("memory = inf", '"memory" .* is "inf"; expected a number greater'),
+        ("memmory = 1", '"memmory"'),
+    ],
+)
+def test_bad_line_of_the_file_is_named(tmp_path, line, words):
+    (tmp_path / "hotplate.toml").write_text(f"{line}\n")
+    with pytest.raises(UsageError, match=words):
         load(directory=tmp_path)
 
 

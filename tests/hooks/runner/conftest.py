@@ -6,10 +6,12 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -102,6 +104,14 @@ def nobody() -> Iterator[Nobody]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield Nobody(bound.getsockname()[1])
+
+
+def alive(pid: int) -> bool:
+    """Return True for a process that has not ended, even if nobody has waited for it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @dataclass
@@ -283,6 +293,18 @@ def cfn(heat: Heat, make_deployment):
         return make_deployment(config, id=id, inputs=inputs, **keywords)
 
     return make
+
+
+@pytest.fixture
+def runner() -> Iterator[ModuleType]:
+    """The runner, in this process."""
+    sys.path.insert(0, str(HOOKS))
+    from heat_config import runner, transport
+
+    # If a pass imported a module, pytest would write its bytecode during that pass.
+    transport.preload()
+    yield runner
+    sys.path.remove(str(HOOKS))
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import os
 import pkgutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -81,16 +80,6 @@ def test_output_that_json_cannot_carry_is_text(guest, heat, cfn, answering, outp
     assert guest.run(cfn(outputs=["r"])).status == 0
     body = strictly(heat.requests[0].body)
     assert body == {"r": sent, "deploy_stdout": "", "deploy_stderr": "", "deploy_status_code": 0}
-
-
-@pytest.fixture
-def runner():
-    sys.path.insert(0, HOOKS)
-    from heat_config import runner, transport
-
-    transport.preload()
-    yield runner
-    sys.path.remove(HOOKS)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import PYTHON
+from .conftest import PYTHON, alive
 
 ROUNDS = 40
 
@@ -45,13 +45,6 @@ def kill_hook(guest) -> None:
     while alive(pid):
         assert time.monotonic() < deadline
         time.sleep(0.001)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def settle(guest) -> None:

@@ -5,7 +5,6 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -86,17 +85,6 @@ ELEMENT = NEARLY_GOOD | WILD
 DOCUMENT = st.lists(ELEMENT, max_size=2) | st.lists(JSON, max_size=2) | JSON
 CHANGES = ("open", "os.rename", "os.mkdir", "os.remove", "os.chmod", "os.rmdir")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-
-
-@pytest.fixture
-def runner():
-    sys.path.insert(0, HOOKS)
-    from heat_config import runner, transport
-
-    # If a pass imported a module, pytest would write its bytecode during that pass.
-    transport.preload()
-    yield runner
-    sys.path.remove(HOOKS)
 
 
 def test_random_document_raises_no_traceback(guest, runner, capfd, monkeypatch):

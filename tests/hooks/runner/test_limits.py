@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import PYTHON
+from .conftest import PYTHON, alive
 
 RUNNER = Path(__file__).resolve().parents[3] / "hooks" / "55-heat-config"
 
@@ -30,7 +30,7 @@ def test_hook_that_runs_too_long_is_stopped_with_its_children(guest, heat, cfn):
     assert "longer than 1 seconds" in first["deploy_stderr"]
     assert second["deploy_status_code"] == 0
     for pid in pids.read_text().split():
-        assert not _alive(int(pid))
+        assert not alive(int(pid))
 
 
 def test_default_time_limit_is_in_the_config_file(guest, heat, cfn):
@@ -57,7 +57,7 @@ def test_background_child_neither_blocks_nor_dies(guest, heat, cfn):
     )
     assert guest.run(cfn()).status == 0
     pid = int(pid_file.read_text())
-    assert _alive(pid)
+    assert alive(pid)
     os.kill(pid, signal.SIGKILL)
 
 
@@ -136,10 +136,3 @@ def test_missing_parents_are_made_for_everybody(guest, heat, cfn):
 def _ignore_signals():
     for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
         signal.signal(number, signal.SIG_IGN)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -40,6 +40,13 @@ def library() -> Iterator[None]:
     sys.path.remove(str(HOOKS))
 
 
+@pytest.fixture
+def unavailable(library):
+    from heat_agent.collect.problems import Unavailable
+
+    return Unavailable
+
+
 class Listener:
     """A port of this host; *serve* gets each connection, in a thread of its own.
 

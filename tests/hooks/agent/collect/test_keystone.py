@@ -29,13 +29,6 @@ def make(cloud):
     clients[0].close()
 
 
-@pytest.fixture
-def unavailable(library):
-    from heat_agent.collect.problems import Unavailable
-
-    return Unavailable
-
-
 def asked(cloud):
     return [f"{request.method} {request.path}" for request in cloud.requests]
 

@@ -40,13 +40,6 @@ def client(make_client):
     return make_client()
 
 
-@pytest.fixture
-def unavailable(library):
-    from heat_agent.collect.problems import Unavailable
-
-    return Unavailable
-
-
 @pytest.fixture(scope="session")
 def certificate(certificate) -> tuple[Path, Path]:
     """An untrusted certificate for 127.0.0.1, and its key."""

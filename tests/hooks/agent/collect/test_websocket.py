@@ -98,13 +98,6 @@ def source(cloud, zaqar):
     client.close()
 
 
-@pytest.fixture
-def unavailable(library):
-    from heat_agent.collect.problems import Unavailable
-
-    return Unavailable
-
-
 def until_it_wakes(source):
     end = time.monotonic() + 10
     while not source.wakes().holds():
