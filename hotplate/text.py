@@ -9,6 +9,8 @@ read differently (Unicode Technical Report 36, 3.5; CVE-2021-42574).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 # CSI and OSC sequences, and the two-character escapes of ECMA-48. The rest of others, or of
 # unterminated ones, is harmless text without its control characters.
@@ -37,6 +39,20 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return _SURROGATES.sub("\ufffd", _INVISIBLE.sub("", _ESCAPES.sub("", text)))
+
+
+def clean_all(value: Any) -> Any:
+    """Return a JSON value with all text in it cleaned."""
+    return map_json(value, lambda each: clean(each) if isinstance(each, str) else each)
+
+
+def map_json(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a JSON value with ``change`` applied to its keys and to what has no items."""
+    if isinstance(value, dict):
+        return {change(key): map_json(each, change) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [map_json(each, change) for each in value]
+    return change(value)
 
 
 def clean_line(text: str) -> str:

@@ -10,21 +10,10 @@ from hotplate.inspection.contents import Contents, Hook
 from hotplate.inspection.findings import ImageFault, Level
 from hotplate.inspection.inspection import Inspection, Manifest
 from hotplate.inspection.standard import BY_ID
-from hotplate.text import clean, clean_line
+from hotplate.text import clean_all, clean_line
 
 #: Version of the JSON, raised when a key is removed or changes its meaning.
 FORMAT = 1
-
-
-def cleaned(value: Any) -> Any:
-    """Return a JSON value with all text in it cleaned."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, dict):
-        return {clean(str(name)): cleaned(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [cleaned(each) for each in value]
-    return value
 
 
 def as_document(inspection: Inspection) -> dict[str, Any]:
@@ -52,7 +41,7 @@ def as_document(inspection: Inspection) -> dict[str, Any]:
     }
     if inspection.contents is not None:
         document |= _of_contents(inspection.contents)
-    result: dict[str, Any] = cleaned(document)
+    result: dict[str, Any] = clean_all(document)
     return result
 
 

@@ -14,8 +14,8 @@ from hotplate.inspection.compare import (
     OwnersFiles,
     Snapshot,
 )
-from hotplate.inspection.show import FORMAT, cleaned, megabytes
-from hotplate.text import clean_line
+from hotplate.inspection.show import FORMAT, megabytes
+from hotplate.text import clean_all, clean_line
 
 SIGNS = {How.ADDED: "+", How.REMOVED: "-", How.CHANGED: "~"}
 OWNERS_SHOWN = 20
@@ -33,7 +33,7 @@ def as_document(comparison: Comparison) -> dict[str, Any]:
         **{part: [asdict(each) for each in getattr(comparison, part)] for part in parts},
         "owners": [asdict(each) for each in comparison.owners],
     }
-    result: dict[str, Any] = cleaned(document)
+    result: dict[str, Any] = clean_all(document)
     return result
 
 

@@ -23,6 +23,7 @@ from hotplate import locks
 from hotplate.errors import HostError, Outcome
 from hotplate.events.event import Event
 from hotplate.events.kinds import GUEST_SERVICES
+from hotplate.text import map_json
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.verdict import Subject, Verdict
 
@@ -69,13 +70,7 @@ def redacted(text: str) -> str:
 
 
 def _redacted(value: Any) -> Any:
-    if isinstance(value, str):
-        return redacted(value)
-    if isinstance(value, dict):
-        return {key: _redacted(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_redacted(each) for each in value]
-    return value
+    return redacted(value) if isinstance(value, str) else value
 
 
 def plain_name(text: str) -> str:
@@ -92,23 +87,17 @@ def json_bytes(document: object, *, indent: int | None = 2) -> bytes:
     Values unknown to JSON become text: ``NaN`` and the infinities too, which Python would write as
     words of its own (RFC 8259, 6).  A file name that is not UTF-8 keeps its bytes as escapes.
     """
-    text = json.dumps(_finite(document), indent=indent, ensure_ascii=False, default=str)
+    text = json.dumps(map_json(document, _finite), indent=indent, ensure_ascii=False, default=str)
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def json_line(document: object) -> str:
     """Return a document as a line of JSON in ASCII, which every stream can write."""
-    return json.dumps(_finite(document), default=str) + "\n"
+    return json.dumps(map_json(document, _finite), default=str) + "\n"
 
 
 def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {_finite(key): _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return value
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def event_json(event: Event, start: float) -> dict[str, object]:
@@ -122,7 +111,7 @@ def event_json(event: Event, start: float) -> dict[str, object]:
         "source": event.source,
         "kind": event.kind,
         "server": event.server,
-        **({"detail": _redacted(event.detail)} if event.detail else {}),
+        **({"detail": map_json(event.detail, _redacted)} if event.detail else {}),
     }
 
 

@@ -15,7 +15,7 @@ from math import inf
 import yaml
 
 from hotplate.report.points import Point, PointStatus, all_seconds, points_of
-from hotplate.text import clean, clean_line
+from hotplate.text import clean_all, clean_line
 from hotplate.verdict.verdict import Verdict, one_line
 
 VERSION = "TAP version 14"
@@ -98,12 +98,6 @@ def _escaped(text: str) -> str:
 
 def _block(values: Mapping[str, object]) -> list[str]:
     """Return the YAML block of a point; empty values are left out."""
-    kept = {name: _cleaned(value) for name, value in values.items() if value not in ("", [])}
+    kept = {name: clean_all(value) for name, value in values.items() if value not in ("", [])}
     text = yaml.dump(kept, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=inf)
     return [f"  {line}" for line in ("---", *text.rstrip("\n").split("\n"), "...")]
-
-
-def _cleaned(value: object) -> object:
-    if isinstance(value, str):
-        return clean(value)
-    return [_cleaned(each) for each in value] if isinstance(value, list) else value
