@@ -58,6 +58,17 @@ def exclusive(directory: Path, *, wait: bool = True, make: bool = False) -> Iter
         yield held
 
 
+def is_held(directory: Path) -> bool:
+    """Return True when another process holds a directory; False when there is none."""
+    try:
+        with exclusive(directory, wait=False):
+            return False
+    except InUse:
+        return True
+    except OSError:
+        return False
+
+
 @contextlib.contextmanager
 def _held(directory: Path, operation: int, *, make: bool, mode: int = 0o777) -> Iterator[int]:
     with contextlib.ExitStack() as held:

@@ -14,6 +14,7 @@ from pathlib import Path
 from hotplate import locks
 from hotplate.cli.arguments import load_settings
 from hotplate.errors import HostError, Outcome
+from hotplate.image.image_store import size_of
 from hotplate.inspection.raw_disk import IMAGE_NAME
 from hotplate.machine import admission
 
@@ -77,17 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"been used for {DAYS} days.  What is in use stays, and is named.",
     )
     clean.add_argument("--all", action="store_true", help="remove everything, whatever its age")
-
-
-def size_of(path: Path) -> int:
-    """Return the disk usage of a file or tree in bytes; files that vanish count as 0."""
-    total = 0
-    for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
-        with contextlib.suppress(OSError):
-            # In units of 512 bytes, whatever the file system; a sparse image takes less than its
-            # length.
-            total += each.lstat().st_blocks * 512
-    return total
 
 
 def entries(root: Path) -> list[Entry]:

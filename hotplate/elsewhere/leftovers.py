@@ -98,13 +98,7 @@ class Run:
 
     def goes_on(self, folder: Path) -> bool:
         """Return True when it is running on this host."""
-        try:
-            with locks.exclusive(folder / self.id, wait=False):
-                return False
-        except locks.InUse:
-            return True
-        except OSError:
-            return False
+        return locks.is_held(folder / self.id)
 
 
 def _host() -> str:

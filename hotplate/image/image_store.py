@@ -105,21 +105,23 @@ class ImageStore:
     def _make_room(self, new: Path) -> None:
         """Remove the least recently used images until there is room for one more."""
         others = [each for each in self._root.iterdir() if each.is_dir() and each != new]
-        room = self._limit - _size(new) - sum(map(_size, others))
+        room = self._limit - size_of(new) - sum(map(size_of, others))
         for each in sorted(others, key=lambda folder: folder.stat().st_mtime):
             if room >= 0:
                 return
-            size = _size(each)
+            size = size_of(each)
             with contextlib.suppress(locks.InUse, FileNotFoundError):
                 with locks.exclusive(each, wait=False):
                     shutil.rmtree(each)
                 room += size
 
 
-def _size(folder: Path) -> int:
-    """Return the bytes on the disk; a file that vanishes meanwhile counts as 0."""
+def size_of(path: Path) -> int:
+    """Return the disk usage of a file or tree in bytes; files that vanish count as 0."""
     total = 0
-    for each in folder.rglob("*"):
+    for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
         with contextlib.suppress(OSError):
+            # In units of 512 bytes, whatever the file system; a sparse image takes less than its
+            # length.
             total += each.lstat().st_blocks * 512
     return total

@@ -121,13 +121,7 @@ class SessionDirectory:
 
     def is_claimed(self) -> bool:
         """Return True when a session runs in the directory."""
-        try:
-            with locks.exclusive(self.path, wait=False):
-                return False
-        except locks.InUse:
-            return True
-        except OSError:
-            return False
+        return locks.is_held(self.path)
 
     def about(self) -> dict[str, object]:
         """Return the description that an earlier session left; empty when there was none."""
