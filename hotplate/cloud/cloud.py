@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud import expected_deployments
 from hotplate.cloud.database.store import copy_database
@@ -25,7 +24,7 @@ from hotplate.cloud.http.addresses import (
     guest_base,
 )
 from hotplate.cloud.http.faults import Fault, Faults
-from hotplate.cloud.http.gateway import Front, Proxy, WSGIApp
+from hotplate.cloud.http.gateway import Front, Proxy, WSGIApp, after_writes
 from hotplate.cloud.http.quota import Quota
 from hotplate.cloud.http.serving import Serving, raise_descriptors
 from hotplate.cloud.keystone import heat_backend as keystone_backend
@@ -242,7 +241,9 @@ class Cloud:
         """Make the application of a service, and serve it on the host."""
         if service.app is not None:
             app = service.app(self.parts)
-            self._apps[service.name] = self._noticed(app) if service.wakes_heat else app
+            # Each change wakes the engine's tasks.
+            wakes = service.wakes_heat
+            self._apps[service.name] = after_writes(app, self.notify) if wakes else app
         if service.on_host:
             listener = listeners[service.name]
             self._exit.callback(self._serve(service.name, listener, serving=serving))
@@ -374,17 +375,6 @@ class Cloud:
     def notify(self) -> None:
         """Wake Heat's tasks, because there is news that they may be waiting for."""
         self.progress.notify()
-
-    def _noticed(self, app: WSGIApp) -> WSGIApp:
-        """Wrap ``app`` so that each change wakes the engine's tasks."""
-
-        def noticed(environ: WSGIEnvironment, start_response: StartResponse) -> Any:
-            result = app(environ, start_response)
-            if environ["REQUEST_METHOD"] != "GET":
-                self.notify()
-            return result
-
-        return noticed
 
     def _guest_to_host(self, url: str) -> str:
         for service, host in self._host.items():

@@ -22,7 +22,7 @@ from hotplate.cloud.heat.describe_cache import DatabaseVersion
 from hotplate.cloud.heat.patches import TaskWaker
 from hotplate.cloud.http.addresses import Addresses
 from hotplate.cloud.http.faults import Faults
-from hotplate.cloud.http.gateway import WSGIApp
+from hotplate.cloud.http.gateway import WSGIApp, after_writes
 from hotplate.cloud.keystone import api as keystone_api
 from hotplate.cloud.keystone.identity import Identity
 from hotplate.cloud.neutron import api as neutron_api
@@ -133,7 +133,7 @@ def _neutron(parts: Parts) -> WSGIApp:
     routers = RouterUpdates(parts.networking, parts.compute)
     # The database of a cloud that is started again has routers.
     routers.update()
-    return routers.update_after_writes(app)
+    return after_writes(app, routers.update)
 
 
 def _swift(parts: Parts) -> WSGIApp:

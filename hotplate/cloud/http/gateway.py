@@ -41,6 +41,18 @@ MAX_HOST = 255
 _NONSENSE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
 
 
+def after_writes(app: WSGIApp, act: Callable[[], None]) -> WSGIApp:
+    """Wrap ``app`` so that ``act`` is called after each request that may have changed something."""
+
+    def watched(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        result = app(environ, start_response)
+        if environ["REQUEST_METHOD"] != "GET":
+            act()
+        return result
+
+    return watched
+
+
 class Front:
     """A service on one listener.
 

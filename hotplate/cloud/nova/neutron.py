@@ -11,11 +11,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from wsgiref.types import StartResponse, WSGIEnvironment
 
 from neutron_lib import exceptions
 
-from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.http.rest import HttpError
 from hotplate.cloud.neutron import allocation
 from hotplate.cloud.neutron.attributes import KINDS
@@ -376,17 +374,6 @@ class RouterUpdates:
             if routers != self._last:
                 self._last = routers
                 self._compute.route(routers)
-
-    def update_after_writes(self, app: WSGIApp) -> WSGIApp:
-        """Wrap Neutron's API so that each change updates the routers."""
-
-        def watched(environ: WSGIEnvironment, start_response: StartResponse) -> Any:
-            result = app(environ, start_response)
-            if environ["REQUEST_METHOD"] != "GET":
-                self.update()
-            return result
-
-        return watched
 
     def _routers(self) -> tuple[RouterSpec, ...]:
         with self._networking.transaction():
