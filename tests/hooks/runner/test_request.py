@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from stub_server import StubServer
 
 HOOKS = str(Path(__file__).resolve().parents[3] / "hooks")
 QUERY = "?Timestamp=2026-01-02T03%3A04%3A05Z&Signature=c2VjcmV0"
@@ -81,21 +82,14 @@ def test_malformed_url_is_a_value_error(target, url):
         target(url)
 
 
-def test_a_signal_reaches_an_ipv6_address_on_any_port(guest, heat, cfn):
-    class Server(http.server.ThreadingHTTPServer):
-        address_family = socket.AF_INET6
-
+def test_a_signal_reaches_an_ipv6_address_on_any_port(guest, cfn):
     try:
-        server = Server(("::1", 0), heat._server.RequestHandlerClass)
+        server = StubServer("::1")
     except OSError as error:
         pytest.skip(f"no IPv6 on this host: {error}")
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    port = server.server_address[1]
-    assert guest.run(cfn(url=f"http://[::1]:{port}/v1/signal/x{QUERY}")).status == 0
-    server.shutdown()
-    server.server_close()
-    assert heat.requests[0].headers["Host"] == f"[::1]:{port}"
+    assert guest.run(cfn(url=f"{server.url}/v1/signal/x{QUERY}")).status == 0
+    server.close()
+    assert server.requests[0].headers["Host"] == server.host
 
 
 @pytest.mark.root

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from stub_server import Reply
 
 from .conftest import PYTHON
 
@@ -517,19 +518,13 @@ def test_document_that_is_no_list_is_reported(guest, text, status, part):
 
 
 def test_undelivered_result_is_sent_although_the_document_is_unreadable(guest, heat, cfn):
-    heat.reply = lambda request: _refuse(403)
+    heat.reply = lambda request: Reply(403)
     guest.run(cfn())
     assert guest.state_of("d-1") == "finished"
-    heat.reply = lambda request: _refuse(200)
+    heat.reply = lambda request: Reply()
     guest.document.unlink()
     guest.run()
     assert guest.state_of("d-1") == "signalled"
-
-
-def _refuse(status):
-    from types import SimpleNamespace
-
-    return SimpleNamespace(status=status, body=b"", headers={}, act=None)
 
 
 @pytest.mark.defect("H10", "H17")

@@ -4,6 +4,7 @@ import json
 import ssl
 
 import pytest
+from stub_server import Reply
 
 from .conftest import HOOKS
 
@@ -11,11 +12,10 @@ from .conftest import HOOKS
 @pytest.fixture
 def keystone(heat):
     """Make *heat* also a Keystone v3, Heat API and Zaqar v2, which check their requests."""
-    from types import SimpleNamespace
 
     def answer(status, document=None, **headers):
         body = b"" if document is None else json.dumps(document).encode()
-        return SimpleNamespace(status=status, body=body, headers=headers, act=None)
+        return Reply(status, body, headers)
 
     def reply(request):
         path = request.path
@@ -160,13 +160,12 @@ def test_missing_address_is_reported_once_and_does_not_fail_for_ever(guest, heat
 
 
 def test_the_result_is_on_disk_before_it_is_signalled(guest, heat, cfn):
-    from types import SimpleNamespace
 
     seen = []
 
     def reply(request):
         seen.append((guest.state_of("d-1"), guest.result("d-1")["deploy_stdout"]))
-        return SimpleNamespace(status=200, body=b"", headers={}, act=None)
+        return Reply()
 
     heat.reply = reply
     guest.run(cfn())
