@@ -262,7 +262,7 @@ class Story:
 
         subject = Subject(**{"image": "a.qcow2"} | taken("image", "template", "facts", "stand_ins"))
         stack = StackResult(
-            status, **taken("reason", "wanted", "outputs", "hook_outputs", "given_up")
+            status, **taken("reason", "wanted", "outputs", "hook_outputs", "given_up", "unsent")
         )
         return judge(subject, self.events, [self.tracker], stack, now=time.monotonic(), **more)
 

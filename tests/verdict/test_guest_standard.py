@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from hotplate.verdict.guest_standard import (
     check_ids,
     faults,
 )
-from hotplate.verdict.verdict import StackResult, Subject, judge
 
 #: The answer of a guest with nothing wrong in it: a disk of 10 GiB with an EFI partition.
 GOOD = {
@@ -141,27 +139,15 @@ def test_checks_are_the_rows_of_a_guest():
     assert {*CHECKS, *MACHINE_CHECKS} == {each.id for each in STANDARD if each.guest}
 
 
-def verdict_of(passed, *, strict=False, skip=()):
-    return judge(
-        Subject(image="web.qcow2"),
-        passed.events,
-        [passed.tracker],
-        StackResult("CREATE_COMPLETE"),
-        strict=strict,
-        skip=skip,
-        now=time.monotonic(),
-    )
-
-
 def test_fault_is_listed_fails_a_strict_run_and_can_be_skipped(passed):
     passed.probe("standard", answer(time="", swap="/dev/vda2 vda"))
-    verdict = verdict_of(passed)
+    verdict = passed.result()
     assert verdict.passed
     assert [each.kind for each in verdict.noticed] == ["swap-on-root-disk", "no-time-sync"]
-    strict = verdict_of(passed, strict=True, skip=["swap-on-root-disk"])
+    strict = passed.result(strict=True, skip=["swap-on-root-disk"])
     assert strict.outcome is Outcome.FAILED
     assert strict.last_line() == "FAILED: no program that synchronises the clock is running"
-    skipped = verdict_of(passed, strict=True, skip=["swap-on-root-disk", "no-time-sync"])
+    skipped = passed.result(strict=True, skip=["swap-on-root-disk", "no-time-sync"])
     assert skipped.passed
     assert skipped.noticed == ()
 
@@ -170,9 +156,7 @@ def test_failed_unit_is_listed_once(passed):
     passed.probe("standard", answer(failed="site.service loaded failed failed The site"))
     passed.console("[   12.2] web systemd[1]: site.service: Failed with result 'exit-code'.")
     passed.probe("standard", answer(failed="hotplate-shell.service loaded failed failed x"))
-    assert [each.sentence for each in verdict_of(passed).noticed] == [
-        'the unit "site.service" failed'
-    ]
+    assert [each.sentence for each in passed.result().noticed] == ['the unit "site.service" failed']
 
 
 def test_unknown_id_is_refused_with_near_ones():

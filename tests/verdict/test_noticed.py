@@ -15,18 +15,6 @@ from hotplate.report import junit
 from hotplate.report.html import report
 from hotplate.report.terminal import summary
 from hotplate.verdict.noticed import NOTABLE_LINES, NOTABLE_WIDTH, notable, notice
-from hotplate.verdict.verdict import StackResult, Subject, judge
-
-
-def verdict_of(story, *, strict=False, **stack):
-    return judge(
-        Subject(image="web.qcow2"),
-        story.events,
-        [story.tracker],
-        StackResult("CREATE_COMPLETE", **stack),
-        strict=strict,
-        now=time.monotonic(),
-    )
 
 
 def again(story):
@@ -47,9 +35,9 @@ def reset(story):
     ],
 )
 def test_repeated_hook_or_guest_reset_fails_the_run(passed, happens, kind, sentence):
-    assert verdict_of(passed).passed
+    assert passed.result().passed
     happens(passed)
-    verdict = verdict_of(passed)
+    verdict = passed.result()
     assert verdict.outcome is Outcome.FAILED
     assert [(each.kind, each.fails) for each in verdict.noticed] == [(kind, True)]
     assert verdict.last_line().startswith(f"FAILED: {sentence}")
@@ -160,10 +148,10 @@ def test_problem_is_listed_and_fails_under_strict(passed, line, way):
         passed.console(*line.split("\r\n"))
     else:
         passed.emit("guest", "journal", lines=notable(line.replace("\r", "")))
-    verdict = verdict_of(passed)
+    verdict = passed.result()
     assert verdict.passed
     assert [(each.kind, each.sentence) for each in verdict.noticed] == [(kind, sentence)]
-    strict = verdict_of(passed, strict=True)
+    strict = passed.result(strict=True)
     assert strict.outcome is Outcome.FAILED
     assert strict.last_line() == f"FAILED: {sentence}"
 
@@ -200,7 +188,7 @@ def test_failed_script_of_user_data_is_quoted(passed, lines, quoted):
         "Cloud-init v. 25.1.4 finished at Sat, 28 Nov 2026 22:46:59 +0000.",
     ]
     passed.console(*(f"[    9.1] cloud-init[64]: {each}" for each in said))
-    (seen,) = verdict_of(passed).noticed
+    (seen,) = passed.result().noticed
     sentence = "a script of the user data failed" + (f'; it said "{quoted}"' if quoted else "")
     assert (seen.kind, seen.sentence, seen.wrong) == ("user-data-failed", sentence, True)
 
@@ -210,7 +198,7 @@ def test_user_data_that_heat_cannot_run_is_noticed_unless_it_is_empty(passed, no
     line = "Userdata empty or not executable: [Errno 8] Exec format error: '/var/lib/heat-cfntools'"
     passed.emit("harness", "user-data", not_a_script=not_a_script)
     passed.console(f"[    9.1] cloud-init[64]: {line}")
-    noticed = verdict_of(passed).noticed
+    noticed = passed.result().noticed
     assert [each.kind for each in noticed] == ["user-data-ignored"] * not_a_script
     assert all("RAW takes cloud-config too" in each.sentence for each in noticed)
 
@@ -218,10 +206,10 @@ def test_user_data_that_heat_cannot_run_is_noticed_unless_it_is_empty(passed, no
 def test_flood_after_end_is_listed(passed):
     text = "the guest wrote more than 30000 lines on its console"
     passed.emit("harness", "flood", fault="console-flood", text=text)
-    verdict = verdict_of(passed)
+    verdict = passed.result()
     assert verdict.passed
     assert [(each.kind, each.sentence) for each in verdict.noticed] == [("console-flood", text)]
-    assert verdict_of(passed, strict=True).last_line() == f"FAILED: {text}"
+    assert passed.result(strict=True).last_line() == f"FAILED: {text}"
 
 
 def test_refused_and_repeated_signals_are_listed(story):
@@ -231,7 +219,7 @@ def test_refused_and_repeated_signals_are_listed(story):
     story.signal(200, times=2)
     story.taken()
     story.deployment("COMPLETE")
-    verdict = verdict_of(story)
+    verdict = story.result()
     assert verdict.passed
     refused, repeated = verdict.noticed
     assert (refused.kind, repeated.kind) == ("signal-refused", "signal-repeated")
@@ -256,12 +244,12 @@ def test_refused_and_repeated_signals_are_listed(story):
 def test_wait_condition_may_be_signalled_repeatedly(passed, service, method, path):
     for _ in range(3):
         passed.request(service, method, path, 200)
-    assert verdict_of(passed, strict=True).passed
+    assert passed.result(strict=True).passed
 
 
 def test_unsent_outputs_are_listed(passed):
     (config,) = [each.id for each in passed.tracker.deployments]
-    verdict = verdict_of(passed, unsent={config: ["result", "url"]})
+    verdict = passed.result(unsent={config: ["result", "url"]})
     assert verdict.passed
     (missing,) = verdict.noticed
     assert missing.kind == "output-missing"
@@ -283,7 +271,7 @@ def test_unsent_outputs_are_listed(passed):
 )
 def test_harmless_line_is_not_listed(passed, line):
     passed.console(line, line)
-    assert verdict_of(passed).noticed == ()
+    assert passed.result().noticed == ()
 
 
 @pytest.mark.parametrize(("seconds", "seen"), [(631152000, True), (0, False)])
@@ -291,7 +279,7 @@ def test_clock_years_behind_is_listed(passed, seconds, seen):
     """From a guest without other problems, where nothing else shows it."""
     clock = seconds or int(time.time())
     passed.probe("clock", f"{clock}\n")
-    verdict = verdict_of(passed)
+    verdict = passed.result()
     assert verdict.passed
     row = [("wrong-clock", "the guest's clock says 1990-01-01 00:00 UTC")]
     assert [(each.kind, each.sentence) for each in verdict.noticed] == (row if seen else [])
@@ -313,7 +301,7 @@ def test_server_is_named_when_there_are_several(passed):
 def test_every_report_shows_notices(passed):
     again(passed)
     passed.console("[FAILED] Failed to start chrony.service - chrony.")
-    verdict = verdict_of(passed)
+    verdict = passed.result()
     for text in (summary(verdict), report(verdict, passed.events)):
         assert "chrony.service" in text
         assert "ran 2 times" in text
@@ -341,7 +329,7 @@ def test_failure_keeps_its_own_last_line(story):
     story.up()
     story.poll(403)
     reset(story)
-    verdict = verdict_of(story)
+    verdict = story.result()
     assert verdict.last_line().startswith("FAILED: not reached: deployment delivered")
     assert [each.kind for each in verdict.noticed] == ["guest-reset"]
 

@@ -11,12 +11,16 @@ import ssl
 import subprocess
 import sys
 import threading
+import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from keystoneclient.contrib.ec2 import utils as ec2
 from stub_server import Asked, Reply, StubServer
 
+#: The secret key of signatures.
+SECRET = "SK-planted"
 WANTED = ("3.9", "3.11", "3.12", "3.13")
 
 
@@ -125,6 +129,25 @@ class Server(StubServer):
                         self._server.shutdown_request(connection)
 
         threading.Thread(target=accept, daemon=True).start()
+
+
+def judge(asked: Asked) -> int:
+    """Answer as Heat's cfn API does: 403 unless the signature covers exactly the request.
+
+    A form in the body counts as parameters of the request (heat: api/aws/ec2token.py).
+    """
+    parts = urllib.parse.urlsplit(asked.path)
+    parameters = dict(urllib.parse.parse_qsl(parts.query))
+    if "form" in asked.headers.get("Content-Type", ""):
+        parameters.update(urllib.parse.parse_qsl(asked.body.decode(), keep_blank_values=True))
+    signature = parameters.pop("Signature", "")
+    request = {
+        "host": asked.headers["Host"],
+        "verb": asked.method,
+        "path": urllib.parse.unquote(parts.path),
+        "params": parameters,
+    }
+    return 200 if signature == ec2.Ec2Signer(SECRET).generate(request) else 403
 
 
 @pytest.fixture

@@ -11,7 +11,9 @@ import urllib.parse
 import pytest
 from keystoneclient.contrib.ec2 import utils as ec2
 
-KEYS = {"access": "AK", "secret": "SK-planted"}
+from .conftest import SECRET, judge
+
+KEYS = {"access": "AK", "secret": SECRET}
 
 
 def signed(server, path="/v1/waitcondition/arn%3Aopenstack%3Aheat%3A%3At1%3Astacks/demo/s/res/h"):
@@ -31,25 +33,6 @@ def signed(server, path="/v1/waitcondition/arn%3Aopenstack%3Aheat%3A%3At1%3Astac
     }
     parameters["Signature"] = ec2.Ec2Signer(KEYS["secret"]).generate(request)
     return f"{server.url}{path}?{urllib.parse.urlencode(parameters)}"
-
-
-def judge(heard):
-    """Answer as Heat's cfn API does: 403 unless the signature covers exactly the request.
-
-    A form in the body counts as parameters of the request (heat: api/aws/ec2token.py).
-    """
-    parts = urllib.parse.urlsplit(heard.path)
-    parameters = dict(urllib.parse.parse_qsl(parts.query))
-    if "form" in heard.headers.get("Content-Type", ""):
-        parameters.update(urllib.parse.parse_qsl(heard.body.decode(), keep_blank_values=True))
-    signature = parameters.pop("Signature", "")
-    request = {
-        "host": heard.headers["Host"],
-        "verb": heard.method,
-        "path": urllib.parse.unquote(parts.path),
-        "params": parameters,
-    }
-    return 200 if signature == ec2.Ec2Signer(KEYS["secret"]).generate(request) else 403
 
 
 def body(server):

@@ -10,23 +10,10 @@ import xml.sax.saxutils
 import pytest
 from keystoneclient.contrib.ec2 import utils as ec2
 
-SECRET = "SK-planted"
+from .conftest import SECRET, judge
+
 METADATA = {"a": {"b.c": [1, "ü☃"]}, "AWS::CloudFormation::Init": {"config": {}}}
 OPTIONS = ("-s", "my stack~é", "-r", "Server", "--access-key", "AK", "--secret-key", SECRET)
-
-
-def judge(heard):
-    """Check the signature with keystoneclient's signer, as Keystone does."""
-    parts = urllib.parse.urlsplit(heard.path)
-    parameters = dict(urllib.parse.parse_qsl(parts.query))
-    signature = parameters.pop("Signature", "")
-    request = {
-        "host": heard.headers["Host"],
-        "verb": heard.method,
-        "path": parts.path,
-        "params": parameters,
-    }
-    return 200 if signature == ec2.Ec2Signer(SECRET).generate(request) else 403
 
 
 def described(metadata, text=True):
