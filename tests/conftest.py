@@ -60,6 +60,7 @@ SERVER = "0b9f9f0e-1c8a-4a38-8f2c-7a41a53c6a11"
 CONFIG = "5c9f8f66-0f50-4b80-b0c4-7d7f5a6f0b7e"
 # Heat names a deployment after its config unless the template names it.
 NAME = "demo-config-3p6v2ckq7xan"
+DEPLOYMENT = "OS::Heat::SoftwareDeployment"
 STACK = "9e1d5a0c-3f0b-4c0e-8d5f-0a4f6a1b7c21"
 PARTS = ["cloud-config", "boothook.sh", "part-handler.py", "cfn-init-data", "loguserdata.py"]
 
@@ -188,22 +189,25 @@ class Story:
         )
 
     def deployment(self, status: str, reason: str = "", *, resource: str = "deployment") -> None:
-        self._resource(resource, "CREATE", status, reason)
+        self.resource(resource, DEPLOYMENT, status, reason)
 
     def taken(self, word: str = "succeeded") -> None:
         """Emit Heat's event that it accepted the signal."""
         reason = f"Signal: deployment 82cfabcb {word}"
-        self._resource("deployment", "SIGNAL", "IN_PROGRESS", reason)
+        self.resource("deployment", DEPLOYMENT, "IN_PROGRESS", reason, action="SIGNAL")
 
-    def _resource(self, resource: str, action: str, status: str, reason: str) -> None:
+    def resource(
+        self, name: str, kind: str, status: str, reason: str = "", *, action: str = "CREATE"
+    ) -> None:
+        """Emit Heat's event of a resource."""
         self.emit(
             "stack",
             "resource",
             server="",
             stack="demo",
             stack_id=STACK,
-            resource=resource,
-            type="OS::Heat::SoftwareDeployment",
+            resource=name,
+            type=kind,
             action=action,
             status=status,
             reason=reason,

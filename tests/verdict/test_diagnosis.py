@@ -456,7 +456,7 @@ def test_image_without_cloud_init_gets_no_cloud_init_advice(story, shown):
     story.deployed = False
     story.boot()
     story.user_data("part-001", handles=(f"{story.STACK}/handle",))
-    resource(story, "wait", "OS::Heat::WaitCondition", "IN_PROGRESS")
+    story.resource("wait", "OS::Heat::WaitCondition", "IN_PROGRESS")
     story.console(ADDRESS_LINE)
     story.metadata()
     if shown == "console":
@@ -710,21 +710,6 @@ def test_failed_stack_without_a_reason_or_an_event_is_heats(story):
     assert "it gave no reason" in diagnosis.seen
 
 
-def resource(s, name, kind, status, reason=""):
-    s.emit(
-        "stack",
-        "resource",
-        server="",
-        stack="demo",
-        stack_id=s.STACK,
-        resource=name,
-        type=kind,
-        action="CREATE",
-        status=status,
-        reason=reason,
-    )
-
-
 PORTS = "Conflict: resources.floating: Multiple port matches found for name ''"
 
 
@@ -732,8 +717,8 @@ def test_stack_failure_during_boot_is_heats(story):
     """A floating IP was associated while the guest had just begun to boot."""
     story.power()
     story.console(KERNEL_LINE, "[    0.102] x86/fpu: x87 FPU will use FXSAVE")
-    resource(story, "floating", "OS::Neutron::FloatingIPAssociation", "FAILED", PORTS)
-    resource(story, "deployment", "OS::Heat::SoftwareDeployment", "FAILED", "CREATE aborted")
+    story.resource("floating", "OS::Neutron::FloatingIPAssociation", "FAILED", PORTS)
+    story.resource("deployment", "OS::Heat::SoftwareDeployment", "FAILED", "CREATE aborted")
     verdict = story.result("CREATE_FAILED", reason=f"Resource CREATE failed: {PORTS}")
     assert (verdict.diagnosis.fault, verdict.diagnosis.stage) == ("stack-failed", None)
     assert verdict.last_line() == (
@@ -755,13 +740,13 @@ def test_stack_failure_during_boot_is_heats(story):
 )
 def test_resource_depending_on_guest_is_no_failure_of_heats(story, kind, reason):
     story.up()
-    resource(story, "x", kind, "FAILED", reason)
+    story.resource("x", kind, "FAILED", reason)
     assert story.diagnosis("CREATE_FAILED", reason).stage == Stage.AGENT_POLLED
 
 
 def test_panic_is_blamed_before_heats_failure(story):
     kernel_panic(story)
-    resource(story, "floating", "OS::Neutron::FloatingIPAssociation", "FAILED", PORTS)
+    story.resource("floating", "OS::Neutron::FloatingIPAssociation", "FAILED", PORTS)
     assert story.diagnosis("CREATE_FAILED", PORTS).fault == "kernel-panic"
 
 
