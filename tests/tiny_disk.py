@@ -1,11 +1,16 @@
-"""The smallest disk that counts as bootable; no test boots it."""
+"""The smallest disk that counts as bootable, which no test boots, and disks with partitions."""
 
 from __future__ import annotations
 
+import io
+import os
 import struct
+import subprocess
 from pathlib import Path
 
 SECTOR = 512
+MIB = 1 << 20
+SYSTEM = {**os.environ, "PATH": f"/usr/sbin:/sbin:{os.environ['PATH']}"}
 
 
 def make(path: Path) -> Path:
@@ -16,4 +21,25 @@ def make(path: Path) -> Path:
     disk[446:462] = struct.pack("<B3sB3sII", 0x80, b"\0\2\0", 0x83, b"\xff" * 3, 1, 2047)
     disk[510:512] = b"\x55\xaa"
     path.write_bytes(disk)
+    return path
+
+
+def partitioned(path: Path, *parts: tuple[str, Path | bytes], label: str = "gpt") -> Path:
+    """Make a raw disk with a partition for each type and its content, by sfdisk."""
+    at, rows = 1, [f"label: {label}"]
+    with path.open("wb") as disk:
+        for kind, content in parts:
+            start = at
+            with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as source:
+                while block := source.read(MIB):
+                    # Zeros are left out: some contents are large.
+                    if block.count(0) < len(block):
+                        disk.seek(at * MIB)
+                        disk.write(block)
+                    at += 1
+            rows.append(f"start={start}MiB, size={at - start}MiB, type={kind}")
+        disk.truncate((at + 1) * MIB)
+    command, text = ["sfdisk", "-q", path], "\n".join(rows)
+    done = subprocess.run(command, env=SYSTEM, input=text, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return path

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tiny_disk import SYSTEM, partitioned
 
 from hotplate.children import mounts
 from hotplate.container import root
@@ -31,7 +32,6 @@ from hotplate.inspection.ext4 import Ext4
 from hotplate.inspection.raw_disk import forget, raw_disk
 from hotplate.inspection.tree import Tree
 
-SYSTEM = {**os.environ, "PATH": f"/usr/sbin:/sbin:{os.environ['PATH']}"}
 MIB = 1 << 20
 #: GPT types, as sfdisk takes them (Discoverable Partitions Specification).
 ROOT_X86_64 = "4f68bce3-e8cd-4db1-96e7-fbcaf984b709"
@@ -42,15 +42,6 @@ X86_64, AARCH64 = 62, 183
 MACHINE = {"x86_64": X86_64, "aarch64": AARCH64}.get(platform.machine(), 0)
 
 pytestmark = [pytest.mark.tool("mkfs.ext4"), pytest.mark.tool("sfdisk")]
-
-
-@pytest.fixture(autouse=True)
-def _tools(request: pytest.FixtureRequest) -> None:
-    if request.node.get_closest_marker("root") and os.geteuid() != 0:
-        pytest.skip("mounts need root")
-    for marker in request.node.iter_markers("tool"):
-        if not shutil.which(marker.args[0], path=SYSTEM["PATH"]):
-            pytest.skip(f"{marker.args[0]} is not installed")
 
 
 def run(*command: str | Path, text: str = "") -> None:
@@ -116,26 +107,6 @@ FOREIGN = {
 }
 
 
-def make_disk(path: Path, *parts: tuple[str, Path], label: str = "gpt") -> Path:
-    """Make a disk with partitions, each with a type and its content."""
-    lines = [f"label: {label}"]
-    at = 1
-    starts = []
-    for kind, content in parts:
-        mib = -(-content.stat().st_size // MIB)
-        lines.append(f"start={at}MiB, size={mib}MiB, type={kind}")
-        starts.append(at)
-        at += mib
-    blank(path, at + 1)
-    run("sfdisk", "-q", path, text="\n".join(lines))
-    for start, (_, content) in zip(starts, parts, strict=True):
-        run(
-            *("dd", f"if={content}", f"of={path}", "bs=1M", f"seek={start}"),
-            "conv=notrunc,sparse",
-        )
-    return path
-
-
 def image_of(path: Path, layout: Layout = Layout.DISK, *, arch: str = "x86_64") -> Image:
     kind = "qcow2" if path.suffix == ".qcow2" else "raw"
     size = path.stat().st_size
@@ -179,7 +150,7 @@ def test_bare_file_system_is_the_root(system):
 def test_root_is_found_behind_other_partitions(label, system, boot, tmp_path):
     efi = blank(tmp_path / "efi", 2, {82: b"FAT32"})
     kind = "ef" if label == "dos" else EFI
-    disk = make_disk(
+    disk = partitioned(
         tmp_path / "disk.raw", (kind, efi), (LINUX, boot), (LINUX, system), label=label
     )
     root = found(disk)
@@ -191,7 +162,7 @@ def test_root_is_found_behind_other_partitions(label, system, boot, tmp_path):
 def test_largest_file_system_is_the_root_when_none_can_be_read(boot, tmp_path):
     xfs = blank(tmp_path / "xfs", 304)
     run("mkfs.xfs", "-q", xfs)
-    disk = make_disk(tmp_path / "disk.raw", (LINUX, boot), (LINUX, xfs))
+    disk = partitioned(tmp_path / "disk.raw", (LINUX, boot), (LINUX, xfs))
     root = found(disk)
     assert (root.offset, root.file_system) == (9 * MIB, "xfs")
     assert root.options == "norecovery,nouuid"
@@ -202,9 +173,9 @@ def test_type_of_a_partition_marks_the_root(tmp_path, monkeypatch):
     small = blank(tmp_path / "small", 1, {0: b"XFSB"})
     large = blank(tmp_path / "large", 2, {0: b"XFSB"})
     monkeypatch.setattr(root, "_kernel_mounts", lambda _: True)
-    disk = make_disk(tmp_path / "disk.raw", (ROOT_X86_64, small), (ROOT_AARCH64, large))
+    disk = partitioned(tmp_path / "disk.raw", (ROOT_X86_64, small), (ROOT_AARCH64, large))
     assert found(disk).offset == MIB
-    disk = make_disk(tmp_path / "other.raw", (LINUX, small), (ROOT_AARCH64, large))
+    disk = partitioned(tmp_path / "other.raw", (LINUX, small), (ROOT_AARCH64, large))
     assert found(disk).offset == 2 * MIB
 
 
@@ -220,7 +191,7 @@ def test_type_of_a_partition_marks_the_root(tmp_path, monkeypatch):
 )
 def test_other_roots_are_refused(kind, sentence, boot, tmp_path):
     content = blank(tmp_path / "content", 9, FOREIGN[kind])
-    disk = make_disk(tmp_path / "disk.raw", (LINUX, boot), (LINUX, content))
+    disk = partitioned(tmp_path / "disk.raw", (LINUX, boot), (LINUX, content))
     with pytest.raises(ImageError) as caught:
         found(disk)
     assert caught.value.message.startswith(f'no container can run "{disk}": {sentence}')
@@ -258,7 +229,7 @@ def test_root_in_a_volume_of_lvm_is_found_when_it_is_in_one_piece(system, tmp_pa
 def test_small_xfs_of_boot_is_not_taken_for_the_root_beside_lvm(tmp_path):
     boot = blank(tmp_path / "boot", 1, {0: b"XFSB"})
     lvm = blank(tmp_path / "lvm", 2, FOREIGN["lvm"])
-    disk = make_disk(tmp_path / "disk.raw", (LINUX, boot), (LINUX, lvm))
+    disk = partitioned(tmp_path / "disk.raw", (LINUX, boot), (LINUX, lvm))
     with pytest.raises(ImageError, match="partition 2 is in LVM"):
         found(disk)
 
@@ -267,7 +238,7 @@ def test_large_disk_for_data_is_not_taken_for_the_root(tmp_path, monkeypatch):
     monkeypatch.setattr(root, "_kernel_mounts", lambda _: True)
     known = blank(tmp_path / "known", 1, {0: b"XFSB"})
     data = blank(tmp_path / "data", 2)
-    disk = make_disk(tmp_path / "disk.raw", (LINUX, known), (LINUX, data))
+    disk = partitioned(tmp_path / "disk.raw", (LINUX, known), (LINUX, data))
     assert found(disk).offset == MIB
 
 
@@ -275,7 +246,7 @@ def test_large_disk_for_data_is_not_taken_for_the_root(tmp_path, monkeypatch):
 def test_disk_without_a_system_is_refused(boot, tmp_path):
     swap = blank(tmp_path / "swap", 1)
     run("mkswap", "-q", swap)
-    disk = make_disk(tmp_path / "disk.raw", (LINUX, swap), (LINUX, boot))
+    disk = partitioned(tmp_path / "disk.raw", (LINUX, swap), (LINUX, boot))
     with pytest.raises(ImageError, match='no file system in it has "/etc" and "/usr"'):
         found(disk)
 
@@ -298,7 +269,7 @@ def test_ext4_that_cannot_be_read_is_refused_with_the_reason(system):
 
 def test_file_system_without_a_driver_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(root, "_kernel_mounts", lambda _: False)
-    disk = make_disk(tmp_path / "disk.raw", (LINUX, blank(tmp_path / "a", 1, {0: b"XFSB"})))
+    disk = partitioned(tmp_path / "disk.raw", (LINUX, blank(tmp_path / "a", 1, {0: b"XFSB"})))
     with pytest.raises(ImageError, match=r"is xfs, which this host's kernel does not mount"):
         found(disk)
 
@@ -608,7 +579,7 @@ def test_mount_does_not_change_the_image(kind, clean, tree, tmp_path):
     place.mkdir()
     # Any container that starts meanwhile would copy a mount of ours, and keep the file system.
     run("unshare", "--mount", "sh", "-euc", FILL, "sh", content, place, tree, copy)
-    disk = make_disk(tmp_path / "disk.raw", (LINUX, content if clean else copy))
+    disk = partitioned(tmp_path / "disk.raw", (LINUX, content if clean else copy))
     before = digest(disk)
     root = found(disk)
     assert (root.file_system, root.offset) == (kind, MIB)

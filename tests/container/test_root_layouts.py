@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tiny_container import SYSTEM, attached, containers, make_ext4
+from tiny_disk import partitioned
 
 from hotplate.container import root as roots
 from hotplate.container.root import Root, find_root, open_root
@@ -44,27 +45,6 @@ def image_of(path: Path, **options: object) -> Image:
     size = qcow2.read_header(path).virtual_size if kind == "qcow2" else path.stat().st_size
     made = Image(path, kind, size, Layout.DISK, chain=links)
     return replace(made, **options)  # type: ignore[arg-type]
-
-
-def disk(path: Path, label: str, *parts: tuple[str, Path | bytes]) -> Path:
-    """Make a disk with a partition for each type and its contents."""
-    contents = [each if isinstance(each, bytes) else each.read_bytes() for _, each in parts]
-    starts, at = [], 1
-    for content in contents:
-        starts.append(at)
-        at += -(-len(content) // MIB)
-    with path.open("wb") as stream:
-        stream.truncate((at + 1) * MIB)
-    rows = [
-        f"start={start}MiB, size={-(-len(content) // MIB)}MiB, type={kind}"
-        for start, content, (kind, _) in zip(starts, contents, parts, strict=True)
-    ]
-    run("sfdisk", "-q", path, stdin="\n".join([f"label: {label}", *rows, ""]))
-    with path.open("r+b") as stream:
-        for start, content in zip(starts, contents, strict=True):
-            stream.seek(start * MIB)
-            stream.write(content)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -114,14 +94,14 @@ def test_root_is_found_on_each_layout_boots_and_stays_unchanged(
     if layout == "bare":
         path.write_bytes(system.read_bytes())
     elif layout == "mbr":
-        disk(path, "dos", ("83", NO_SYSTEM), ("83", system))
+        partitioned(path, ("83", NO_SYSTEM), ("83", system), label="dos")
     elif layout == "efi first":
-        disk(path, "gpt", (EFI, other_files), (LINUX, system))
+        partitioned(path, (EFI, other_files), (LINUX, system))
     elif layout == "boot first":
-        disk(path, "gpt", (LINUX, other_files), (LINUX, system))
+        partitioned(path, (LINUX, other_files), (LINUX, system))
     else:
         parts = [(BIOS_BOOT, bytes(MIB)), (EFI, NO_SYSTEM), (LINUX, other_files), (LINUX, system)]
-        disk(path, "gpt", *parts)
+        partitioned(path, *parts)
     image = image_of(path)
     with unchanged(path), open_root(image, tmp_path / "cache") as root:
         assert (root.path, root.file_system, root.options) == (path, "ext4", "noload")
@@ -170,7 +150,7 @@ def test_xfs_is_booted_by_two_containers_at_once(tree: Path, tmp_path: Path) -> 
         stream.truncate(320 * MIB)
     run("mkfs.xfs", "-q", made)
     populated(made, tree)
-    path = disk(tmp_path / "disk.raw", "gpt", (EFI, NO_SYSTEM), (LINUX, made))
+    path = partitioned(tmp_path / "disk.raw", (EFI, NO_SYSTEM), (LINUX, made))
     with unchanged(path), open_root(image_of(path), tmp_path) as root:
         assert (root.offset, root.file_system) == (5 * MIB, "xfs")
         boots(root, tmp_path)
@@ -192,8 +172,8 @@ def test_btrfs_is_booted_from_its_subvolume(tree: Path, tmp_path: Path, subvolum
 
 
 @pytest.mark.tool("sfdisk")
-def test_disk_with_other_files_only_is_refused(other_files: Path, tmp_path: Path) -> None:
-    path = disk(tmp_path / "disk.raw", "dos", ("ef", NO_SYSTEM), ("83", other_files))
+def test_disk_with_other_files_only_is_refused(other_files, tmp_path):
+    path = partitioned(tmp_path / "disk.raw", ("ef", NO_SYSTEM), ("83", other_files), label="dos")
     with pytest.raises(ImageError, match=f'no container can run "{path}"') as caught:
         find_root(image_of(path), path)
     assert caught.value.hint == "--machine qemu"
@@ -311,7 +291,7 @@ with raw_disk(image, pathlib.Path(sys.argv[3])) as path:
 
 def test_processes_at_once_share_one_disk(packed: Path, tmp_path: Path) -> None:
     here = Path(__file__).parent
-    paths = os.pathsep.join([str(here), *(str(here.parent / n) for n in ("machine", "network"))])
+    paths = os.pathsep.join([str(here), str(here.parent)])
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", UNPACK, here, packed, tmp_path / "cache"],

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tiny_disk import partitioned
 
 from hotplate.inspection import mounted
 from hotplate.inspection.compare import snapshot
@@ -58,24 +59,6 @@ def fat(tree: Path, path: Path, *options: str) -> Path:
     return path
 
 
-def make_disk(path: Path, *parts: tuple[str, Path], label: str = "gpt") -> Path:
-    """Make a disk with partitions, each of a type and with its content."""
-    at, rows, places = 1, [f"label: {label}"], []
-    for kind, content in parts:
-        mib = -(-content.stat().st_size // MIB)
-        rows.append(f"start={at}MiB, size={mib}MiB, type={kind}")
-        places.append((at, content))
-        at += mib
-    path.touch()
-    os.truncate(path, (at + 1) * MIB)
-    run("sfdisk", "-q", path, stdin="\n".join(rows))
-    with path.open("r+b") as stream:
-        for start, content in places:
-            stream.seek(start * MIB)
-            stream.write(content.read_bytes())
-    return path
-
-
 def distribution(inspection: Inspection) -> str:
     assert inspection.contents is not None, inspection.unread
     return inspection.contents.distribution
@@ -92,7 +75,7 @@ def test_xfs_is_read_as_ext4_and_not_changed(
     good, make_disk_of_ext4, tmp_path, monkeypatch, kind: str
 ):
     system = filled(good, tmp_path / "system.xfs", "xfs", "-L", "root", mib=304)
-    path = make_disk(tmp_path / "disk.raw", (LINUX, system))
+    path = partitioned(tmp_path / "disk.raw", (LINUX, system))
     if kind != "raw":
         run("qemu-img", "convert", "-O", "qcow2", path, path.with_suffix(".qcow2"))
         path = path.with_suffix(".qcow2")
@@ -257,7 +240,7 @@ def test_boot_and_var_are_read_where_fstab_has_them(
     first = make_file_system(parts[0], tmp_path / "boot.fs", *options)
     second = make_file_system(parts[1], tmp_path / "var.fs", "-L", "data")
     root = make_file_system(good, tmp_path / "root.fs", size="8M")
-    path = make_disk(tmp_path / "disk.raw", (LINUX, first), (LINUX, second), (LINUX, root))
+    path = partitioned(tmp_path / "disk.raw", (LINUX, first), (LINUX, second), (LINUX, root))
     run("sfdisk", "-q", "--part-label", path, "2", "state")
     if boot == "PARTUUID=":
         listed = subprocess.run(
@@ -284,7 +267,7 @@ def test_partitions_are_found_by_their_types(good, tmp_path, make_file_system):
     boot = fat(boot_files(tmp_path / "extended"), tmp_path / "boot.fat")
     var = make_file_system(parts[1], tmp_path / "var.fs")
     root = make_file_system(good, tmp_path / "root.fs", size="8M")
-    path = make_disk(tmp_path / "disk.raw", (EXTENDED_BOOT, boot), (VAR, var), (LINUX, root))
+    path = partitioned(tmp_path / "disk.raw", (EXTENDED_BOOT, boot), (VAR, var), (LINUX, root))
     with inspected(path) as inspection:
         assert inspection.contents is not None
         assert inspection.contents.kernels == ["6.12.0-1.el10.x86_64"]
@@ -300,7 +283,7 @@ def test_file_system_that_is_not_read_is_named(good, write, tmp_path, make_file_
     os.truncate(var, 304 * MIB)
     run("mkfs.xfs", "-q", "-L", "data", var)
     root = make_file_system(good, tmp_path / "root.fs", size="8M")
-    path = make_disk(tmp_path / "disk.raw", (LINUX, root), (LINUX, var))
+    path = partitioned(tmp_path / "disk.raw", (LINUX, root), (LINUX, var))
     with inspected(path) as inspection:
         assert inspection.contents is not None
         (sentence,) = inspection.missing
