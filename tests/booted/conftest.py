@@ -258,6 +258,22 @@ def test_image(tmp_path):
 
 
 @pytest.fixture
+def plain(tmp_path):
+    """Return a function that writes a template of one server with user data only."""
+
+    def write(user_data: str) -> Path:
+        given = {"image": "any", "flavor": "any", "user_data_format": "RAW", "user_data": user_data}
+        server = {"type": "OS::Nova::Server", "properties": given}
+        path = tmp_path / "stack.yaml"
+        path.write_text(
+            json.dumps({"heat_template_version": "2018-08-31", "resources": {"server": server}})
+        )
+        return path
+
+    return write
+
+
+@pytest.fixture
 def nothing_left(tmp_path):
     """Check after the test that it left no QEMU, swtpm, mount or loop device."""
     yield

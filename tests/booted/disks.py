@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,19 @@ def mounted(disk: Path, offset: int, where: Path) -> Iterator[Path]:
         yield where
     finally:
         subprocess.run(["umount", where], check=True)
+
+
+def planted(image: Path, disk: Path, plant: str) -> Path:
+    """Copy an image to a raw disk, run shell commands in its root directory, return the copy."""
+    subprocess.run(["qemu-img", "convert", "-O", "raw", image, disk], check=True)
+    for suffix in (".vmlinuz", ".initrd"):
+        if (beside := image.with_suffix(suffix)).exists():
+            shutil.copy(beside, disk.with_suffix(suffix))
+    # With a kernel beside it, the image is one file system.
+    offset = 0 if image.with_suffix(".vmlinuz").exists() else root_offset(disk)
+    with mounted(disk, offset, disk.with_name("root")) as root:
+        subprocess.run(["sh", "-c", plant], cwd=root, check=True)
+    return disk
 
 
 def in_root(root: Path, *command: str, stdin: str, seconds: float) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 pytestmark = pytest.mark.boots
@@ -17,22 +15,6 @@ REBOOT = """\
 #cloud-config
 power_state: {mode: reboot}
 """
-
-
-@pytest.fixture
-def plain(tmp_path):
-    """Return a function that writes a template of one server with user data only."""
-
-    def write(user_data: str):
-        given = {"image": "any", "flavor": "any", "user_data_format": "RAW", "user_data": user_data}
-        server = {"type": "OS::Nova::Server", "properties": given}
-        path = tmp_path / "stack.yaml"
-        path.write_text(
-            json.dumps({"heat_template_version": "2018-08-31", "resources": {"server": server}})
-        )
-        return path
-
-    return write
 
 
 def fails_without_network(image, test_image, plain, *words):

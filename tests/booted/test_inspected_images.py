@@ -21,7 +21,7 @@ from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import BUILTIN, load
 from tests.booted import debian_cloud_image
 from tests.booted.conftest import ALL_HOOKS
-from tests.booted.disks import mounted, root_offset
+from tests.booted.disks import planted
 
 pytestmark = [pytest.mark.qemu, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
 
@@ -74,17 +74,7 @@ def spoil(tmp_path: Path) -> Iterator[Callable[[Path, str], Path]]:
     """Copy an image, run commands in it, and return the copy, deleted after the test."""
     copy = tmp_path / "web.raw"
 
-    def spoiled(image: Path, plant: str) -> Path:
-        subprocess.run(["qemu-img", "convert", "-O", "raw", image, copy], check=True)
-        for suffix in (".vmlinuz", ".initrd"):
-            if (beside := image.with_suffix(suffix)).exists():
-                copy.with_suffix(suffix).symlink_to(beside)
-        offset = 0 if image.with_suffix(".vmlinuz").exists() else root_offset(copy)
-        with mounted(copy, offset, tmp_path / "root") as root:
-            subprocess.run(["sh", "-euc", plant], cwd=root, check=True)
-        return copy
-
-    yield spoiled
+    yield lambda image, plant: planted(image, copy, f"set -eu; {plant}")
     copy.unlink(missing_ok=True)
 
 

@@ -6,15 +6,12 @@ The list was made before the verdict's rules: see ``test_planted_in_guests.py``.
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from tests.booted.disks import mounted, root_offset
+from tests.booted.disks import planted
 
 pytestmark = [
     pytest.mark.boots,
@@ -220,25 +217,13 @@ QEMU = frozenset(
 )
 
 
-def planted(image: Path, fault: UserFault, folder: Path) -> Path:
-    """Copy an image, plant the fault in it, and return the copy."""
-    disk = folder / f"{fault}.raw"
-    subprocess.run(["qemu-img", "convert", "-O", "raw", image, disk], check=True)
-    for suffix in ("vmlinuz", "initrd"):
-        if (beside := image.with_suffix(f".{suffix}")).exists():
-            shutil.copy(beside, disk.with_suffix(f".{suffix}"))
-    offset = root_offset(disk) if fault.release == "bookworm" else 0
-    with mounted(disk, offset, folder / "root") as root:
-        subprocess.run(["sh", "-c", fault.plant], cwd=root, check=True)
-    return disk
-
-
 @pytest.fixture
 def judge(request, test_image, monkeypatch, tmp_path):
     """Return a function that plants a fault, boots the image and compares the last line."""
 
     def run(fault: UserFault) -> None:
-        disk = planted(request.getfixturevalue(fault.release), fault, tmp_path)
+        disk = tmp_path / f"{fault}.raw"
+        planted(request.getfixturevalue(fault.release), disk, fault.plant)
         # Longer than systemd waits for a device; no more output is expected after that.
         monkeypatch.setenv("HOTPLATE_PATIENCE", "110")
         if fault.append:

@@ -26,20 +26,8 @@ echo uninitialized > /etc/machine-id
 """
 
 
-@pytest.fixture
-def spoiled(tmp_path):
-    """A template whose server spoils itself."""
-    given = {"image": "any", "flavor": "any", "user_data_format": "RAW", "user_data": SPOIL}
-    server = {"type": "OS::Nova::Server", "properties": given}
-    path = tmp_path / "stack.yaml"
-    path.write_text(
-        json.dumps({"heat_template_version": "2018-08-31", "resources": {"server": server}})
-    )
-    return path
-
-
-def test_faults_of_a_guest_fail_a_strict_run(all_hooks_trixie, test_image, spoiled):
-    done = test_image(all_hooks_trixie, "-t", spoiled, "--strict")
+def test_faults_of_a_guest_fail_a_strict_run(all_hooks_trixie, test_image, plain):
+    done = test_image(all_hooks_trixie, "-t", plain(SPOIL), "--strict")
     assert done.status == 1, done.stdout
     noticed = {each["kind"]: each["sentence"] for each in done.verdict["noticed"]}
     assert set(noticed) == {"failed-unit", "machine-id-not-set"}
