@@ -374,7 +374,7 @@ def interrupted(facts: Facts) -> str:
 
 
 def killed(facts: Facts) -> str:
-    finished = facts.marker("finished")
+    finished = facts.finished
     status = finished.status if finished else None
     number = 0
     if match := facts.search(r"(?:ended|killed) by signal (\d+)"):
@@ -395,7 +395,7 @@ def bad_json(facts: Facts) -> str:
     pattern = (
         r"[^\n]*(?:not (?:valid )?JSON|JSON that is not|gave no answer|answered without)[^\n]*"
     )
-    finished = facts.marker("finished")
+    finished = facts.finished
     if match := facts.search(pattern):
         group = finished.group if finished else "unknown"
         return f'the hook of group "{group}" gave no valid JSON answer: {_quoted(match[0])}'
@@ -408,7 +408,7 @@ def too_long(facts: Facts) -> str:
 
 
 def hook_failed(facts: Facts) -> str:
-    finished = facts.marker("finished")
+    finished = facts.finished
     if not (facts.failed and finished and finished.status):
         return ""
     reason = "" if facts.unheard else facts.track_failed

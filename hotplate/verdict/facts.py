@@ -170,6 +170,20 @@ class Facts:
         ]
         return markers[-1] if markers else None
 
+    @property
+    def finished(self) -> classify.Marker | None:
+        """The end of the stuck deployment's hook: the runner's marker, else what Heat was sent.
+
+        The runner of heat-agents writes no markers.
+        """
+        if (marker := self.marker("finished")) is not None:
+            return marker
+        track = self.track
+        sent = self.hook_outputs.get(track.id) if isinstance(track, DeploymentTrack) else None
+        if track is None or sent is None or sent.status is None:
+            return None
+        return classify.Marker("finished", track.id, track.group, track.label, sent.status)
+
     def finding(self, *names: str) -> console_patterns.ConsoleFinding | None:
         """Return the first of the named console findings that was seen."""
         return next((self.findings[name] for name in names if name in self.findings), None)

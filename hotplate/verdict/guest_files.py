@@ -41,7 +41,7 @@ def program_missing(facts: Facts) -> str:
 
 def line_ends(facts: Facts) -> str:
     """Look for a script that cannot run because its first line ends in a carriage return."""
-    finished = facts.marker("finished")
+    finished = facts.finished
     if facts.missing is None and not (finished and finished.status):
         return ""
     group = facts.track.group if facts.track else ""
@@ -54,7 +54,7 @@ def line_ends(facts: Facts) -> str:
 
 def hook_program_missing(facts: Facts) -> str:
     """Look for a hook that the kernel could not run: the shell's status is 126 or 127 then."""
-    finished = facts.marker("finished")
+    finished = facts.finished
     return program_missing(facts) if finished and finished.status in (126, 127) else ""
 
 

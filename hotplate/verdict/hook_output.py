@@ -64,6 +64,14 @@ class HookOutput:
         return replace(self, stdout=stdout, stderr=stderr)
 
     @property
+    def status(self) -> int | None:
+        """The exit status of the hook, None when it was not sent or is no number."""
+        try:
+            return int(self.status_code)
+        except ValueError:
+            return None
+
+    @property
     def cut(self) -> str:
         """A clause about the missing text; "" when nothing is missing."""
         for name, text in (("stderr", self.stderr), ("stdout", self.stdout)):

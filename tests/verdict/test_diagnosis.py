@@ -12,6 +12,7 @@ from hotplate.events.console_patterns import BY_NAME
 from hotplate.events.expected import Transport
 from hotplate.report import junit
 from hotplate.verdict.diagnosis import diagnose
+from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.rules import RULES
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
@@ -348,6 +349,33 @@ def test_failing_script_is_reported_as_hook_failure(story):
     assert (diagnosis.fault, diagnosis.stage) == ("hook-failed", Stage.HOOK_FINISHED)
     assert "status 3" in diagnosis.seen
     assert diagnosis.seen.endswith('it said "no such package: apache"')
+
+
+@pytest.mark.parametrize(
+    ("status", "stderr", "fault", "seen"),
+    [
+        ("1", "trying\nno such package: apache\n", "hook-failed", 'said "no such package: apache"'),
+        ("1", "curl: (6) Could not resolve host: git.example\n", "hook-reaches-out", "git.example"),
+        ("-9", "", "hook-killed", 'hook of group "script", or what it ran, was killed (SIGKILL)'),
+        ("", "", "stack-failed", "Heat ended the stack as CREATE_FAILED"),
+    ],
+)
+def test_failed_hook_is_named_by_its_signal_without_runner_markers(
+    story, status, stderr, fault, seen
+):
+    """The runner of heat-agents writes nothing on the console."""
+    story.up()
+    story.signal()
+    story.deployment("FAILED", EXITED.format(status))
+    diagnosis = diagnose(
+        story.events,
+        story.tracker,
+        stack_status="CREATE_FAILED",
+        stack_reason=EXITED.format(status),
+        hook_outputs={story.wanted().id: HookOutput(stderr=stderr, status_code=status)},
+    )
+    assert diagnosis.fault == fault
+    assert seen in diagnosis.seen
 
 
 def test_quoted_sentence_is_followed_by_one_full_stop(story):
