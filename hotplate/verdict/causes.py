@@ -186,6 +186,20 @@ CAUSES: tuple[Rule, ...] = (
         missing=_TO_AGENT,
     ),
     Rule(
+        "cloud-init-crashed",
+        guest_boot.cloud_init_crashed,
+        "put what it misses into the image: cloud-init gets the metadata, and configures the "
+        "network",
+        missing=_METADATA,
+    ),
+    Rule(
+        "renderer-failed",
+        guest_units.renderer_failed,
+        "see journalctl -b -u of that unit in the guest (guest/ in the artifacts has the journal)",
+        stage=Stage.NETWORK_UP,
+        missing=(*_METADATA, Stage.AGENT_POLLED),
+    ),
+    Rule(
         "other-interface",
         guest_network.other_interface,
         "match by Type=ether, or by en* and eth*",
@@ -235,7 +249,8 @@ CAUSES: tuple[Rule, ...] = (
     Rule(
         "link-down",
         guest_network.link_down,
-        "look for what switches it off: journalctl -b, and the units of the site",
+        "look for what should bring it up, and for what switches it off: journalctl -b, and the "
+        "units of the site",
         missing=_ALWAYS,
     ),
     Rule(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from hotplate.events import classify
 from hotplate.verdict.facts import CUT, Facts
 from hotplate.verdict.health import AGENT, UNITS
+from hotplate.verdict.hook_output import error_in
 
 #: A clock that is further off makes signatures and certificates invalid.
 CLOCK_SECONDS = 3600.0
@@ -196,6 +197,14 @@ def cloud_init_off(facts: Facts) -> str:
 def cloud_config_broken(facts: Facts) -> str:
     rows = [] if facts.got_user_data else facts.health.rows("broken-yaml", 2)
     return f'"{rows[0][0]}" is not YAML: {rows[0][1]}' if rows else ""
+
+
+def cloud_init_crashed(facts: Facts) -> str:
+    """Look for a cloud-init that ends in a traceback whatever it is asked."""
+    text = facts.probes.get("cloud-init", "")
+    # Where it works, its own answers come first.
+    error = error_in(text) if text.startswith("Traceback (most recent call last):") else ""
+    return f'cloud-init does not run: "{error}"' if error else ""
 
 
 def other_datasource(facts: Facts) -> str:

@@ -22,8 +22,12 @@ _LOCAL = r"^(lo|dummy|docker|veth|br-|cni|podman|virbr|ifb|sit|tun|tap)"
 
 
 def _devices(state: Health) -> list[list[str]]:
-    """Return name, state and addresses of each device that leads outside."""
-    return [row for row in state.rows("addresses", 3) if not re.match(_LOCAL, row[0])]
+    """Return name, state and addresses of each device that leads outside.
+
+    ``ip`` shows a container's device with the index of its other end: ``ens4@if2``.
+    """
+    rows = [[row[0].partition("@")[0], *row[1:]] for row in state.rows("addresses", 3)]
+    return [row for row in rows if not re.match(_LOCAL, row[0])]
 
 
 def has_address(state: Health) -> bool:
@@ -37,7 +41,10 @@ def link_down(facts: Facts) -> str:
     if facts.link_up and devices and not has_address(state):
         down = [row[0] for row in devices if row[1] == "DOWN"]
         if len(down) == len(devices):
-            return f'the network device "{down[0]}" is down: something in the guest set it down'
+            return (
+                f'the network device "{down[0]}" is down: nothing in the guest has set it up, or '
+                "something has set it down"
+            )
     return ""
 
 

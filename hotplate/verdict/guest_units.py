@@ -66,6 +66,22 @@ def unit_disabled(facts: Facts) -> str:
     return _disabled(facts, *_wanted_units(facts))
 
 
+def renderer_failed(facts: Facts) -> str:
+    state = facts.health
+    if not state.lines("addresses") or has_address(state):
+        return ""
+    for name in ("systemd-networkd.service", *health.OTHER_RENDERERS):
+        if state.unit(name, "ActiveState") == "failed":
+            why = state.unit(name, "Result")
+            status = state.unit(name, "ExecMainStatus")
+            how = f"{why}, status {status}" if status not in ("", "0") else why
+            said = next(iter(state.lines("renderer-log")), "")
+            return f'the unit "{name}", which brings up the network, failed ({how})' + (
+                f': "{said[:180]}"' if said else ""
+            )
+    return ""
+
+
 def two_agents(facts: Facts) -> str:
     groups = facts.health.lines("agents")
     units = [PurePosixPath(group).name for group in groups if group.startswith("/system.slice/")]

@@ -107,6 +107,11 @@ section networks
 for path in /etc/systemd/network/*.network /run/systemd/network/*.network; do
     [ -e $path ] && echo "$path" $(sed -n '/^\[Match\]/,/^\[[^M]/{{ /^\[/!p }}' $path)
 done
+section renderer-log
+limited journalctl --boot --quiet --no-pager --output=cat --priority=warning \
+    {" ".join(f"--unit={name}" for name in ("systemd-networkd.service", *OTHER_RENDERERS))} |
+    grep -vE 'Failed with result|Failed to start|Main process exited|repeated too quickly' |
+    tail -n 3
 section routes
 for port in 80 5000 8000 8004 8080 8888; do
     route=$(ip route get {CLOUD} ipproto tcp dport $port 2>&1)

@@ -151,6 +151,17 @@ IN_A_GUEST = [
     (silent, {"units": unit("systemd-networkd.service", LoadState="masked"),
               "addresses": "lo UNKNOWN 127.0.0.1/8\nens4 DOWN "},
      "unit-masked", "systemd-networkd.service"),
+    (silent, {"units": unit("systemd-networkd.service", ActiveState="failed", Result="exit-code",
+                            ExecMainStatus="203"),
+              "addresses": "lo UNKNOWN 127.0.0.1/8\nens4@if2 DOWN ",
+              "networks": "/etc/systemd/network/10-cloud-init-ens4.network Name=ens4",
+              "renderer-log": "Unable to locate executable: Permission denied"},
+     "renderer-failed", 'failed (exit-code, status 203): "Unable to locate executable'),
+    # The other end of a container's device is not in its name.
+    (silent, {"addresses": "lo UNKNOWN 127.0.0.1/8\nens4@if2 UP fe80::5054/64",
+              "networks": "/etc/systemd/network/10-cloud-init-ens4.network Name=ens4"}, None, ""),
+    (silent, {"units": unit("networking.service", ActiveState="failed", Result="exit-code")},
+     None, ""),
     (silent, {"units": unit("systemd-networkd.service", LoadState="masked")}, None, ""),
     (silent, {"addresses": "lo UNKNOWN 127.0.0.1/8\nens4 UP fe80::5054/64",
               "networks": "/etc/systemd/network/90-heat-config.network Name=ens192"},
@@ -243,6 +254,26 @@ def test_cause_in_guests_answer_is_named(story, happened, sections, fault, words
         assert diagnosis.fault not in {rule.fault for rule in CAUSES}
     else:
         assert (diagnosis.fault, words in diagnosis.seen) == (fault, True), diagnosis
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        (
+            "Traceback (most recent call last):\n  from .decoder import JSONDecoder\n"
+            "ModuleNotFoundError: No module named 'json.decoder'\n",
+            "cloud-init-crashed",
+        ),
+        ("status: done\nTraceback (most recent call last):\n  x\nValueError: y\n", "link-down"),
+    ],
+)
+def test_cloud_init_that_does_not_run_is_named_before_its_network(story, said, fault):
+    unheard(story)
+    story.probe("cloud-init", said)
+    story.probe("health", answer(addresses="lo UNKNOWN 127.0.0.1/8\nens4@if2 DOWN "))
+    diagnosis = story.diagnosis()
+    assert diagnosis.fault == fault
+    assert ("json.decoder" in diagnosis.seen) == (fault == "cloud-init-crashed")
 
 
 def test_firewall_is_named_when_agent_reaches_nothing(story):
