@@ -28,6 +28,9 @@ RENDERER_UNITS = {
     "systemd-networkd": "systemd-networkd.service",
 }
 
+#: Directories that every user has to be able to enter.
+OPEN_DIRECTORIES = ("/", "/etc", "/usr", "/usr/bin", "/usr/lib", "/var", "/var/lib")
+
 PHASES = ("/usr/libexec/os-refresh-config/configure.d", "/opt/stack/os-config-refresh/configure.d")
 PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 URL_PASSWORD = re.compile(rb"://[^/\s:@\"']+:[^/\s@\"']+@")
@@ -98,6 +101,24 @@ def no_init(contents: Contents) -> Iterator[ImageFault]:
             "no-init",
             'there is no "/sbin/init": the kernel has nothing to start',
             "put an init system in; of Debian the package systemd-sysv",
+        )
+
+
+def closed_directory(contents: Contents) -> Iterator[ImageFault]:
+    """Report directories that only their owner may enter, and every service has to."""
+    found = ((path, contents.tree.find(path)) for path in OPEN_DIRECTORIES)
+    closed = {
+        path: f"{inode.mode & 0o7777:04o}" for path, inode in found if inode and not inode.mode & 1
+    }
+    if closed:
+        modes = " and ".join(dict.fromkeys(closed.values()))
+        yield fails(
+            "closed-directory",
+            f"{named(tuple(closed))} has mode {modes}: services that run as users of their own, "
+            "such as dbus and systemd-networkd, do not start or find their files",
+            f"chmod 0755 {' '.join(closed)}, in the image's chroot; mktemp -d makes directories "
+            "with 0700",
+            closed,
         )
 
 
@@ -460,6 +481,7 @@ def caches(contents: Contents) -> Iterator[ImageFault]:
 
 CHECKS: tuple[Check, ...] = (
     no_init,
+    closed_directory,
     fstab,
     no_agent,
     agent_not_started,

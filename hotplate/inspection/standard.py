@@ -86,6 +86,12 @@ STANDARD: tuple[StandardCheck, ...] = (
     ),
     StandardCheck("no-init", _FAILS, "the kernel has nothing to start", "boot(7)"),
     StandardCheck(
+        "closed-directory",
+        _FAILS,
+        "services of unprivileged users do not start, or do not find their files",
+        "file-hierarchy(7)",
+    ),
+    StandardCheck(
         "fstab",
         _FAILS,
         "the boot waits for another root file system, and ends in the emergency shell",

@@ -77,6 +77,12 @@ CAUSES: tuple[Rule, ...] = (
         "look at its attributes (lsattr -d) and at security modules",
         missing=_AFTER_BOOT,
     ),
+    Rule(
+        "closed-directory",
+        guest_files.closed_directory,
+        "make its mode 0755 in the image; mktemp -d makes directories with 0700",
+        missing=_TO_AGENT,
+    ),
     # The boot and its units.
     Rule(
         "other-target",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
+from hotplate.inspection.findings import OPEN_DIRECTORIES
 from hotplate.verdict import health
 from hotplate.verdict.facts import Facts
 from hotplate.verdict.health import Health
@@ -56,6 +57,16 @@ def hook_program_missing(facts: Facts) -> str:
     """Look for a hook that the kernel could not run: the shell's status is 126 or 127 then."""
     finished = facts.finished
     return program_missing(facts) if finished and finished.status in (126, 127) else ""
+
+
+def closed_directory(facts: Facts) -> str:
+    for mode, path in facts.health.rows("closed", 2):
+        if mode.isdigit() and path in OPEN_DIRECTORIES:
+            return (
+                f'"{path}" has mode {mode:0>4}, so that services which run as users of their own '
+                "do not start, or do not find their files"
+            )
+    return ""
 
 
 def not_executable(facts: Facts) -> str:

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from hotplate.inspection.findings import OPEN_DIRECTORIES
+
 #: The address at which every guest reaches its cloud, the same as in :mod:`hotplate.cloud.http`.
 CLOUD = "169.254.169.254"
 
@@ -134,6 +136,8 @@ while read -r device point rest; do
     *) echo "$device $point" ;;
     esac
 done 2> /dev/null < /etc/fstab
+section closed
+limited stat -L -c '%a %n' {" ".join(OPEN_DIRECTORIES)} | grep -vE '^[0-7]*[1357] '
 section unwritable
 for directory in / /etc /run /var /var/lib {" ".join(STATE)} /var/lib/heat-config/*; do
     [ -d "$directory" ] && [ ! -w "$directory" ] && echo "$directory"

@@ -126,6 +126,10 @@ def test_missing_units_are_ignored_with_another_init(good, write, make_disk, nam
         assert inspection.findings == ()
 
 
+def mode(name: str, bits: int):
+    return lambda root: (root / name).chmod(bits)
+
+
 def unlink(*names: str):
     def spoil(root: Path) -> None:
         for name in names:
@@ -232,6 +236,8 @@ STANDARD_FAULTS = [
 ]
 
 SPOILED = [
+    ("closed-directory", mode("usr/lib", 0o700)),
+    ("closed-directory", mode("etc", 0o750)),
     ("no-init", unlink("usr/sbin/init", "usr/lib/systemd/systemd")),
     ("fstab", text("etc/fstab", "LABEL=other / ext4 defaults 0 1\n")),
     ("fstab", text("etc/fstab", "UUID=0f0f0f0f-0000-0000-0000-000000000000 / ext4 x 0 1\n")),
