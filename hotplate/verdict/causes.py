@@ -159,6 +159,13 @@ CAUSES: tuple[Rule, ...] = (
         missing=_AGENT,
     ),
     Rule(
+        "agent-skipped",
+        guest_units.agent_skipped,
+        "correct it, or remove what adds it to the unit: systemctl cat os-collect-config.service",
+        stage=Stage.AGENT_POLLED,
+        missing=_AGENT,
+    ),
+    Rule(
         "cloud-init-off",
         guest_boot.cloud_init_off,
         "remove it: without cloud-init the guest gets no metadata",

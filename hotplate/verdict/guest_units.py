@@ -5,6 +5,7 @@ Each function returns a sentence without its full stop, or "".
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 
 from hotplate.verdict import health
@@ -38,6 +39,21 @@ def _wanted_units(facts: Facts) -> tuple[str, ...]:
 
 def agent_off(facts: Facts) -> str:
     return _masked(facts, AGENT) or _disabled(facts, AGENT)
+
+
+def agent_skipped(facts: Facts) -> str:
+    """Look for a condition or a requirement that keeps systemd from starting the agent."""
+    state = facts.health
+    if state.unit(AGENT, "ActiveState") != "inactive":
+        return ""
+    if missing := state.lines("missing-requirements"):
+        where = state.drop_in("Requires|Requisite|BindsTo") or AGENT
+        return f'"{where}" requires the unit "{missing[0]}", which is not there or masked'
+    line = facts.log_line(r"unmet condition check|[Cc]ondition check resulted in", "agent-log")
+    if match := re.search(r"((?:Condition|Assert)[A-Z]\w+)=[^\s)]*", line):
+        where = state.drop_in(match[1]) or AGENT
+        return f'"{where}" has "{match[0]}", which is not so: systemd skips the agent'
+    return ""
 
 
 def _masked(facts: Facts, *names: str) -> str:

@@ -48,7 +48,7 @@ _PROPERTIES = (
 )
 _CONFINES = (
     "ProtectSystem|PrivateNetwork|IPAddressDeny|RestrictAddressFamilies|User|Environment|ExecStart"
-    "|Limit[A-Z]+|TasksMax|Memory[A-Za-z]+"
+    "|Limit[A-Z]+|TasksMax|Memory[A-Za-z]+|Requires|Requisite|BindsTo|(Condition|Assert)[A-Za-z]+"
 )
 
 SCRIPT = rf"""
@@ -96,6 +96,10 @@ section jobs
 limited systemctl list-jobs --no-legend --no-pager
 section environment
 # Of the first unit, which is the agent's.
+section missing-requirements
+required=$(limited systemctl show --property=Requires,Requisite,BindsTo --value {AGENT})
+[ -z "$required" ] || limited systemctl show --property=Id,LoadState $required |
+    sed -n '/^Id=/{{ s///; h; }}; /^LoadState=\(not-found\|masked\)/{{ x; p; }}'
 echo "$units" | sed '/^$/q' | grep ^Environment= | tr ' ' '\n' |
     sed -nE 's|^(Environment=)?"?([a-z]*_proxy)=([a-z0-9]*://)?([^/@]*@)?([^/]*).*|\2 \5|Ip'
 section drop-ins
