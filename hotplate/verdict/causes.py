@@ -282,7 +282,7 @@ CAUSES: tuple[Rule, ...] = (
         "proxy",
         guest_network.proxy,
         f"except {health.CLOUD} from it with no_proxy",
-        missing=(*_AGENT, *_SIGNALS),
+        missing=(Stage.METADATA_SERVED, *_AGENT, *_SIGNALS),
     ),
     Rule(
         "old-address",

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from hotplate.verdict import health
 from hotplate.verdict.facts import Facts
 from hotplate.verdict.health import AGENT, Health
+from hotplate.verdict.stages import Stage
 
 UNREACHED = r"timed out|Max retries exceeded|Failed to establish|unreachable|No route"
 #: The kernel's errors for a missing route, and the three kinds of routes that reject.
@@ -71,13 +72,21 @@ def firewall(facts: Facts) -> str:
 
 
 def proxy(facts: Facts) -> str:
-    rows = facts.health.rows("environment", 2)
+    state = facts.health
+    own, all_units = state.rows("environment", 2), state.rows("manager-environment", 2)
+    rows = [*own, *all_units]
     excepted = [host for name, host in rows if name.lower() == "no_proxy"]
     if any(health.CLOUD in hosts or hosts == "*" for hosts in excepted):
         return ""
-    for name, host in rows:
+    # Before the agent, cloud-init asks for the metadata.
+    before = facts.missing is Stage.METADATA_SERVED
+    for name, host in all_units if before else rows:
         if name.lower() in ("http_proxy", "all_proxy") and host:
-            where = facts.health.drop_in("Environment") or AGENT
+            if [name, host] not in own:
+                paths = state.lines("default-environment")
+                where = f'"{paths[0]}"' if paths else "systemd's own environment"
+                return f"{where} sends what all services ask for to the proxy {host} ({name})"
+            where = state.drop_in("Environment") or AGENT
             return f'"{where}" sends what the agent asks for to the proxy {host} ({name})'
     return ""
 

@@ -87,21 +87,29 @@ program() {{
     *) [ -x "$2" ] || echo "no-interpreter $1 $2 $(readlink -f "$2")" ;;
     esac
 }}
+proxies() {{
+    grep ^Environment= | tr ' ' '\n' |
+        sed -nE 's|^(Environment=)?"?([a-z]*_proxy)=([a-z0-9]*://)?([^/@]*@)?([^/]*).*|\2 \5|Ip'
+}}
 section clock
 date +%s
 units=$(limited systemctl show --property={_PROPERTIES},Environment {" ".join(UNITS)})
 section units
 echo "$units" | grep -v ^Environment=
-section jobs
-limited systemctl list-jobs --no-legend --no-pager
-section environment
-# Of the first unit, which is the agent's.
 section missing-requirements
 required=$(limited systemctl show --property=Requires,Requisite,BindsTo --value {AGENT})
 [ -z "$required" ] || limited systemctl show --property=Id,LoadState $required |
     sed -n '/^Id=/{{ s///; h; }}; /^LoadState=\(not-found\|masked\)/{{ x; p; }}'
-echo "$units" | sed '/^$/q' | grep ^Environment= | tr ' ' '\n' |
-    sed -nE 's|^(Environment=)?"?([a-z]*_proxy)=([a-z0-9]*://)?([^/@]*@)?([^/]*).*|\2 \5|Ip'
+section jobs
+limited systemctl list-jobs --no-legend --no-pager
+section environment
+# Of the first unit, which is the agent's.
+echo "$units" | sed '/^$/q' | proxies
+section manager-environment
+limited systemctl show --property=Environment | proxies
+section default-environment
+grep -sliE '^ *DefaultEnvironment=.*_proxy' \
+    /etc/systemd/system.conf /etc/systemd/system.conf.d/*.conf
 section drop-ins
 grep -sHE '^ *({_CONFINES})=' \
     /etc/systemd/system/{AGENT}.d/*.conf /run/systemd/system/{AGENT}.d/*.conf \

@@ -84,6 +84,12 @@ def silent(story):
     story.deployment("IN_PROGRESS")
 
 
+def without_metadata(story):
+    """The guest has a network, and asks for no metadata."""
+    story.boot()
+    story.console("ci-info: |  ens4  | True | 10.0.0.2 | 255.255.255.0 | global |", "debian login:")
+
+
 def polled(story):
     """The agent polls, and gets nothing."""
     silent(story)
@@ -130,12 +136,6 @@ IN_A_GUEST = [
      "agent-disabled", 'the unit "os-collect-config.service" is masked'),
     (silent, {"units": unit(UnitFileState="disabled", ActiveState="inactive")},
      "agent-disabled", "is installed but not enabled"),
-    (silent, {"programs": "no-interpreter /usr/libexec/os-collect-config/start "
-              "/opt/heat-agent/bin/python /usr/bin/python3.9"},
-     "program-missing", '"/opt/heat-agent/bin/python", which runs '
-     '"/usr/libexec/os-collect-config/start", does not exist (it leads to "/usr/bin/python3.9")'),
-    (silent, {"programs": "gone /usr/libexec/os-collect-config/start"},
-     "program-missing", '"/usr/libexec/os-collect-config/start" does not exist'),
     (silent, {"units": unit(ActiveState="inactive"),
               "drop-ins": f"{SITE}:Requires=vault.service",
               "missing-requirements": "vault.service"},
@@ -150,6 +150,12 @@ IN_A_GUEST = [
               "agent_log": "os-collect-config.service was skipped because of an unmet condition "
               "check (ConditionPathExists=/etc/provisioned)."},
      "agent-skipped", '"os-collect-config.service" has "ConditionPathExists='),
+    (silent, {"programs": "no-interpreter /usr/libexec/os-collect-config/start "
+              "/opt/heat-agent/bin/python /usr/bin/python3.9"},
+     "program-missing", '"/opt/heat-agent/bin/python", which runs '
+     '"/usr/libexec/os-collect-config/start", does not exist (it leads to "/usr/bin/python3.9")'),
+    (silent, {"programs": "gone /usr/libexec/os-collect-config/start"},
+     "program-missing", '"/usr/libexec/os-collect-config/start" does not exist'),
     (silent, {"space": "/run 9 9 24 24 30\n/ 196128 177272 3921 0 167133"},
      "disk-full", '"/" is full'),
     (received, {"space": "/ 196128 0 54767 42000 167000"}, "disk-full", '"/" has no inodes left'),
@@ -192,6 +198,14 @@ IN_A_GUEST = [
      "no-route", 'port 8080 of 169.254.169.254 is shut in the guest by the rule "9:'),
     (silent, {"environment": "http_proxy 192.0.2.1:3128", "drop-ins": f"{SITE}:Environment"},
      "proxy", f'"{SITE}" sends what the agent asks for to the proxy 192.0.2.1:3128 (http_proxy)'),
+    (silent, {"manager-environment": "http_proxy 192.0.2.1:3128",
+              "default-environment": "/etc/systemd/system.conf.d/proxy.conf"},
+     "proxy", '"/etc/systemd/system.conf.d/proxy.conf" sends what all services ask for'),
+    (without_metadata, {"manager-environment": "http_proxy 192.0.2.1:3128"},
+     "proxy", "systemd's own environment sends what all services"),
+    (without_metadata, {"environment": "http_proxy 192.0.2.1:3128"}, None, ""),
+    (without_metadata, {"manager-environment": "http_proxy 192.0.2.1:3128\nno_proxy *"},
+     None, ""),
     (silent, {"environment": "http_proxy 192.0.2.1:3128\nno_proxy localhost,169.254.169.254"},
      None, ""),
     (silent, {"firewall": "tcp dport 25 drop"}, None, ""),
