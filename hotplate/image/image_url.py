@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -29,8 +30,15 @@ def _sentences(url: str) -> Iterator[None]:
     except HotplateError:
         raise
     except Exception as error:
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise HostError(f'the image "{url}" cannot be fetched: {why}') from error
+        raise HostError(f'the image "{url}" cannot be fetched: {_reason(error)}') from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return the reason of an error; fsspec's says only the URL for any failure of a web server."""
+    why = " ".join(str(error).split()) or type(error).__name__
+    if not re.fullmatch(r"https?://\S+", why):
+        return why
+    return _reason(error.__cause__) if error.__cause__ else "its server did not say why"
 
 
 def _open(url: str) -> tuple[Any, str]:

@@ -65,10 +65,23 @@ def test_content_with_another_hash_is_refused(server, tmp_path):
 def test_missing_image_error_is_one_sentence(server, tmp_path):
     target = tmp_path / "part"
     target.touch()
-    with pytest.raises(HostError, match=r'the image "http://.*/gone.raw" cannot be fetched: '):
+    gone = r'the image "http://.*/gone.raw" cannot be fetched: 404\b'
+    with pytest.raises(HostError, match=gone):
         image_url.fetch(image_set.of_url(f"{server}/gone.raw"), target)
     with pytest.raises(UsageError, match="cannot be opened"):
         image_url.fetch(image_set.of_url("nonsense://host/web.raw"), target)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "words"), [("http", "Cannot connect to host"), ("https", "(?i:ssl)")]
+)
+def test_unreachable_server_error_says_why(server, tmp_path, scheme, words):
+    """fsspec's own error is the URL for any of them."""
+    url = f"https{server[4:]}" if scheme == "https" else "http://127.0.0.1:1"
+    target = tmp_path / "part"
+    target.touch()
+    with pytest.raises(HostError, match=f"cannot be fetched: .*{words}"):
+        image_url.fetch(image_set.of_url(f"{url}/web.raw"), target)
 
 
 @pytest.mark.parametrize(
