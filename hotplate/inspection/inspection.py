@@ -158,6 +158,7 @@ def _inspection(
     efi_paths = [each.path for each in looked_at.efi_files]
     wrong = (
         *_boot_findings(looked_at, contents),
+        *_mount_findings(system),
         *findings(contents),
         *deviations(contents, listed, efi_paths),
     )
@@ -212,6 +213,18 @@ def _elements(built: Mapping[str, Any], contents: Contents | None) -> tuple[str,
             names = document.get("elements") if isinstance(document, dict) else None
     listed = names if isinstance(names, (list, dict)) else ()
     return tuple(each for each in listed if isinstance(each, str))
+
+
+def _mount_findings(system: System) -> Iterator[ImageFault]:
+    """Yield the mounts in fstab for which a boot waits in vain."""
+    for name, path in system.nowhere:
+        yield fails(
+            "fstab",
+            f'"/etc/fstab" mounts "{name}" on "{path}", and the image has no such file system: '
+            "the boot waits for it, and ends in the emergency shell",
+            "remove the line, or give it the option nofail where it is another disk's",
+            ["/etc/fstab"],
+        )
 
 
 def _boot_findings(looked_at: Inspection, contents: Contents) -> Iterator[ImageFault]:

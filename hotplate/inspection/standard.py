@@ -94,7 +94,7 @@ STANDARD: tuple[StandardCheck, ...] = (
     StandardCheck(
         "fstab",
         _FAILS,
-        "the boot waits for another root file system, and ends in the emergency shell",
+        "the boot waits for a file system that is not there, and ends in the emergency shell",
         "fstab(5)",
     ),
     StandardCheck(

@@ -34,6 +34,13 @@ _BY = re.compile(r"^/dev/disk/by-(uuid|label|partuuid|partlabel)/(.+)$")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
+#: A name that belongs to one file system or partition, as :func:`_source` spells it.
+_TAGGED = re.compile(r"(?:UUID|LABEL|PARTUUID|PARTLABEL)=.")
+_NO_MOUNT = ("swap", "lvm")
+#: The options of a mount for which no boot waits.
+_OPTIONAL = {"nofail", "noauto", "x-systemd.automount"}
+
+
 @dataclass
 class System:
     """The root file system of an image, with the others at their places.
@@ -42,12 +49,14 @@ class System:
     :param tree: all files, None without a root.
     :param unread: why there is no tree.
     :param missing: a sentence for each file system that a guest mounts, and is not read.
+    :param nowhere: name and place of each mount that a boot waits for, and no partition has.
     """
 
     root: Partition | None = None
     tree: Tree | None = None
     unread: str = ""
     missing: list[str] = field(default_factory=list)
+    nowhere: list[tuple[str, str]] = field(default_factory=list)
 
 
 class _Opener:
@@ -107,6 +116,7 @@ def put_together(disk: Disk, listed: tuple[Partition, ...], mounts: Mounts) -> S
             joined.mount(path, opener.open(partition, subvolume))
         except ImageError as error:
             system.missing.append(f'"{path}" is not read: {error.message}')
+    system.nowhere = list(_nowhere(tree, disk, listed))
     system.tree, system.unread = Tree(joined), ""
     for partition in listed:
         if partition.purpose == "efi system" and partition.file_system == "vfat":
@@ -124,11 +134,8 @@ def _places(
     """Yield partition, place and subvolume of each mount of a guest, without its root."""
     names = {name: each for each in reversed(listed) for name in _names(disk, each)}
     taken = {"/"}
-    for line in tree.text("/etc/fstab").splitlines():
-        words = [_ESCAPED.sub(lambda it: chr(int(it[1], 8)), word) for word in line.split()]
-        if len(words) < 3 or words[0].startswith("#") or not words[1].startswith("/"):
-            continue
-        path = words[1].rstrip("/") or "/"
+    for words in _mounts_of(tree):
+        path = words[1]
         partition = names.get(_source(words[0]))
         if partition is None or path in taken or not partition.file_system:
             continue
@@ -145,6 +152,38 @@ def _places(
         if place and place not in taken and partition.file_system:
             taken.add(place)
             yield partition, place, ""
+
+
+def _mounts_of(tree: Tree) -> Iterator[list[str]]:
+    """Yield the words of each line of fstab with a place for a mount."""
+    for line in tree.text("/etc/fstab").splitlines():
+        words = [_ESCAPED.sub(lambda it: chr(int(it[1], 8)), word) for word in line.split()]
+        if len(words) > 2 and not words[0].startswith("#") and words[1].startswith("/"):
+            yield [words[0], words[1].rstrip("/") or "/", *words[2:]]
+
+
+def _nowhere(tree: Tree, disk: Disk, listed: tuple[Partition, ...]) -> Iterator[tuple[str, str]]:
+    """Yield name and place of each mount that a boot waits for, and no partition has.
+
+    None where a partition's own name is not known: it may be the one.
+    """
+    names: set[str] = set()
+    for partition in listed:
+        own = set(_names(disk, partition))
+        # Swap is no mount, and the volumes of LVM are listed beside their partition.
+        mountable = partition.purpose != "bios boot" and partition.file_system not in _NO_MOUNT
+        known = any(each.startswith("UUID=") for each in own) and not partition.refused
+        # blkid(8) also reads a label of FAT in the root directory.
+        if partition.file_system == "vfat":
+            known = any(each.startswith("LABEL=") for each in own)
+        if mountable and not known:
+            return
+        names |= own
+    for word, path, _, *rest in _mounts_of(tree):
+        options = set(rest[0].split(",")) if rest else set()
+        tagged = _TAGGED.match(_source(word))
+        if path != "/" and tagged and _source(word) not in names and not options & _OPTIONAL:
+            yield word, path
 
 
 def _names(disk: Disk, partition: Partition) -> Iterator[str]:

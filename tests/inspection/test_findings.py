@@ -28,6 +28,21 @@ def test_good_image_has_no_findings(good, make_disk):
     assert kinds(make_disk(good)) == []
 
 
+def test_mounts_for_which_no_boot_waits_are_no_findings(good, write, make_disk):
+    lines = (
+        "LABEL=root / ext4",
+        "LABEL=root /again ext4 ro",
+        "LABEL=data /data ext4 defaults,nofail 0 2",
+        "LABEL=more /more ext4 noauto",
+        "# LABEL=old /old ext4",
+        "LABEL=swap none swap sw",
+        "/dev/vdb /scratch ext4 nofail",
+        "10.0.0.7:/export /mnt nfs _netdev",
+    )
+    write(good, "etc/fstab", "\n".join(lines) + "\n")
+    assert kinds(make_disk(good)) == []
+
+
 def test_good_qcow2_image_has_no_findings(good, make_disk):
     assert kinds(make_disk(good, "web.qcow2")) == []
 
@@ -241,6 +256,8 @@ SPOILED = [
     ("no-init", unlink("usr/sbin/init", "usr/lib/systemd/systemd")),
     ("fstab", text("etc/fstab", "LABEL=other / ext4 defaults 0 1\n")),
     ("fstab", text("etc/fstab", "UUID=0f0f0f0f-0000-0000-0000-000000000000 / ext4 x 0 1\n")),
+    ("fstab", text("etc/fstab", "LABEL=root / ext4\nLABEL=data /data ext4 defaults 0 2\n")),
+    ("fstab", text("etc/fstab", "/dev/disk/by-uuid/0f0f0f0f-1 /srv xfs\n")),
     ("no-agent", without_agent),
     ("agent-incomplete", unlink("usr/local/bin/os-apply-config")),
     ("agent-not-started", unlink(f"{WANTS}/os-collect-config.service")),
