@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import struct
 import subprocess
@@ -234,6 +235,13 @@ def find(path: Path) -> Path:
     else:
         if path.is_dir():
             raise UsageError(f'"{path}" is a directory, not an image file')
+        # A Path has one slash where the URL has two.
+        if match := re.match(r"([a-z][a-z0-9+.-]*:)/(?=[^/])", str(path)):
+            raise UsageError(
+                f'"{match[1]}//{str(path)[match.end() :]}" is a URL, and only "hotplate test" '
+                "fetches images",
+                hint="fetch it first, for example with curl -O",
+            )
         raise UsageError(
             f'there is no image "{path}"',
             hint=f"name a file that is there: {shlex.join(['ls', str(path.parent)])}; or build "

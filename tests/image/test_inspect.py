@@ -155,6 +155,7 @@ def test_unbootable_image_is_refused_with_one_sentence(
     [
         (lambda _, tmp_path: tmp_path / "none.qcow2", "there is no image"),
         (lambda _, tmp_path: tmp_path, "is a directory"),
+        (lambda *_: Path("https://host/web.qcow2"), '"https://host/web.qcow2" is a URL, and only'),
         (qed, 'in the format "qed"; expected qcow2 or raw or vmdk or vhdx or vdi'),
     ],
 )
