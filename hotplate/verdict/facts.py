@@ -289,10 +289,11 @@ def gather(
 
 
 def _take(facts: Facts, event: Event) -> None:
-    if event.source not in ("guest", "harness", "nova"):
-        # Answers to the harness's own questions, and its notes, are no sign of life.
-        facts.last_event = event
     text = classify.console_text(event)
+    if event.source not in ("guest", "harness", "nova") and (text is None or text.strip()):
+        # Answers to the harness's own questions, and its notes, are no sign of life; an empty line
+        # of the console says nothing.
+        facts.last_event = event
     if text is not None:
         if marker := classify.marker_in(text):
             facts.markers.append(marker)

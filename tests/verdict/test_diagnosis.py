@@ -273,9 +273,10 @@ def test_silent_agent_is_unexplained_without_connection(story, happens):
     assert "os-collect-config" in diagnosis.advice
 
 
-def test_own_probes_are_no_sign_of_life(story):
+def test_own_probes_and_empty_lines_are_no_sign_of_life(story):
     """The last event reported is the guest's own, not the answer to a probe of the harness."""
     story.delivered()
+    story.console(" ")
     story.probe("routes", "default via 10.0.0.1")
     story.emit("harness", "waiting", text="waiting for memory")
     seen = story.diagnosis().seen
