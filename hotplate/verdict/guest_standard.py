@@ -200,13 +200,13 @@ def faults(text: str, *, container: bool) -> list[GuestFault]:
 def check_ids(ids: Iterable[str]) -> None:
     """Check the ids of checks to skip.
 
-    :raises UsageError: for an unknown one; lists near ones.
+    :raises UsageError: for an unknown one; lists near ones, if there are any.
     """
     for each in ids:
         if each not in BY_ID:
-            near = difflib.get_close_matches(each, BY_ID, n=3, cutoff=0.6) or sorted(BY_ID)
+            near = ", ".join(difflib.get_close_matches(each, BY_ID, n=3, cutoff=0.6))
             raise UsageError(
-                f'there is no check "{each}" to skip; near ones: {", ".join(near)}',
+                f'there is no check "{each}" to skip{near and f"; near ones: {near}"}',
                 hint="the ids are in the first column of the table in docs/inspect.rst",
             )
 

@@ -163,6 +163,8 @@ def test_unknown_id_is_refused_with_near_ones():
     check_ids(["no-agent", "kernel-error"])
     with pytest.raises(UsageError, match='no check "machineid" to skip; near ones: machine-id'):
         check_ids(["no-agent", "machineid"])
+    with pytest.raises(UsageError, match=r'no check "web" to skip\n'):
+        check_ids(["web"])
 
 
 SHELLS = (["sh"], ["bash", "--posix"], ["busybox", "sh"])
