@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import NotRequired, TypedDict, Unpack
 
@@ -124,6 +125,29 @@ class BaseTrial:
         # Nothing is due of a stack without a server, whose own tracker is for its diagnosis.
         return all(each.done() for name, each in self.trackers.items() if name != NO_SERVER)
 
+    def _wait_for_what_is_due(self) -> bool:
+        """Return True when all due stages were reached, False when the wait was given up."""
+        return not self._watch.until(self._nothing_is_due)
+
+    def _verdict_at_rest(self, judged: Callable[[], Verdict], *, settled: bool) -> Verdict:
+        """Return a verdict that was passed while no guest rebooted.
+
+        A guest may reboot long after its last due stage: cloud-init's ``power_state`` does.
+
+        :param judged: passes the verdict; called again after a reboot.
+        :param settled: False when the wait for the due stages was given up, so that no other wait
+            can help.
+        """
+        while settled and self._wait_for_what_is_due():
+            before = self._boots()
+            verdict = judged()
+            if self._boots() == before and self._nothing_is_due():
+                return verdict
+        return judged()
+
+    def _boots(self) -> list[tuple[int, bool]]:
+        return [(each.boots.number, each.boots.rebooting) for each in self.trackers.values()]
+
     def _result(self, stack: Stack, end: StackEnd) -> StackResult:
         return StackResult(
             status=end.status,
@@ -132,7 +156,6 @@ class BaseTrial:
             outputs=stack.outputs,
             hook_outputs=hook_outputs(stack, self.trackers, Folder(self.folder)),
             unsent=stack.unsent_outputs(self.trackers),
-            given_up=self._watch.given_up,
         )
 
     def _unmet(
@@ -190,7 +213,7 @@ class BaseTrial:
             subject,
             self.events,
             self._followed(),
-            result,
+            replace(result, given_up=self._watch.given_up),
             problems=problems,
             strict=self.settings.strict,
             skip=self.settings.skip,

@@ -164,8 +164,8 @@ class CloudTrial(BaseTrial):
     def _judge(self, stack: Stack) -> Verdict:
         """Wait for the stack and for the due stages, and return the verdict."""
         end = self._watch.stack(stack.name, "CREATE")
-        if as_wanted := end.status == self.template.expect_status:
-            self._watch.until(self._nothing_is_due)
+        as_wanted = end.status == self.template.expect_status
+        settled = as_wanted and self._wait_for_what_is_due()
         self._following.check()
         self._check_cloud(end)
         with self._cloud.translated("the stack"):
@@ -173,7 +173,9 @@ class CloudTrial(BaseTrial):
         problems = self._unmet(result, self._guests()) if as_wanted else []
         if not as_wanted:
             self._save_logs_of_all()
-        verdict = self._verdict(self._subject(), result, problems)
+        verdict = self._verdict_at_rest(
+            lambda: self._verdict(self._subject(), result, problems), settled=settled
+        )
         return self._with_checks(verdict, self._checked_guests())
 
     def _checked_guests(self) -> Iterator[CheckedGuest]:

@@ -125,19 +125,17 @@ class Trial(BaseTrial):
         stack = Stack.create(self.testbed.cloud, self.template, name=STACK_NAME)
         end = self._watch.stack(STACK_NAME, "CREATE")
         self._check_host()
-        if as_wanted := end.status == self.template.expect_status:
-            # Heat waits for signals only, and reports COMPLETE for a server that was switched on.
-            done = self._wait_for_what_is_due()
+        as_wanted = end.status == self.template.expect_status
+        # Heat waits for signals only, and reports COMPLETE for a server that was switched on.
+        settled = as_wanted and self._wait_for_what_is_due()
         self.testbed.compute.images.check()
         result = self._result(stack, end)
         problems = self._unmet(result, self._guests()) if as_wanted else []
         self._ask_guests(result)
         result = replace(result, hook_outputs={**result.hook_outputs, **self._unsent(stack)})
-        if as_wanted and done:
-            # A guest may have begun to reboot in the meantime.
-            self._wait_for_what_is_due()
-        result = replace(result, given_up=self._watch.given_up)
-        verdict = self._verdict(self._subject(), result, problems)
+        verdict = self._verdict_at_rest(
+            lambda: self._verdict(self._subject(), result, problems), settled=settled
+        )
         # Last: a check may do anything to its guest, and the verdict on the boot stands.
         return self._with_checks(verdict, map(self._checked_guest, self.testbed.servers))
 
@@ -175,8 +173,7 @@ class Trial(BaseTrial):
             raise fault
 
     def _wait_for_what_is_due(self) -> bool:
-        """Return True when all due stages were reached, False when the wait was given up."""
-        done = not self._watch.until(self._nothing_is_due)
+        done = super()._wait_for_what_is_due()
         self._network.conclude()
         if self._guest_check is not None:
             self._guest_check.conclude()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Timer
+
 import pytest
 
-from hotplate.trial.base import at_work
+from hotplate.settings import Settings
+from hotplate.trial.base import BaseTrial, at_work
 from hotplate.trial.trial import stopped_by
+from tests.conftest import KERNEL, LOGIN, SYSTEMD
 
 
 def test_hook_is_at_work_between_its_start_and_its_end(story):
@@ -65,3 +71,31 @@ def test_stopped_guest_is_recognised(story, happens, why):
     # A panic with "panic=-1" on the command line reboots.
     story.emit("machine", "reset", reason="guest-reset", by_guest=True)
     assert stopped_by(story.events, server) == ""
+
+
+def test_verdict_waits_for_a_guest_that_reboots_meanwhile(passed):
+    """As by cloud-init's cc_power_state_change, some seconds after its last stage."""
+    trial = BaseTrial(
+        None,  # type: ignore[arg-type]
+        settings=Settings(patience=5),
+        folder=Path("/nonexistent"),
+        events=passed.events,
+        say=print,
+        on_reached=lambda mark, name: None,
+    )
+    trial.trackers["server"] = passed.tracker
+    came_up = Timer(0.1, passed.console, (KERNEL, SYSTEMD, LOGIN))
+    verdicts = []
+
+    def judged():
+        if not verdicts:
+            passed.console("systemd-shutdown[1]: Rebooting.")
+            came_up.start()
+        verdicts.append(passed.tracker.missing() is None)
+        return verdicts[-1]
+
+    with ExitStack() as owned:
+        trial._watch_from(owned, at_rest=str)
+        assert trial._verdict_at_rest(judged, settled=True)
+    came_up.join()
+    assert verdicts == [False, True]
