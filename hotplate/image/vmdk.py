@@ -22,8 +22,9 @@ DESCRIPTOR = 20 * SECTOR
 #: Limit of the bytes of a descriptor to read.
 MAX_DESCRIPTOR = 1 << 20
 
-_CREATE_TYPE = re.compile(rb'^\s*createType\s*=\s*"([^"]*)"', re.M)
-_EXTENT = re.compile(rb"^\s*(?:RW|RDONLY|NOACCESS)\s+\d+\s+(\w+)", re.M)
+# Blanks but no line feeds at first: of many empty lines, each would be the start of all others.
+_CREATE_TYPE = re.compile(rb'^[^\S\n]*createType\s*=\s*"([^"]*)"', re.M)
+_EXTENT = re.compile(rb"^[^\S\n]*(?:RW|RDONLY|NOACCESS)\s+\d+\s+(\w+)", re.M)
 
 
 def fault(file: Path) -> str:

@@ -174,6 +174,15 @@ def test_vmdk_that_names_other_files_is_refused(folder: Path, old, new, sentence
     assert str(raised.value.hint).startswith("qemu-img convert")
 
 
+def test_vmdk_with_an_empty_descriptor_is_refused(folder: Path):
+    """A pattern that tries again from each empty line would take hours."""
+    image = folder / "evil.vmdk"
+    head = struct.pack("<4sIIQQQQ", b"KDMV", 1, 3, 16384, 128, 1, 2048).ljust(512, b"\0")
+    image.write_bytes(head + b"\n" * (1 << 20))
+    with pytest.raises(ImageError, match='kind "unknown"'):
+        Image.open(image)
+
+
 @pytest.mark.parametrize("kind", ["monolithicFlat", "twoGbMaxExtentSparse"])
 def test_vmdk_in_several_files_is_refused(folder: Path, kind: str):
     image = folder / "evil.vmdk"
