@@ -30,13 +30,15 @@ TOPS = ("/boot", "/efi", "/boot/efi")
 MAX_ENTRIES = 256
 #: Limits of the bytes of a unified kernel image up to the sections that are read, and of those.
 MAX_IMAGE, MAX_TEXT = 256 << 20, 64 << 10
+#: Limit of the characters of a command line, and of a variable in it; Linux has 4096 at most.
+MAX_OPTIONS = 4096
 #: Limit of a PE file's sections (PE format, 3.3).
 MAX_SECTIONS = 96
 
 _MENU_ENTRY = re.compile(
     r"^[ \t]*(?:linux(?:16|efi)?[ \t]+\S+|options|append)[ \t]+(.*)$", re.I | re.M
 )
-_LINE = re.compile(r"^[ \t]*([a-z][a-z-]*)[ \t]+(.*?)[ \t]*$", re.M)
+_LINE = re.compile(r"^[ \t]*([a-z][a-z-]*)[ \t]+(.*\S)?", re.M)
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 
 
@@ -117,16 +119,16 @@ def _version_key(version: str) -> list[tuple[int, str]]:
 
 
 def _bls(tree: Tree, where: Tree, path: str) -> BootEntry:
-    fields: dict[str, str] = {}
-    for name, value in _LINE.findall(where.text(path)):
-        # Several lines of options are one.
-        fields[name] = f"{fields[name]} {value}" if name == "options" in fields else value
-    options = fields.get("options", "")
+    lines = _LINE.findall(where.text(path))
+    fields = dict(lines)
+    # Several lines of options are one.
+    options = " ".join(value for name, value in lines if name == "options")[:MAX_OPTIONS]
     if "$" in options:
         known = _environment(tree)
-        options = _VARIABLE.sub(lambda it: known.get(it[1], ""), options)
+        options = _VARIABLE.sub(lambda it: known.get(it[1], "")[:MAX_OPTIONS], options)
+    options = " ".join(options[:MAX_OPTIONS].split())
     version = fields.get("version", "") or fields.get("linux", "").rpartition("vmlinuz-")[2]
-    return BootEntry(path, "BLS", fields.get("title", ""), version, " ".join(options.split()))
+    return BootEntry(path, "BLS", fields.get("title", ""), version, options)
 
 
 def _environment(tree: Tree) -> dict[str, str]:

@@ -410,10 +410,13 @@ def resolv_conf(contents: Contents) -> Iterator[ImageFault]:
         )
 
 
-_APT_PROXY = re.compile(r'^\s*Acquire::\w+::Proxy(?:::\S+)?\s+"(?!DIRECT|false)[^"]+"', re.M | re.I)
+# Blanks but no line feeds: of many empty lines, each would be the start of all others.
+_APT_PROXY = re.compile(
+    r'^[ \t]*Acquire::\w+::Proxy(?:::\S+)?\s+"(?!DIRECT|false)[^"]+"', re.M | re.I
+)
 _PROXY = re.compile(
-    r"^\s*(?:export\s+|DefaultEnvironment=.*?)?[\"']?(?:(?:https?|ftp|all)_)?proxy"
-    r"\s*=\s*[\"']?(?!_none_)[^\s\"']",
+    r"^[ \t]*(?:export[ \t]+|DefaultEnvironment=.*?)?[\"']?(?:(?:https?|ftp|all)_)?proxy"
+    r"[ \t]*=[ \t]*[\"']?(?!_none_)[^\s\"']",
     re.M | re.I,
 )
 #: Files beside those of :func:`~hotplate.inspection.findings.places_of_urls` with a proxy.
@@ -544,8 +547,9 @@ def swap(contents: Contents, partitions: Iterable[Partition]) -> Iterator[ImageF
         )
 
 
+# An atomic group: of many such words in a line, only the first one is tried.
 _MAC = re.compile(
-    r"^[^#\n]*(?:\{address\}|mac-?addr(?:ess)?|hwaddr(?:ess)?)[^#\n]*?"
+    r"^(?>[^#\n]*?(?:\{address\}|mac-?addr(?:ess)?|hwaddr(?:ess)?))[^#\n]*?"
     r"(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}",
     re.M | re.I,
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hotplate.errors import ImageError
-from hotplate.inspection.boot_entries import boot_entries, kernel_words, pe_sections
+from hotplate.inspection.boot_entries import MAX_OPTIONS, boot_entries, kernel_words, pe_sections
 from hotplate.inspection.disk import Disk
 from hotplate.inspection.ext4 import Ext4
 from hotplate.inspection.fat import FatTree
@@ -98,6 +98,12 @@ def test_options_in_the_environment_of_grub_are_read(root: Path, write, opened: 
     write(root, "boot/grub2/grubenv", "# GRUB\nsaved_entry=x\nkernelopts=root=UUID=1 ro\n####")
     write(root, "boot/loader/entries/a.conf", entry("4.18", "options $kernelopts ${tuned} quiet\n"))
     assert kernel_words(opened(root)) == ["root=UUID=1", "ro", "quiet"]
+
+
+def test_options_that_repeat_a_long_variable_are_cut(root: Path, write, opened: Opener):
+    write(root, "boot/grub2/grubenv", f"k={'x' * 8000}\n")
+    write(root, "boot/loader/entries/a.conf", entry("1", f"options {'$k' * 10_000}\n"))
+    assert sum(map(len, kernel_words(opened(root)))) == MAX_OPTIONS
 
 
 def test_menu_of_grub_comes_before_entries(root: Path, write, opened: Opener):

@@ -321,6 +321,21 @@ def test_each_fault_is_named_and_no_other(good, make_disk, kind: str, spoil):
     assert finding.level is BY_ID[kind].level
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("etc/profile", "\n" * (256 << 10)),
+        ("etc/apt/apt.conf", "\n" * (256 << 10)),
+        ("etc/netplan/50.yaml", "hwaddr" * 40_000),
+        ("boot/loader/entries/a.conf", f"options a{' ' * 250_000}b\n"),
+    ],
+)
+def test_text_that_is_mostly_blank_or_repeats_is_read(good, make_disk, name: str, content: str):
+    """Patterns that try again from each place would take hours."""
+    text(name, content)(good)
+    assert kinds(make_disk(good)) == []
+
+
 def test_each_row_of_an_image_is_tried():
     by_other_tests = {"no-boot-loader", "no-kernel-beside", "unclean", "nocloud-seed"}
     rows = {each.id for each in STANDARD if each.level is not None}
