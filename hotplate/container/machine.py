@@ -129,7 +129,7 @@ class ContainerMachine(Machine):
         self._child: Child | None = None
         self._place = next(each for each in PLACES if Path(each).is_dir())
         self._shell: socket.socket | None = None
-        self._killed = self._started = self._rebooting = False
+        self._killed = self._started = self._rebooting = self._over = False
         self._exit: Exit | None = None
         self._ended = threading.Event()
         # Serialises the changes of power; an end by the guest comes in a thread of its own.
@@ -163,6 +163,10 @@ class ContainerMachine(Machine):
         except BaseException:
             self.kill()
             raise
+
+    def __exit__(self, *_: object) -> None:
+        self._over = True
+        self.kill()
 
     def kill(self) -> None:
         """See :meth:`Machine.kill`."""
@@ -494,9 +498,12 @@ class ContainerMachine(Machine):
 
     def _release(self) -> None:
         if self._keeper is not None:
-            with contextlib.suppress(MachineLostError, OSError):
-                self._ask("end")
-            self._keeper.close()
+            # It ends all processes of the guest; the interfaces go with its network namespace.
+            if self._over:
+                self._keeper.leave()
+            else:
+                # The next start mounts the same layer.
+                self._keeper.close()
             self._keeper = None
         self.console.detach()
         if self._shell is not None:

@@ -267,13 +267,19 @@ class Segment:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """End the segment: its ports, its services, its namespaces."""
+    def close(self, *, wait: bool = True) -> None:
+        """End the segment: its ports, its services, its namespaces.
+
+        :param wait: until they are gone.
+        """
         # First: from here on dnsmasq's end is expected.
         self._closing = True
         for port in tuple(self.ports.values()):
             port.close_listeners()
         self.ports = {}
+        if not wait:
+            self._keeper.leave()
+            return
         self._keeper.close()
         # The helper removes its directory itself, unless it was killed.
         if self._files.name:

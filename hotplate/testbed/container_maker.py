@@ -127,12 +127,13 @@ class ContainerMaker:
     @contextlib.contextmanager
     def _alone(self, spec: ServerSpec) -> Iterator[Wiring]:
         folder = self.directory / spec.id
-        with (
-            Segment(spec.name, ALONE, directory=folder, services=PORTS) as segment,
-            segment.port(mac=ALONE_MAC, addresses=[ALONE_ADDRESS]) as port,
-            Alone([port], reason="a network of its own") as link,
-        ):
-            yield link
+        network = Segment(spec.name, ALONE, directory=folder, services=PORTS)
+        with ExitStack() as owned:
+            owned.enter_context(network)
+            # Nobody waits for its end; the port goes with it.
+            owned.callback(network.close, wait=False)
+            port = network.port(mac=ALONE_MAC, addresses=[ALONE_ADDRESS])
+            yield owned.enter_context(Alone([port], reason="a network of its own"))
 
     def vendor_data(self, nonce: str) -> str:
         """See :meth:`Maker.vendor_data`; a container's init is given the shell's socket."""

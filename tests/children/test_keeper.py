@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,27 @@ def test_children_end_separately_and_all_with_the_keeper(tmp_path: Path) -> None
 def test_keeper_runs_a_module_of_the_package_as_helper(tmp_path: Path) -> None:
     with Keeper("hotplate.children.reaper") as keeper:
         assert spawn(keeper, tmp_path, "exit 4").wait(Deadline(10, "the child")) == 4
+
+
+def test_end_of_a_helper_is_noticed_without_sleeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleep(_seconds: float) -> None:
+        raise AssertionError("it slept")
+
+    with Keeper():
+        monkeypatch.setattr(time, "sleep", sleep)
+
+
+def test_helper_that_is_left_ends_with_its_children(tmp_path: Path) -> None:
+    with Keeper() as keeper:
+        helper, child = keeper.pid, spawn(keeper, tmp_path, "sleep 1000")
+        keeper.leave()
+        assert child.wait(Deadline(10, "the child")) == -signal.SIGKILL
+        for thread in threading.enumerate():
+            if thread.name == "helper-end":
+                # The end of a process waits for such threads only.
+                assert not thread.daemon
+                thread.join(10)
+        assert not Path(f"/proc/{helper}").exists()
 
 
 def test_child_gets_a_clean_environment_and_only_its_descriptors(
