@@ -125,6 +125,8 @@ class ServerPool:
             ready, self._ready, since = self._ready, None, 0
         else:
             ready = self._state.restore(self.testbed)
+        if self._state is not None:
+            self.testbed.compute.maker(ready.spec).expect_another()
         self._lent = True
         return ServerUnderTest(LocalPlatform(self.testbed, ready, since=since, agent=self._agent))
 

@@ -10,8 +10,10 @@ from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
+from hotplate.children.keeper import Keeper
 from hotplate.cloud.http.addresses import PORTS
 from hotplate.cloud.nova.compute import ServerSpec
+from hotplate.container.machine import HELPER as CONTAINER_HELPER
 from hotplate.container.machine import LAYER, ContainerConfig, ContainerMachine, check_host
 from hotplate.container.root import Root, open_root
 from hotplate.errors import HostError, MachineLostError, UsageError
@@ -21,6 +23,7 @@ from hotplate.machine.cpu_models import is_model
 from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Alone, Cables, Wiring
 from hotplate.network.dhcp import Subnet
+from hotplate.network.segment import HELPER as NETWORK_HELPER
 from hotplate.network.segment import Segment
 from hotplate.settings import Datasource, Settings
 from hotplate.testbed.boot_images import BootImages
@@ -75,6 +78,8 @@ class ContainerMaker:
         self.events = events
         self.segments = segments
         self.directory = directory
+        # Helpers that were started ahead, by module.
+        self._ahead: dict[str, Keeper] = {}
         self.facts = {"machine": TOLD.removeprefix("machine: ")}
         self.told = TOLD
         check_host()
@@ -127,7 +132,8 @@ class ContainerMaker:
     @contextlib.contextmanager
     def _alone(self, spec: ServerSpec) -> Iterator[Wiring]:
         folder = self.directory / spec.id
-        network = Segment(spec.name, ALONE, directory=folder, services=PORTS)
+        keeper = self._ahead.pop(NETWORK_HELPER, None)
+        network = Segment(spec.name, ALONE, directory=folder, services=PORTS, keeper=keeper)
         with ExitStack() as owned:
             owned.enter_context(network)
             # Nobody waits for its end; the port goes with it.
@@ -166,6 +172,7 @@ class ContainerMaker:
             directory=directory,
             events=self.events,
             server_id=start.spec.id,
+            keeper=self._ahead.pop(CONTAINER_HELPER, None),
         )
 
     def has_disk(self, folder: Path) -> bool:
@@ -189,8 +196,17 @@ class ContainerMaker:
         del state
         return 0
 
+    def expect_another(self) -> None:
+        """See :meth:`Maker.expect_another`; starts its helpers ahead."""
+        for module in (NETWORK_HELPER, CONTAINER_HELPER):
+            if module not in self._ahead:
+                self._ahead[module] = Keeper(module)
+                self._ahead[module].start()
+
     def close(self) -> None:
         """See :meth:`Maker.close`."""
+        while self._ahead:
+            self._ahead.popitem()[1].close()
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -87,6 +87,9 @@ class Maker(Protocol):
         :raises MachineLostError: when the state is damaged.
         """
 
+    def expect_another(self) -> None:
+        """Prepare what the next restored machine waits for, while this one is used."""
+
     def close(self) -> None:
         """Release what the machines have had in common; they are all off."""
 

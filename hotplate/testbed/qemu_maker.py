@@ -145,6 +145,9 @@ class QemuMaker:
         lent = self._memory_of(state)
         return lent.used_mib if lent is not None else 0
 
+    def expect_another(self) -> None:
+        """See :meth:`Maker.expect_another`."""
+
     def close(self) -> None:
         """See :meth:`Maker.close`."""
         while self._lent:

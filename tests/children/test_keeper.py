@@ -126,6 +126,16 @@ def test_end_of_a_helper_is_noticed_without_sleeping(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(time, "sleep", sleep)
 
 
+def test_helper_that_was_started_ahead_is_the_one_used(tmp_path: Path) -> None:
+    keeper = Keeper()
+    keeper.start()
+    ahead = keeper.pid
+    with keeper:
+        assert keeper.pid == ahead
+        assert spawn(keeper, tmp_path, "exit 4").wait(Deadline(10, "the child")) == 4
+    assert not Path(f"/proc/{ahead}").exists()
+
+
 def test_helper_that_is_left_ends_with_its_children(tmp_path: Path) -> None:
     with Keeper() as keeper:
         helper, child = keeper.pid, spawn(keeper, tmp_path, "sleep 1000")
