@@ -126,6 +126,11 @@ def make(
         env_files, environment = template_utils.process_multiple_environments_and_files(
             [str(each.absolute()) for each in environments]
         )
+    except RecursionError as error:
+        raise TemplateError(
+            f'the template "{path}" cannot be used: it names itself, directly or through another '
+            "file, or is nested too deeply"
+        ) from error
     except exc.CommandError as error:
         raise TemplateError(f'the template "{path}" cannot be used: {_one_line(error)}') from error
     # heatclient passes on the errors of reading and parsing.

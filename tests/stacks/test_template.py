@@ -45,6 +45,16 @@ def test_unusable_template_error_is_one_sentence(tmp_path, content, message):
     assert "\n" not in caught.value.message
 
 
+@pytest.mark.parametrize(
+    "resources", ["{a: {type: stack.yaml}}", "{a: &a {x: *a}}"], ids=["file", "alias"]
+)
+def test_template_that_names_itself_is_refused(tmp_path, resources):
+    path = tmp_path / "stack.yaml"
+    path.write_text(f"heat_template_version: 2018-08-31\nresources: {resources}\n")
+    with pytest.raises(TemplateError, match="it names itself"):
+        template.load(path)
+
+
 def test_missing_environment_is_named(tmp_path):
     with pytest.raises(UsageError, match=r"env\.yaml"):
         template.load(SAMPLE, environments=[tmp_path / "env.yaml"])
