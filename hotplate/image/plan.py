@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shlex
 import sys
@@ -198,15 +199,29 @@ def provides_operating_system(element: Path) -> bool:
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the build, made from selected variables of the caller."""
+    """Return the environment of the build, made from selected variables of the caller.
+
+    The build runs in another directory, so relative paths in them become absolute.
+    """
     kept = {
-        key: value
+        key: _absolute(value)
         for key, value in environ.items()
         if key in PASSED or key.startswith(("DIB_", "PIP_"))
     }
     kept.setdefault("USER", "root")
     kept["PATH"] = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
     return kept
+
+
+def _absolute(value: str) -> str:
+    """Return a value, made absolute when it is the relative path of a file or a directory.
+
+    One without a slash may be the name of a package, unless it ends as a package's file does.
+    """
+    is_path = "/" in value or value.endswith((".deb", ".rpm", ".sh"))
+    # Path.exists() raises for a text that is too long for a path.
+    there = is_path and os.path.exists(value)  # noqa: PTH110
+    return str(Path(value).absolute()) if there else value
 
 
 def check_release(release: str, *, scripts: Path = Path("/usr/share/debootstrap/scripts")) -> None:

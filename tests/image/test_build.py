@@ -58,10 +58,11 @@ class Builder:
         while not ended.wait(0.05):
             self.works.update(path.name for path in self.tmp.glob(f"{supervise.PREFIX}*"))
 
-    def run(self, *more: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *more: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*self.command, *more],
             env=self.environment,
+            cwd=cwd,
             capture_output=True,
             text=True,
             timeout=120,
@@ -193,6 +194,20 @@ def test_image_replaces_an_older_one_whole(builder: Builder):
     assert reader.read() == "old"
     assert Image.open(old).format == "qcow2"
     assert len(list(builder.out.glob("*.qcow2"))) == 1
+
+
+def test_relative_path_in_a_variable_is_from_the_callers_directory(
+    builder: Builder, fake_elements: Path, add_hook
+):
+    here = builder.out / "with space"
+    (here / "packages").mkdir(parents=True)
+    (here / "packages/cinc.deb").write_text("")
+    text = '#!/bin/bash\ntest -f "$DIB_HEAT_CHEF_PACKAGE"\n'
+    add_hook(fake_elements / "fake-os", "extra-data.d/10-look", text)
+    builder.environment["DIB_HEAT_CHEF_PACKAGE"] = "packages/cinc.deb"
+    done = builder.run("-o", "web.qcow2", cwd=here)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert Image.open(here / "web.qcow2").format == "qcow2"
 
 
 def test_failed_hook_is_named_with_its_output(builder: Builder, fake_elements: Path, add_hook):

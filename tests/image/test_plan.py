@@ -178,7 +178,7 @@ def test_hook_for_updates_survives_the_second_shell(tmp_path: Path):
     ]
 
 
-def test_environment_has_only_selected_variables():
+def test_environment_has_only_selected_variables(tmp_path: Path, monkeypatch):
     given = {
         "http_proxy": "http://p.example",
         "DIB_FOO": "1",
@@ -188,10 +188,15 @@ def test_environment_has_only_selected_variables():
         "PYTHONPATH": "/opt/py",
         "SECRET_TOKEN": "s",
         "PATH": "/home/me/bin",
+        "DIB_HEAT_PUPPET_PACKAGE": "puppet",
+        "DIB_BLOCK_DEVICE_CONFIG": "a/" * 9000,
     }
+    (tmp_path / "puppet").mkdir()
+    monkeypatch.chdir(tmp_path)
     child = plan.child_environment(given)
     assert child["http_proxy"] == "http://p.example"
     assert child["DIB_FOO"] == "1"
+    assert child["DIB_HEAT_PUPPET_PACKAGE"] == "puppet"
     assert not {"LD_LIBRARY_PATH", "PYTHONPATH", "SECRET_TOKEN"} & set(child)
     assert "/home/me/bin" not in child["PATH"]
 
