@@ -398,7 +398,9 @@ def make(
         options += ["--image-size", str(request.size)]
     if request.offline:
         options.append("--offline")
-    options += ["--install-type", request.install_type]
+    # The agent's elements take "source" for "slim"; others, such as simple-init, have no "slim" and
+    # would install nothing.
+    options += ["--install-type", request.install_type.replace("slim", "source")]
     if packages:
         options += ["-p", ",".join(packages)]
     return Plan(tuple(dict.fromkeys([*elements, *wanted])), tuple(options), environment)

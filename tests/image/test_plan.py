@@ -141,6 +141,12 @@ def test_path_that_disk_image_create_would_split_is_refused(tmp_path: Path, name
         made(tmp_path, element_path=(tmp_path / name,))
 
 
+@pytest.mark.parametrize(("kind", "given"), [("slim", "source"), ("package", "package")])
+def test_install_type_is_one_that_other_elements_have(tmp_path: Path, kind: str, given: str):
+    argv = made(tmp_path, install_type=kind, elements=("simple-init",)).argv("out")
+    assert argv[argv.index("--install-type") + 1] == given
+
+
 def test_mirrors_are_part_of_the_name_of_the_cache(tmp_path: Path):
     here, there = made(tmp_path), made(tmp_path, mirrors=Mirrors("http://other.example/debian"))
     assert here.environment["DIB_IMAGE_CACHE"] != there.environment["DIB_IMAGE_CACHE"]
