@@ -240,12 +240,19 @@ def test_network_is_left_to_network_manager_or_networkd_is_enabled_or_missed(ima
     # openSUSE, by the package systemd-networkd.
     (image.root / "lib/systemd/systemd-networkd").touch()
     unit(image, "systemd-networkd.service")
-    enabled = image(step)
+    enabled = image(step, "cloud-init")
     assert (enabled.returncode, "warning" in enabled.stderr) == (0, False)
     wants = image.root / "etc/systemd/system/multi-user.target.wants"
     assert (wants / "systemd-networkd.service").is_symlink()
+    preset = image.root / "etc/systemd/system-preset/50-heat-config.preset"
+    assert not preset.exists()
     # RHEL and Fedora.
     assert "the network is left to 'nmcli'" in image(step, "nmcli").stdout
+    assert preset.read_text() == "disable systemd-networkd*\n"
+    preset.unlink()
+    # Ubuntu, whose netplan uses networkd.
+    assert "the network is left to 'netplan'" in image(step, "netplan").stdout
+    assert not preset.exists()
 
 
 @pytest.mark.tool("systemctl")
