@@ -255,6 +255,17 @@ def test_network_is_left_to_network_manager_or_networkd_is_enabled_or_missed(ima
     assert not preset.exists()
 
 
+def test_image_in_which_nothing_finds_the_user_data_is_warned_of(image):
+    step = ELEMENTS / "heat-config-cloud-init/post-install.d/60-heat-config-cloud-init"
+    warning = "warning: nothing in the image finds Heat's user data"
+    assert warning in image(step).stderr
+    assert warning not in image(step, "cloud-init").stderr
+    bootstrap = image.root / "etc/systemd/system/heat-config-bootstrap.service"
+    bootstrap.parent.mkdir(parents=True, exist_ok=True)
+    bootstrap.touch()
+    assert warning not in image(step).stderr
+
+
 @pytest.mark.tool("systemctl")
 @pytest.mark.parametrize("where", [None, "etc", "usr/lib"])
 def test_network_manager_that_starts_no_device_gets_a_profile(image, where):

@@ -378,6 +378,11 @@ def test_element_that_hides_the_user_data_is_refused(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "'cloud-init-nocloud' hides Heat's user data" in result.stderr
     assert run_step(script, tmp_path, {"cloud-init": tmp_path}).returncode == 0
+    result = run_step(script, tmp_path, {"cloud-init": tmp_path, "simple-init": tmp_path})
+    assert result.returncode == 1
+    assert "'simple-init' removes cloud-init" in result.stderr
+    others = {"simple-init": tmp_path, "heat-config-bootstrap": tmp_path}
+    assert run_step(script, tmp_path, others).returncode == 0
 
 
 @pytest.mark.parametrize(
