@@ -92,12 +92,12 @@ def test_missing_file_is_an_error_of_an_offline_build(script):
     assert "DIB_OFFLINE" in done.stderr
 
 
-@pytest.mark.parametrize("wanted", ["/no/such.deb", "./tool.zip"])
+@pytest.mark.parametrize("wanted", ["/no/such.deb", "./tool.zip", "nosuch.rpm"])
 def test_file_that_is_no_package_is_refused(script, tmp_path: Path, wanted):
     (tmp_path / "tool.zip").write_text("")
     done = script(TOOL / "fetch-tool", "e", wanted.replace("./", f"{tmp_path}/"), "")
     assert done.returncode == 1
-    assert wanted.rsplit("/", 1)[1] in done.stderr
+    assert wanted.rsplit("/", 1)[-1] in done.stderr
 
 
 def test_missing_package_stops_the_build_with_the_choices(script):
