@@ -439,6 +439,33 @@ def test_unknown_install_type_is_refused(tmp_path: Path) -> None:
     assert expected in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("element", "name", "wrong", "right"),
+    [
+        ("heat-config-lean", "DIB_HEAT_LEAN_INITRD", "lst", "most"),
+        ("heat-config-lean", "DIB_HEAT_LEAN_CLOUD_INIT", "no", "0"),
+        ("heat-config-lean", "DIB_HEAT_LEAN_DOC", "yes", "1"),
+        ("heat-config-bootstrap", "DIB_HEAT_BOOTSTRAP_SECONDS", "5m", "600"),
+        ("heat-config-bootstrap", "DIB_HEAT_BOOTSTRAP_VENDOR_DATA", "no", "0"),
+    ],
+)
+def test_wrong_value_of_a_variable_stops_the_build_at_once(element, name, wrong, right):
+    """diskimage-builder reads environment.d before it makes anything."""
+    (defaults,) = ELEMENTS.glob(f"{element}/environment.d/*")
+
+    def read(value: str) -> "subprocess.CompletedProcess[str]":
+        command = ["bash", "-euc", f"source {defaults}; source {defaults}; echo ${name}"]
+        environment = {"PATH": os.environ["PATH"], name: value}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+    refused = read(wrong)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"{name} is '{wrong}'" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    assert read(right).stdout == f"{right}\n"
+    assert read("").returncode == 0
+
+
 EFI_CHECK = ELEMENTS / "block-device-offset-efi/extra-data.d/10-block-device-offset-efi-check"
 
 
