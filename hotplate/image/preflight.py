@@ -119,6 +119,7 @@ class Preflight:
             yield from _of(lambda: find_program(self.environ))
         yield from _of(lambda: check_tools(elements, self.environ))
         yield from _of(lambda: check_block_device(self.environ))
+        yield from _of(lambda: check_loop_devices(self.environ))
 
     def _elements(self, dib: Path) -> list[str]:
         """Return the elements of the build, as far as they exist."""
@@ -344,12 +345,35 @@ def check_root() -> None:
         if shutil.which("sudo") is None:
             # The check of programs names it.
             return
-        asked = subprocess.run(["sudo", "-n", "true"], capture_output=True)
-        if asked.returncode != 0:
+        if _asks_for_a_password():
             raise HostError(
                 "building needs root, and sudo asks for a password",
                 hint="run this as root, or let sudo work without a password: sudo -v",
             )
+
+
+def _asks_for_a_password() -> bool:
+    return subprocess.run(["sudo", "-n", "true"], capture_output=True).returncode != 0
+
+
+def check_loop_devices(environ: Mapping[str, str]) -> None:
+    """Check that this host has a free loop device; without root, another check says so.
+
+    :raises HostError: when it has none.
+    """
+    search = plan.child_environment(environ)["PATH"]
+    command = ["losetup", "--find"] if os.geteuid() == 0 else ["sudo", "-n", "losetup", "--find"]
+    program = shutil.which(command[0], path=search)
+    if program is None or (os.geteuid() != 0 and _asks_for_a_password()):
+        return
+    found = subprocess.run([program, *command[1:]], capture_output=True, text=True)
+    if found.returncode != 0 or not Path(found.stdout.strip()).is_block_device():
+        why = found.stderr.strip() or f'there is no "{found.stdout.strip()}"'
+        raise HostError(
+            f"building needs a loop device, and this host gives none: {why}",
+            hint="start a container with --privileged -v /dev:/dev; elsewhere look at what is in "
+            "use: losetup --list",
+        )
 
 
 def check_chef(request: BuildRequest, environ: Mapping[str, str]) -> None:

@@ -99,6 +99,31 @@ def test_space_needed_on_one_disk_is_added_up(looks, monkeypatch):
     assert any("MB free" in each for each in looks())
 
 
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        ("echo losetup: cannot find an unused loop device >&2; exit 1", "cannot find an unused"),
+        # A container whose /dev was filled before the kernel made that one.
+        ("echo /dev/no-such-loop", 'there is no "/dev/no-such-loop"'),
+    ],
+)
+def test_host_without_loop_devices_is_told_before_the_build(
+    looks, tmp_path, monkeypatch, script: str, sentence: str
+):
+    losetup = tmp_path / "losetup"
+    losetup.write_text(f"#!/bin/sh\n{script}\n")
+    losetup.chmod(0o755)
+    which = preflight.shutil.which
+    monkeypatch.setattr(preflight.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(
+        preflight.shutil,
+        "which",
+        lambda name, **more: str(losetup) if name == "losetup" else which(name, **more),
+    )
+    (told,) = [each for each in looks() if "loop device" in each]
+    assert sentence in told
+
+
 #: As in diskimage-builder's elements/block-device-mbr; its partitions come from kpartx.
 PARTITIONING = "- local_loop: {name: image0}\n- partitioning: {base: image0, label: mbr}\n"
 
