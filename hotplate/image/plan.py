@@ -192,10 +192,7 @@ def groups_with_an_element(path: tuple[Path, ...]) -> list[str]:
 
 def provides_operating_system(element: Path) -> bool:
     """Return whether an element provides ``operating-system``."""
-    try:
-        return "operating-system" in (element / "element-provides").read_text().split()
-    except OSError:
-        return False
+    return "operating-system" in _words(element / "element-provides")
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -242,8 +239,13 @@ def check_release(release: str, *, scripts: Path = Path("/usr/share/debootstrap/
 
 
 def is_debian(request: BuildRequest, path: tuple[Path, ...]) -> bool:
-    """Return whether no element of the request brings an operating system of its own."""
-    elements = (find_element(name, path) for name in request.elements)
+    """Return whether no element of the request brings an operating system of its own.
+
+    Others bring it by a dependency, such as ``rocky-container``.
+    """
+    needed = with_dependencies(request.elements, path)
+    others = (name for name, by in needed.items() if not by or name != OPERATING_SYSTEM)
+    elements = (find_element(name, path) for name in others)
     return not any(each is not None and provides_operating_system(each) for each in elements)
 
 
@@ -280,6 +282,7 @@ def problems(
                 hint="name its directory with --element-path",
             )
     yield from _missing_dependencies(request, everywhere)
+    yield from _provided_twice(request, everywhere)
     if is_debian(request, everywhere):
         try:
             check_release(request.release)
@@ -302,6 +305,30 @@ def _missing_dependencies(request: BuildRequest, path: tuple[Path, ...]) -> Iter
             f'the element "{name}" needs the element "{dependency}", which is not there',
             hint="name its directory with --element-path",
         )
+
+
+def _provided_twice(request: BuildRequest, path: tuple[Path, ...]) -> Iterator[UsageError]:
+    """Yield an error for each thing that two elements provide, which diskimage-builder refuses."""
+    chosen = (_block_device_element(request),) if request.layout is Layout.DISK else ()
+    providers: dict[str, str] = {}
+    for name in with_dependencies([*chosen, *request.elements], path):
+        element = find_element(name, path)
+        if name in providers or element is None:
+            continue
+        for thing in _words(element / "element-provides"):
+            if thing in providers:
+                yield UsageError(
+                    f'the elements "{providers[thing]}" and "{name}" both provide "{thing}"',
+                    hint="every whole disk has the first; leave out the second"
+                    if providers[thing] in chosen
+                    else "leave one of them out",
+                )
+            providers.setdefault(thing, name)
+
+
+def _block_device_element(request: BuildRequest) -> str:
+    bios = request.firmware is Starts.BIOS
+    return "block-device-offset-mbr" if bios else "block-device-offset-efi"
 
 
 def with_dependencies(names: Iterable[str], path: tuple[Path, ...]) -> dict[str, str]:
@@ -329,8 +356,13 @@ def provided(path: tuple[Path, ...]) -> set[str]:
 
 def dependencies(element: Path) -> list[str]:
     """Return the elements that an element names in its file ``element-deps``."""
+    return _words(element / "element-deps")
+
+
+def _words(file: Path) -> list[str]:
+    """Return the words of a file, none when there is no such file."""
     try:
-        return (element / "element-deps").read_text(encoding="utf-8").split()
+        return file.read_text(encoding="utf-8").split()
     except OSError:
         return []
 
@@ -367,10 +399,10 @@ def make(
         elements += ["cloud-init", "heat-config-cloud-init"]
     grub = request.layout is Layout.DISK and request.firmware is Starts.BIOS
     if grub:
-        elements += ["vm", "block-device-offset-mbr"]
+        elements += ["vm", _block_device_element(request)]
         environment["DIB_GRUB_TIMEOUT"] = "0"
     elif request.layout is Layout.DISK:
-        elements.append("block-device-offset-efi")
+        elements.append(_block_device_element(request))
         if request.firmware is Starts.SECURE_BOOT:
             environment["DIB_OFFSET_EFI_SECURE_BOOT"] = "1"
     else:
@@ -388,9 +420,9 @@ def make(
         elements.append("reproducible")
         environment["SOURCE_DATE_EPOCH"] = str(request.epoch)
         if request.layout is Layout.DISK:
-            named = "block-device-offset-mbr" if grub else "block-device-offset-efi"
             environment["DIB_BLOCK_DEVICE_CONFIG"] = _block_device(
-                elements_dir / named / "block-device-default.yaml", request.epoch
+                elements_dir / _block_device_element(request) / "block-device-default.yaml",
+                request.epoch,
             )
     if request.image_type == "qcow2":
         options += ["--qemu-img-options", "compression_type=zstd"]

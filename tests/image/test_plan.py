@@ -49,6 +49,9 @@ FAKE = {"elements": ("fake-os",), "groups": ()}
         ({"cloud_init": False}, BOOTSTRAP, {"cloud-init"}),
         # Another operating system replaces Debian, and has releases of its own.
         ({"release": "9", **FAKE}, {"fake-os", "vm"}, {"debian-minimal", "cloud-init"}),
+        # By a dependency.
+        ({"release": "9", "elements": ("rocky-container",)}, {"vm"}, {"debian-minimal"}),
+        ({"elements": ("debian-systemd",)}, {"debian-minimal"}, set()),
     ],
 )
 def test_line_has_the_elements_of_its_request(tmp_path, fake_elements, changes, has, lacks):
@@ -126,6 +129,12 @@ def test_build_for_chef_is_refused_at_once(tmp_path: Path, group: str):
         ({"groups": ("atomic",)}, "atomic", "heat-agents had it; use "),
         ({"element_path": (Path("/gone"),)}, 'there is no directory "/gone"', ""),
         ({"elements": ("gone",)}, 'no element "gone"', "--element-path"),
+        (
+            {"elements": ("block-device-offset-gpt",)},
+            '"block-device-offset-mbr" and "block-device-offset-gpt" both provide "block-device"',
+            "leave out the second",
+        ),
+        ({"elements": ("fedora", "centos")}, 'both provide "operating-system"', "leave one of"),
     ],
 )
 def test_missing_part_error_says_what_there_is(tmp_path: Path, changes, sentence, hint):
