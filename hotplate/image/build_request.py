@@ -12,6 +12,9 @@ from hotplate.image.plan import MACHINES, BuildRequest, Kernel, Layout, Starts
 
 TYPES = ("qcow2", "raw")
 
+#: Suffixes of images that are not built; with them the name would be that of another file.
+OTHER_SUFFIXES = (".img", ".vdi", ".vhd", ".vhdx", ".vmdk")
+
 
 @dataclass(frozen=True)
 class BuildOptions:
@@ -60,6 +63,11 @@ def build_request(
     suffix = output.suffix.lstrip(".")
     if suffix in TYPES and image_type not in ("", suffix):
         raise UsageError(f'"{output}" has the suffix of another type than --type {image_type}')
+    if output.suffix in OTHER_SUFFIXES:
+        raise UsageError(
+            f'"{output}" has the suffix of no type that is built; expected .qcow2, .raw or none',
+            hint="for another: qemu-img convert -O TYPE IMAGE.qcow2 FILE",
+        )
     if not output.name or output.is_dir():
         raise UsageError(f'"{output}" is a directory; name the image file to write')
     if firmware and options.layout is Layout.PARTITION:

@@ -57,6 +57,7 @@ def test_type_is_chosen_by_suffix_or_option(words: list[str], kind: str):
     ("words", "sentence"),
     [
         (["-o", "a.raw", "--type", "qcow2"], "another type"),
+        (["-o", "a.img"], "expected .qcow2, .raw or none"),
         (["-o", "/"], "is a directory"),
         (["--size", "0"], "too small"),
         (["--partition", "--firmware", "uefi"], "whole disk"),
