@@ -22,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from hotplate import yaml_text
 from hotplate.errors import UsageError
 
 REQUIRED = ("pattern", "tracker", "snooze")
@@ -58,12 +59,12 @@ def read(path: Path) -> tuple[KnownFailure, ...]:
     :raises UsageError: when it cannot be read, and for an invalid entry, with its number.
     """
     try:
-        content = yaml.safe_load(path.read_bytes())
+        content = yaml_text.load(path.read_bytes())
     except OSError as error:
         raise UsageError(
             f'the known failures in "{path}" cannot be read: {error.strerror}'
         ) from error
-    except (yaml.YAMLError, ValueError) as error:
+    except yaml.YAMLError as error:
         why = " ".join(str(error).split())
         raise UsageError(f'the known failures in "{path}" cannot be read: {why}') from error
     if content is None:

@@ -24,6 +24,7 @@ from typing import Any
 
 import yaml
 
+from hotplate import yaml_text
 from hotplate.errors import UsageError
 
 JSON_PREFIX = "# kola:"
@@ -180,7 +181,7 @@ def parse(text: str, *, place: str) -> CheckMetadata:
     :raises UsageError: see :func:`of_script`.
     """
     try:
-        content = yaml.safe_load(text)
+        content = yaml_text.load(text)
     except yaml.YAMLError as error:
         why = " ".join(str(error).split())
         raise UsageError(f"{place}: the metadata of kola is no YAML: {why}") from error
@@ -236,5 +237,7 @@ def _of(content: Mapping[str, Any], key: str, kind: type[Any], place: str) -> An
     # bool is a subclass of int.
     if type(value) is not kind:
         words = {str: "a text", int: "a whole number", bool: "true or false"}
-        raise UsageError(f'{place}: "{key}" is {json.dumps(value)}; expected {words[kind]}')
+        raise UsageError(
+            f'{place}: "{key}" is {json.dumps(value, default=str)}; expected {words[kind]}'
+        )
     return value

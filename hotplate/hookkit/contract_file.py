@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from hotplate import yaml_text
 from hotplate.errors import UsageError
 from hotplate.hookkit.contract import EXCEPTIONS, LINE_NAMES
 from hotplate.hookkit.contract_configs import ROLES, ContractFile
@@ -64,8 +65,8 @@ def read(path: Path) -> ContractFile:
 def _load(path: Path) -> Any:
     try:
         with path.open("rb") as stream:
-            return yaml.safe_load(stream.read(FILE_LIMIT))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+            return yaml_text.load(stream.read(FILE_LIMIT))
+    except (OSError, yaml.YAMLError) as error:
         detail = " ".join(str(error).split())
         raise UsageError(f'the contract file "{path}" cannot be read: {detail}') from error
 

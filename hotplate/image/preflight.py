@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from hotplate import paths
+from hotplate import paths, yaml_text
 from hotplate.errors import HostError, HotplateError, Outcome, UsageError
 from hotplate.host_tools import package_of
 from hotplate.image import mirrors as mirrors_module
@@ -301,7 +301,7 @@ def check_block_device(
 
     try:
         text = Path(given[7:]).read_text("utf-8") if given.startswith("file://") else given
-        config = yaml.safe_load(text)
+        config = yaml_text.load(text)
         if not isinstance(config, list):
             raise ValueError(f"it is a {type(config).__name__}")
     except (OSError, ValueError, yaml.YAMLError) as error:

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from hotplate import yaml_text
 from hotplate.inspection.boot_entries import BootEntry, boot_entries, kernel_words
 from hotplate.inspection.packages import Packages
 from hotplate.inspection.tree import Tree
@@ -264,8 +265,8 @@ class Contents:
     def _cloud_configs(self) -> Iterator[dict[str, Any]]:
         """Yield the contents of cloud-init's configuration files, in its order."""
         for path in ["/etc/cloud/cloud.cfg", *self.tree.paths("/etc/cloud/cloud.cfg.d", ".cfg")]:
-            with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
-                settings = yaml.safe_load(self.tree.text(path))
+            with contextlib.suppress(yaml.YAMLError):
+                settings = yaml_text.load(self.tree.text(path))
                 if isinstance(settings, dict):
                     yield settings
 

@@ -129,7 +129,7 @@ def need_of(contents: Contents) -> CpuNeed:
 
 
 def _by_release(release: Mapping[str, str]) -> CpuNeed:
-    major = re.match(r"\d+", release.get("VERSION_ID", ""))
+    major = re.match(r"\d{1,9}", release.get("VERSION_ID", ""))
     for row in RELEASES:
         if release.get("ID") in row.ids and major and int(major[0]) >= row.since:
             return CpuNeed(row.level, row.reason)

@@ -186,16 +186,16 @@ def _volumes(group: _Group) -> Iterator[Volume]:
     listed = group.metadata.get("logical_volumes")
     for name, each in (listed if isinstance(listed, dict) else {}).items():
         # The parts of others (of a pool, of RAID) are not visible.
-        if isinstance(each, dict) and "VISIBLE" in (each.get("status") or ()):
+        if isinstance(each, dict) and "VISIBLE" in str(each.get("status")):
             try:
                 yield Volume(f"{group.name}/{name}", *_parts(group, each))
-            except (ValueError, TypeError, LookupError):
+            except (ValueError, TypeError, LookupError, AttributeError):
                 yield Volume(f"{group.name}/{name}", refused="described by damaged metadata")
 
 
 def _parts(group: _Group, volume: dict[str, Any]) -> tuple[tuple[tuple[int, int], ...], str]:
     """Return the parts of a volume, or why it is not read."""
-    extent = group.metadata["extent_size"] * SECTOR
+    extent = int(group.metadata["extent_size"]) * SECTOR
     parts: list[tuple[int, int]] = []
     end = 0
     for segment in sorted(

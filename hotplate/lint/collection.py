@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from hotplate import yaml_text
 from hotplate.errors import UsageError
 from hotplate.lint.finding import LintFinding
 
@@ -150,7 +151,7 @@ def line_with(file: Path, pattern: str) -> int | None:
     return next((number for number, line in enumerate(lines, 1) if re.search(pattern, line)), None)
 
 
-class DataError(ValueError):
+class DataError(Exception):
     """A data file that cannot be read, or has a duplicate key.
 
     :ivar line: the line number, from 1; None when unknown.
@@ -211,7 +212,7 @@ def load(file: Path) -> Any:
 
 def _yaml(text: str) -> Any:
     try:
-        return yaml.load(text, Loader=_UniqueLoader)  # noqa: S506  a SafeLoader
+        return yaml_text.load(text, _UniqueLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         reason = f"this is not YAML: {' '.join(str(error).split())}"

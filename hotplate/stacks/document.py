@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from hotplate import yaml_text
 from hotplate.errors import TemplateError, UsageError
 
 
@@ -62,7 +63,8 @@ def compose(path: Path) -> Composed:
     :raises OSError: and ValueError, and YAMLError, when it cannot be read.
     """
     loader = _Loader(path.read_text(encoding="utf-8"))
-    root = loader.get_single_node()
+    with yaml_text.all_errors():
+        root = loader.get_single_node()
     # deep: lists and maps are filled at once, and not by generators of PyYAML's loader.
     return Composed(root, lambda node: loader.construct_object(node, deep=True))
 
@@ -70,15 +72,13 @@ def compose(path: Path) -> Composed:
 def _parse(path: Path, text: str) -> Document:
     # JSON is YAML but for tabs, and its own parser is faster.
     if text.lstrip().startswith("{"):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             doubles: list[str] = []
             content = json.loads(text, object_pairs_hook=lambda pairs: _mapping(pairs, doubles))
             return Document(path, content, _twice(path, doubles[0], "") if doubles else "")
     loader = _Loader(text)
-    try:
+    with yaml_text.all_errors():
         content = loader.get_single_data()
-    finally:
-        loader.dispose()
     if not loader.doubles:
         return Document(path, content)
     line, before, key = min(loader.doubles)

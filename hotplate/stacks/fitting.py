@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from hotplate import yaml_text
 from hotplate.stacks.template import Template
 
 EC2 = "AWS::EC2::Instance"
@@ -161,7 +162,7 @@ def _nested(text: str) -> dict[str, Any] | None:
     if not any(each in text for each in VERSIONS):
         return None
     try:
-        body = yaml.safe_load(text)
+        body = yaml_text.load(text)
     # No YAML, such as a script that contains one of these words.
     except yaml.YAMLError:
         return None

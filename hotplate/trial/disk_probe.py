@@ -15,6 +15,7 @@ from pathlib import Path
 
 import yaml
 
+from hotplate import yaml_text
 from hotplate.errors import HotplateError, ImageError
 from hotplate.image.inspect import ImageFile
 from hotplate.inspection.disk import open_disk
@@ -159,7 +160,7 @@ def _datasource_list(tree: Tree) -> Iterator[str]:
 def _broken_yaml(tree: Tree) -> Iterator[str]:
     for path, text in _cloud_configs(tree):
         try:
-            yaml.safe_load(text)
+            yaml_text.load(text)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             where = f"line {mark.line + 1}: " if mark else ""

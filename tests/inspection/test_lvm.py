@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -148,6 +149,22 @@ def test_damaged_metadata_make_no_volume(make_group: MakeGroup):
         data[at] ^= 0x5A
         for each in listed:
             assert each.refused or each.parts
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        (rb'status = \["READ", "WRITE", "VISIBLE"\]', b"status = 5"),
+        (rb'(?<=pv0 \{\n)id = "[^"]*"', b"id = 5"),
+        (rb"extent_size = \d+", b'extent_size="a"'),
+    ],
+)
+def test_metadata_of_another_type_make_no_volume(make_group: MakeGroup, written, instead):
+    path = make_group("lvcreate -l 2 -n root vg")
+    data, count = re.subn(written, lambda old: instead.ljust(len(old[0])), path.read_bytes()[:MIB])
+    assert count
+    disk = Disk(lambda start, size: data[start : start + size], 64 * MIB, "disk")
+    assert all(each.refused for each in lvm.volumes(disk, [0]))
 
 
 @pytest.mark.parametrize(

@@ -80,3 +80,21 @@ def test_any_content_is_read_or_refused(text):
             assert document.read(path).path == path
         except TemplateError as error:
             assert str(path) in error.message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a: " + b"[" * 3000,
+        b'{"a": ' + b"[" * 100_000,
+        b"a: !!int ''",
+        b"a: !!bool x",
+        b"a: !!float 1:::",
+        b"? {a: b}\n: c",
+    ],
+)
+def test_text_that_pyyaml_trips_over_is_refused_in_one_sentence(read, content):
+    """PyYAML 6.0 raises IndexError, KeyError, RecursionError and others of these."""
+    with pytest.raises(TemplateError, match="cannot be read as YAML or JSON") as caught:
+        read(content)
+    assert "\n" not in str(caught.value)
