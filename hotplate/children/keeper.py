@@ -115,11 +115,15 @@ _RUN_MODULE = (
 
 
 def _ends(pid: int, *, seconds: float) -> bool:
-    """Wait for the end of a child that nobody has collected; return whether it came.
+    """Wait for the end of a child; return whether it came.
 
     ``Popen.wait(seconds)`` would sleep up to 50 ms longer.
     """
-    pidfd = os.pidfd_open(pid)
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        # It has been collected already.
+        return True
     try:
         ended = select.poll()
         ended.register(pidfd, select.POLLIN)
@@ -206,7 +210,7 @@ class Keeper:
             # End of file on this socket makes the helper kill its children and end.
             control.close()
         if process is not None:
-            if not _ends(process.pid, seconds=10):
+            if process.poll() is None and not _ends(process.pid, seconds=10):
                 # The kernel then kills its children (PR_SET_PDEATHSIG).
                 process.kill()
             process.wait()

@@ -193,3 +193,12 @@ def test_helper_that_starts_after_its_harness_has_gone_is_silent() -> None:
             timeout=60,
         )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_helper_whose_end_was_collected_can_be_closed() -> None:
+    keeper = Keeper()
+    keeper.start()
+    assert keeper._process is not None
+    keeper._process.kill()
+    keeper._process.wait(10)
+    keeper.close()
