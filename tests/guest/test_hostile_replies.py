@@ -77,6 +77,11 @@ def test_shell_keeps_its_deadline_while_data_comes(data: bytes):
         run(channel)
 
 
+def test_shell_that_greets_endlessly_is_given_up():
+    with hostile(stream(b"hotplate-hello\n")) as channel, pytest.raises(DeadlineExceeded):
+        Shell(channel, nonce="n").attach(Deadline(1.0, "the shell"))
+
+
 def test_shell_keeps_its_deadline_while_the_output_comes():
     def drip(theirs: socket.socket, data: bytes) -> None:
         reply(f"0 {OUTPUT_BYTES} 0")(theirs, data)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import tiny_guest
-from tiny_machines import BOOT_SECONDS, Made, attached
+from tiny_machines import Made, attached
 
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.addresses import Side
@@ -20,9 +20,7 @@ from hotplate.cloud.http.faults import Faults
 from hotplate.cloud.http.gateway import Front
 from hotplate.cloud.http.quota import Quota
 from hotplate.cloud.http.serving import Serving
-from hotplate.errors import MachineLostError
 from hotplate.events.log import EventLog
-from hotplate.guest.shell import Shell
 from hotplate.machine import accelerator, wiring
 from hotplate.machine.config import MachineConfig
 from hotplate.machine.console import FLOOD_LINES
@@ -70,24 +68,12 @@ def test_endless_console_output_is_bounded(make: Make) -> None:
     assert floods(good) == []
 
 
-def attached_after_a_flood(machine: QemuMachine) -> Shell:
-    """Return a shell in the guest, which starts it again once the flood before has ended."""
-    for _ in range(BOOT_SECONDS // 10):
-        # A slow guest may begin the flood only now, so it is ended each time.
-        machine.console.write("killall yes\n")
-        with contextlib.suppress(DeadlineExceeded):
-            return attached(machine, 10)
-    raise AssertionError("the guest starts no shell again")
-
-
 def test_endless_shell_output_is_bounded(make: Make) -> None:
-    made = make(name="bad")
-    for text in ("x", "hotplate-reply 0 0 99999999999 0", "hotplate-hello"):
-        shell = attached_after_a_flood(made.machine)
-        # Output of the guest's shell goes to the port.
-        shell._send(f"exec yes '{text}'\n".encode(), Deadline(10, "the shell"))
-        with bounded(f"shell port, {text}"), pytest.raises((DeadlineExceeded, MachineLostError)):
-            shell.attach(Deadline(10, "the shell"))
+    shell = attached(make(name="bad").machine)
+    # Output of the guest's shell goes to the port; tests/guest/test_hostile_replies.py has more.
+    shell._send(b"exec yes\n", Deadline(10, "the shell"))
+    with bounded("shell port"), pytest.raises(DeadlineExceeded):
+        shell.attach(Deadline(10, "the shell"))
 
 
 def test_silent_connections_are_bounded(tiny: tiny_guest.TinyGuest, tmp_path: Path) -> None:
