@@ -29,6 +29,7 @@ def unreached(verdict: Mapping[str, object]) -> list[str]:
 
 
 @pytest.mark.qemu
+@pytest.mark.long
 @pytest.mark.xdist_group("alpine")
 def test_alpine_with_an_address_of_its_own_fails_at_its_network(
     tmp_path_factory, test_image, nothing_left

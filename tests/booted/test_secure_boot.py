@@ -104,11 +104,13 @@ def spoil(disk: Path, name: str) -> None:
     subprocess.run(["mcopy", "-D", "o", "-i", f"{disk}{ESP}", file, name], check=True)
 
 
+@pytest.mark.long
 def test_changed_shim_is_named(spoiled, test_image, nothing_left):
     spoil(spoiled, SHIM)
     refused(test_image(spoiled, "--firmware", "secure-boot"), *UNSIGNED_LOADER)
 
 
+@pytest.mark.long
 def test_changed_grub_is_named(spoiled, test_image, nothing_left):
     spoil(spoiled, GRUB)
     done = test_image(spoiled, "--firmware", "secure-boot")
