@@ -52,8 +52,19 @@ BOOT_ENDED = "case $(systemctl is-system-running) in running | degraded) ;; *) e
 #: True once systemd has started everything and os-refresh-config has released its lock.
 AT_REST = f"{BOOT_ENDED}; flock --nonblock /run/os-refresh-config.lock true"
 
+#: The agent's cache (os-collect-config: ``cachedir``).
+CACHE = "/var/lib/os-collect-config"
 #: Ends when systemd has started everything, with whatever result, and os-refresh-config is done.
-IDLE = "systemctl is-system-running --wait >/dev/null; flock -w 20 /run/os-refresh-config.lock true"
+#: The lock alone may be looked at between the agent's poll and the start of os-refresh-config; a
+#: document has its file .last again once the first run of a boot has succeeded, if it does.
+IDLE = f"""\
+systemctl is-system-running --wait >/dev/null
+timeout 5 sh -c '
+for first in {CACHE}/*.json.orig; do
+    while [ -e "$first" ] && [ ! -e "${{first%orig}}last" ]; do sleep 0.02; done
+done'
+flock -w 20 /run/os-refresh-config.lock true
+"""
 
 #: Without systemd nothing marks the end of the boot; the shell itself starts late in it.
 WITHOUT_AGENT = f"command -v systemctl >/dev/null || exit 0; {BOOT_ENDED}"

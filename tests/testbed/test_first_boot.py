@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import importlib
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -298,6 +299,22 @@ def polling() -> Iterator[EventLog]:
     yield events
     ended.set()
     thread.join()
+
+
+def test_agent_is_idle_once_each_document_was_used(tmp_path):
+    """os-refresh-config's lock is free before the agent has started it, too."""
+    stub = tmp_path / "bin" / "systemctl"
+    stub.parent.mkdir()
+    stub.write_text("#!/bin/sh\n")
+    stub.chmod(0o755)
+    (tmp_path / "cfn.json.orig").touch()
+    idle = first_boot.IDLE.replace(first_boot.CACHE, str(tmp_path)).replace("/run/", f"{tmp_path}/")
+    environ = {**os.environ, "PATH": f"{stub.parent}:{os.environ['PATH']}"}
+    with subprocess.Popen(["sh", "-c", idle], env=environ) as waiting:
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(0.3)
+        (tmp_path / "cfn.json.last").touch()
+        assert waiting.wait(20) == 0
 
 
 @pytest.mark.parametrize(("polls", "looks"), [(0, 1), (2, 3)])
