@@ -16,6 +16,7 @@ from oslo_config import cfg
 from test_at_once import PORT
 
 from hotplate.cloud.cloud import Cloud
+from hotplate.cloud.heat import engine
 from hotplate.errors import Outcome, outcome_of
 from hotplate.events.log import EventLog
 
@@ -25,6 +26,16 @@ def cloud(tmp_path: Any, compute: Any) -> Iterator[Cloud]:
     """A cloud that no other test has broken."""
     with Cloud(directory=tmp_path, compute=compute, events=EventLog()) as running:
         yield running
+
+
+def test_engine_that_has_not_registered_itself_can_be_stopped(
+    tmp_path: Any, compute: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread for that is late on a busy host, and a refused template ends the run at once."""
+    engine.load()
+    monkeypatch.setattr("heat.engine.service.EngineService.service_manage_report", lambda _: None)
+    with Cloud(directory=tmp_path, compute=compute, events=EventLog()) as running:
+        assert running.events.fault is None
 
 
 def test_late_answer_of_the_engine_is_a_fault(cloud: Any) -> None:
