@@ -63,8 +63,7 @@ def compose(path: Path) -> Composed:
     :raises OSError: and ValueError, and YAMLError, when it cannot be read.
     """
     loader = _Loader(path.read_text(encoding="utf-8"))
-    with yaml_text.all_errors():
-        root = loader.get_single_node()
+    root = yaml_text.compose(loader)
     # deep: lists and maps are filled at once, and not by generators of PyYAML's loader.
     return Composed(root, lambda node: loader.construct_object(node, deep=True))
 
@@ -75,10 +74,10 @@ def _parse(path: Path, text: str) -> Document:
         with contextlib.suppress(ValueError, RecursionError):
             doubles: list[str] = []
             content = json.loads(text, object_pairs_hook=lambda pairs: _mapping(pairs, doubles))
+            yaml_text.check(content)
             return Document(path, content, _twice(path, doubles[0], "") if doubles else "")
     loader = _Loader(text)
-    with yaml_text.all_errors():
-        content = loader.get_single_data()
+    content = yaml_text.construct(loader)
     if not loader.doubles:
         return Document(path, content)
     line, before, key = min(loader.doubles)
