@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from hotplate import yaml_text
-from hotplate.stacks.template import Template
+from hotplate.stacks.template import VERSIONS, Template
 
 EC2 = "AWS::EC2::Instance"
 
@@ -27,8 +27,6 @@ PROPERTIES = {
 #: The networks of a server that Nova chooses. Those that it makes for a project without any would
 #: stay after the run.
 AUTO = [{"allocate_network": "auto"}]
-
-VERSIONS = ("heat_template_version", "HeatTemplateFormatVersion", "AWSTemplateFormatVersion")
 
 
 @dataclass(frozen=True)

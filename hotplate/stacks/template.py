@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import copy
+import http.client
 import json
 import secrets
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from hotplate import yaml_text
 from hotplate.errors import TemplateError, UsageError
 from hotplate.stacks import document as documents
 
@@ -19,6 +25,14 @@ BUILTIN = Path(__file__).parent / "templates" / "script.yaml"
 #: The version that old Heat assumed for a CloudFormation template without one; today's Heat
 #: refuses such a template.
 CFN_VERSION = {"HeatTemplateFormatVersion": "2012-12-12"}
+
+VERSIONS = ("heat_template_version", "HeatTemplateFormatVersion", "AWSTemplateFormatVersion")
+
+#: Maximum size of a file that a template names: that of a request with lifted limits.
+MAX_FILE = 64 << 20
+
+#: Seconds that a server may be silent from which a template fetches a file.
+FETCH_TIMEOUT = 60
 
 #: Replaces the value of a hidden parameter.
 MASK = "***"
@@ -119,12 +133,22 @@ def make(
             raise UsageError(f'the file "{each}" does not exist or is not a file')
     template = _with_version(path, content)
     files: dict[str, str | bytes] = {}
+    environment_urls = [each.resolve().as_uri() for each in environments]
+
+    def read(_method: str, url: str) -> bytes:
+        return _read(path, url, is_environment=url in environment_urls)
+
     try:
+        # "object": read by a function of ours, and not by heatclient without a limit.
         template_utils.resolve_template_get_files(
-            template, files, utils.base_url_for_url(path.absolute().as_uri())
+            template,
+            files,
+            utils.base_url_for_url(path.absolute().as_uri()),
+            is_object=True,
+            object_request=read,
         )
         env_files, environment = template_utils.process_multiple_environments_and_files(
-            [str(each.absolute()) for each in environments]
+            environment_urls, env_path_is_object=lambda _: True, object_request=read
         )
     except RecursionError as error:
         raise TemplateError(
@@ -134,7 +158,7 @@ def make(
     except exc.CommandError as error:
         raise TemplateError(f'the template "{path}" cannot be used: {_one_line(error)}') from error
     # heatclient passes on the errors of reading and parsing.
-    except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
         raise TemplateError(
             f'a file that the template "{path}" names cannot be read: {_one_line(error)}'
         ) from error
@@ -144,6 +168,52 @@ def make(
         files={url: _text(each) for url, each in {**files, **env_files}.items()},
         environment=environment or {},
         parameters=dict(parameters or {}),
+    )
+
+
+def _read(template: Path, url: str, *, is_environment: bool) -> bytes:
+    """Return the content of a file that a template or an environment names.
+
+    :return: as heatclient's ``read_url_content``: in base64 when it is not UTF-8.
+    :raises TemplateError: when it has no end, is too large, or cannot be read or expanded.
+    """
+    from heatclient.common import template_format
+
+    name = url
+    try:
+        request = urllib.request.Request(url)  # noqa: S310  as heatclient
+        if request.type == "file":
+            name = urllib.request.url2pathname(request.selector)
+            # A device has no end, and a FIFO waits for its writer.
+            if Path(name).exists() and not Path(name).is_file():
+                raise _unusable(template, name, "it is not a regular file")
+        with urllib.request.urlopen(request, timeout=FETCH_TIMEOUT) as stream:  # noqa: S310
+            data: bytes = stream.read(MAX_FILE + 1)
+    # ValueError: not a URL.
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise _unusable(template, name, _one_line(error)) from error
+    if len(data) > MAX_FILE:
+        raise _unusable(template, name, f"it is larger than {MAX_FILE >> 20} MiB")
+    try:
+        text = data.decode()
+    except ValueError:
+        return base64.encodebytes(data)
+    # heatclient parses every file, to see whether it is a template, and resolves its merges ("<<");
+    # environments and templates are expanded by their readers, too.
+    if is_environment or any(each in text for each in ("<<", *VERSIONS)):
+        try:
+            yaml_text.compose(template_format.yaml_loader(text))
+        except yaml_text.ExpansionError as error:
+            raise _unusable(template, name, _one_line(error)) from error
+        except yaml.YAMLError:
+            # No YAML, such as a script; heatclient reports it in a file that has to be.
+            pass
+    return data
+
+
+def _unusable(template: Path, name: str, why: str) -> TemplateError:
+    return TemplateError(
+        f'the template "{template}" cannot be used: the file "{name}" cannot be read: {why}'
     )
 
 
@@ -183,8 +253,7 @@ def _with_version(path: Path, content: object) -> dict[str, object]:
     if not isinstance(content, Mapping):
         raise TemplateError(f'the template "{path}" cannot be used: expected a map at its top')
     template: dict[str, object] = copy.deepcopy(dict(content))
-    versions = {*CFN_VERSION, "AWSTemplateFormatVersion", "heat_template_version"}
-    if versions & set(template):
+    if set(VERSIONS) & set(template):
         return template
     if "Resources" in template:
         return {**CFN_VERSION, **template}

@@ -1,5 +1,6 @@
 """hotplate.stacks.template: the data sent to Heat, and one-sentence errors."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,87 @@ def test_template_that_names_itself_is_refused(tmp_path, resources):
     path.write_text(f"heat_template_version: 2018-08-31\nresources: {resources}\n")
     with pytest.raises(TemplateError, match="it names itself"):
         template.load(path)
+
+
+LAUGHS = "\n".join(
+    ["a0: &a0 {x: 1}"]
+    + [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 12)]
+)
+
+
+@pytest.mark.parametrize("content", [LAUGHS, '{"a": ' * 300 + "1" + "}" * 300])
+def test_template_that_expands_without_a_limit_is_refused(tmp_path, content):
+    path = tmp_path / "stack.yaml"
+    path.write_text(content)
+    with pytest.raises(TemplateError, match=r"grows by|nested too deeply") as caught:
+        template.load(path)
+    assert "\n" not in caught.value.message
+
+
+def _template_with_file(folder: Path, name: object) -> Path:
+    path = folder / "stack.yaml"
+    path.write_text(
+        "heat_template_version: 2018-08-31\nresources:\n  c:\n"
+        f"    type: OS::Heat::SoftwareConfig\n    properties: {{config: {{get_file: {name}}}}}\n"
+    )
+    return path
+
+
+def test_device_in_place_of_a_file_is_refused(tmp_path):
+    """It would be read until the host has no memory left."""
+    with pytest.raises(TemplateError, match='"/dev/zero" cannot be read: it is not a regular'):
+        template.load(_template_with_file(tmp_path, "/dev/zero"))
+
+
+def test_fifo_in_place_of_a_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TemplateError, match='pipe" cannot be read: it is not a regular file'):
+        template.load(_template_with_file(tmp_path, "pipe"))
+
+
+def test_file_larger_than_any_request_is_refused(tmp_path):
+    with (tmp_path / "large").open("wb") as stream:
+        stream.truncate(template.MAX_FILE + 1)
+    with pytest.raises(TemplateError, match='large" cannot be read: it is larger than 64 MiB'):
+        template.load(_template_with_file(tmp_path, "large"))
+
+
+@pytest.mark.parametrize("name", ["nested.yaml", "env.yaml"])
+def test_other_file_that_expands_without_a_limit_is_refused(tmp_path, name):
+    (tmp_path / name).write_text(LAUGHS)
+    stack = _template_with_file(tmp_path, name if name == "nested.yaml" else "stack.yaml")
+    (tmp_path / "empty.yaml").write_text("{}")
+    environment = tmp_path / (name if name == "env.yaml" else "empty.yaml")
+    if name == "env.yaml":
+        stack.write_text("heat_template_version: 2018-08-31\nresources: {}\n")
+    with pytest.raises(TemplateError, match=rf'{name}" cannot be read: it grows by'):
+        template.load(stack, environments=[environment])
+
+
+@pytest.mark.parametrize("content", ["cat <<end\n: [\nend\n", "a: !!int ''\n"])
+def test_file_that_is_no_yaml_is_read_as_text_or_refused(tmp_path, content):
+    (tmp_path / "script").write_text(content)
+    try:
+        loaded = template.load(_template_with_file(tmp_path, "script"))
+    except TemplateError as error:
+        assert "\n" not in error.message
+    else:
+        assert [*loaded.files.values()] == [content]
+
+
+def test_names_in_files_are_looked_up_beside_them(tmp_path):
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "a file?.sh").write_bytes(b"\xff")
+    _template_with_file(inner, "a file?.sh").rename(inner / "type.yaml")
+    (tmp_path / "env.yaml").write_text("resource_registry: {X: inner/type.yaml}\n")
+    stack = tmp_path / "stack.yaml"
+    stack.write_text("heat_template_version: 2018-08-31\nresources: {x: {type: X}}\n")
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "env.yaml")
+    loaded = template.load(stack, environments=[tmp_path / "link.yaml"])
+    assert {url.rpartition("/")[2]: text for url, text in loaded.files.items()}[
+        "a file?.sh"
+    ] == "/w==\n"
 
 
 def test_missing_environment_is_named(tmp_path):
