@@ -88,11 +88,13 @@ def run(args: argparse.Namespace) -> int:
     """
     settings = load_settings(args)
     cache = settings.cache
+    verified = None
+    text = ""
     if args.verify:
         # First: nothing of an image of somebody else is read.
-        names = verify(find(Path(args.image)), public_key(args.verify), named=str(args.verify))
+        verified = verify(find(Path(args.image)), public_key(args.verify), named=str(args.verify))
         if not (args.json or args.bill):
-            print(f'signed with "{args.verify}": {", ".join(names)}\n')
+            print(f'signed with "{args.verify}": {", ".join(verified.names)}\n')
     with inspected(
         args.image,
         allow_backing=args.allow_backing,
@@ -103,11 +105,15 @@ def run(args: argparse.Namespace) -> int:
         inspection = replace(seen, findings=counted)
         if args.bill:
             if inspection.contents is not None:
-                print(args.bill(inspection, inspection.contents))
+                text = args.bill(inspection, inspection.contents) + "\n"
         elif args.json:
-            print(json.dumps(as_document(inspection), indent=2))
+            text = json.dumps(as_document(inspection), indent=2) + "\n"
         else:
-            print(as_text(inspection), end="")
+            text = as_text(inspection)
+    if verified is not None:
+        # The image is opened by its name several times, also by qemu-nbd and the kernel.
+        verified.check_unchanged()
+    print(text, end="")
     if inspection.contents is None:
         raise HostError(inspection.unread)
     failed = args.strict and inspection.findings

@@ -19,6 +19,7 @@ import os
 import shlex
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -291,12 +292,49 @@ def _provenance(built: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def verify(image: Path, key: PublicKey, *, named: str) -> list[str]:
+@dataclass(frozen=True)
+class Verified:
+    """The files of an image that were as they had been signed.
+
+    :param names: of the signed files.
+    :param states: the state that each file beside the image had then, None for a missing one.
+    """
+
+    names: tuple[str, ...]
+    states: Mapping[Path, object]
+
+    def check_unchanged(self) -> None:
+        """Check that the files that were verified are those that were read since.
+
+        :raises ImageError: names one that was changed or replaced meanwhile.
+        """
+        for file, before in self.states.items():
+            if _state(file) != before:
+                raise ImageError(
+                    f'"{file}" was changed or replaced while the image was read',
+                    hint="inspect a copy in a folder that only you can write",
+                )
+
+
+def _state(file: Path) -> object:
+    """Return what differs when a file or a link to it is changed, replaced, moved or put back.
+
+    The time of change (ctime) is that of the kernel, which nobody can set.
+    """
+    try:
+        return tuple(
+            (each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns)
+            for each in (file.lstat(), file.stat())
+        )
+    except FileNotFoundError:
+        return None
+
+
+def verify(image: Path, key: PublicKey, *, named: str) -> Verified:
     """Check that an image and the files beside it are those that the owner of a key signed.
 
     :param image: the image file.
     :param named: the key, in a sentence.
-    :return: the names of the files.
     :raises ImageError: there is no such signature, or a file is not as it was signed.
     """
     file = path_for(image)
@@ -307,6 +345,9 @@ def verify(image: Path, key: PublicKey, *, named: str) -> list[str]:
             f'"{file.name}" is the signature of {others}, and not of "{image.name}"',
             hint="keep the names of the files that a build made",
         )
+    files = [*map(image.with_name, digests), *_documents(image)]
+    # Before they are read.
+    states = {each: _state(each) for each in files}
     for name, digest in digests.items():
         signed = image.with_name(name)
         if not signed.is_file():
@@ -325,7 +366,7 @@ def verify(image: Path, key: PublicKey, *, named: str) -> list[str]:
                 f'"{document}" was not signed together with the image',
                 hint=f"rm {shlex.quote(str(document))}",
             )
-    return list(digests)
+    return Verified(tuple(digests), states)
 
 
 def _signed_digests(file: Path, key: PublicKey, named: str) -> dict[str, str]:

@@ -80,6 +80,10 @@ def signed(image: Path, keys: tuple[Path, Path]) -> Path:
 
 
 def verify(image: Path, public: Path) -> list[str]:
+    return [*verified(image, public).names]
+
+
+def verified(image: Path, public: Path) -> signature.Verified:
     return signature.verify(image, signature.public_key(public), named=public.name)
 
 
@@ -167,6 +171,31 @@ def test_missing_file_is_refused_by_name(image, signed, keys, name):
     image.with_name(name).unlink()
     with pytest.raises(ImageError, match=f'"{image.with_name(name)}" is missing'):
         verify(image, keys[1])
+
+
+def _write(image: Path) -> None:
+    status = image.stat()
+    image.write_bytes(image.read_bytes())
+    os.utime(image, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _put_another_there_for_a_moment(image: Path) -> None:
+    image.rename(image.with_name("aside"))
+    image.write_bytes(b"other")
+    image.with_name("aside").replace(image)
+
+
+def _add_a_document(image: Path) -> None:
+    image.with_name("web.spdx.json").write_text("{}")
+
+
+@pytest.mark.parametrize("change", [_write, _put_another_there_for_a_moment, _add_a_document])
+def test_change_after_the_verification_is_refused(image, signed, keys, change):
+    seen = verified(image, keys[1])
+    seen.check_unchanged()
+    change(image)
+    with pytest.raises(ImageError, match="was changed or replaced while"):
+        seen.check_unchanged()
 
 
 def test_pipe_in_the_place_of_a_file_is_not_waited_for(image, signed, keys):
