@@ -30,7 +30,20 @@ def _sentences(url: str) -> Iterator[None]:
     except HotplateError:
         raise
     except Exception as error:
+        if _is_missing(url, error):
+            raise UsageError(f'the image "{url}" does not exist: {_reason(error)}') from error
         raise HostError(f'the image "{url}" cannot be fetched: {_reason(error)}') from error
+
+
+def _is_missing(url: str, error: Exception) -> bool:
+    """Return True when the server said that there is no such file.
+
+    fsspec raises FileNotFoundError for all errors of a web server, caused by aiohttp's.
+    """
+    if not isinstance(error, FileNotFoundError):
+        return False
+    web = url.startswith(("http://", "https://"))
+    return not web or getattr(error.__cause__, "status", 0) in (404, 410)
 
 
 def _reason(error: BaseException) -> str:
@@ -76,7 +89,8 @@ def fetch(wanted: ImageSet, target: Path, *, check: Callable[[], None] = lambda:
     """Append the missing part to a file; a file longer than the source is fetched anew.
 
     :param check: called before each block; its exception ends the fetch.
-    :raises UsageError: when fsspec, or its package for such URLs, is not installed.
+    :raises UsageError: when there is no such file, or fsspec, or its package for such URLs, is not
+        installed.
     :raises HostError: when the URL cannot be read, or the data is too short.
     """
     with _sentences(wanted.url):

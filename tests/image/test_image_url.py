@@ -65,9 +65,14 @@ def test_content_with_another_hash_is_refused(server, tmp_path):
 def test_missing_image_error_is_one_sentence(server, tmp_path):
     target = tmp_path / "part"
     target.touch()
-    gone = r'the image "http://.*/gone.raw" cannot be fetched: 404\b'
-    with pytest.raises(HostError, match=gone):
-        image_url.fetch(image_set.of_url(f"{server}/gone.raw"), target)
+    gone = image_set.of_url(f"{server}/gone.raw")
+    sentence = r'the image "http://.*/gone.raw" does not exist: 404\b'
+    with pytest.raises(UsageError, match=sentence):
+        image_url.fetch(gone, target)
+    with pytest.raises(UsageError, match=sentence):
+        image_url.versioned(gone)
+    with pytest.raises(UsageError, match="does not exist"):
+        image_url.fetch(image_set.of_url(f"file://{tmp_path}/gone.raw"), target)
     with pytest.raises(UsageError, match="cannot be opened"):
         image_url.fetch(image_set.of_url("nonsense://host/web.raw"), target)
 

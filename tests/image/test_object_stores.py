@@ -232,8 +232,8 @@ def test_missing_object_error_is_one_sentence(stores, client, way):
     url = stores.url(way, "gone.raw")
     for each in (url, f"{url}#sha256={DIGEST}"):
         came = client.fetch(each)
-        assert came["error"] == "HostError"
-        assert came["message"].startswith(f'the image "{url}" cannot be fetched: ')
+        assert came["error"] == "UsageError"
+        assert came["message"].startswith(f'the image "{url}" does not exist: ')
 
 
 @both
