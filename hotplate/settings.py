@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.errors import UsageError
+from hotplate.text import shortened
 
 FILE = "hotplate.toml"
 COMMAND_LINE = "the command line"
@@ -244,7 +245,7 @@ class Settings:
         file = directory / FILE
         in_file = _read(file)
         if unknown := sorted({*in_file} - {*TABLE}):
-            names = '", "'.join(unknown)
+            names = shortened('", "'.join(unknown), 200)
             raise UsageError(
                 f'"{file}" has unknown settings: "{names}"',
                 hint=f"known: {', '.join(TABLE)}",
@@ -304,7 +305,8 @@ def default_of(name: str) -> str:
 def kind_of(name: str) -> type[Any]:
     """Return the type of a setting: that of its default."""
     default = TABLE[name].default
-    return Path if default is MISSING else type(default)
+    # A path's own type is that of the system's paths.
+    return Path if default is MISSING or isinstance(default, Path) else type(default)
 
 
 def choices_of(name: str) -> list[str]:
@@ -318,7 +320,8 @@ def _read(file: Path) -> dict[str, object]:
         return tomllib.loads(file.read_text())
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    # ValueError: of TOML, of UTF-8, or a number with thousands of digits.
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f'"{file}" cannot be read as TOML: {error}') from error
 
 
@@ -335,8 +338,13 @@ def _converted(name: str, value: Any, source: str) -> Any:
             return _boolean(value)
         if kind is tuple:
             return _words(value)
+        if isinstance(value, (list, dict)):
+            raise TypeError
         converted = kind(value)
         if kind in (int, float):
+            # int() drops a fraction, and takes TOML's true for 1.
+            if isinstance(value, bool) or (isinstance(value, float) and converted != value):
+                raise ValueError
             zero = converted == 0 and TABLE[name].metadata["zero"]
             # Neither nan nor inf: a wait has to end.
             if not (zero or 0 < converted < float("inf")):
@@ -345,7 +353,8 @@ def _converted(name: str, value: Any, source: str) -> Any:
     # int() of TOML's inf raises OverflowError.
     except (ValueError, TypeError, OverflowError) as error:
         raise UsageError(
-            f'setting "{name}" from {source} is "{value}"; expected {_expected(name)}'
+            f'setting "{name}" from {source} is "{shortened(str(value), 200)}"; expected '
+            f"{_expected(name)}"
         ) from error
 
 

@@ -70,12 +70,26 @@ def test_zero_is_accepted_where_it_has_a_meaning(name):
     [
         ("memory = inf", '"memory" .* is "inf"; expected a number greater'),
         ("memmory = 1", '"memmory"'),
+        ("artifacts = 5", '"artifacts" .* is "5"; expected a path'),
+        ("[[artifacts]]", '"artifacts" .*; expected a path'),
+        ("append = ['a']", '"append" .*; expected text'),
+        ("keep_runs = 1.5", '"keep_runs" .* is "1.5"; expected a number'),
+        ("limit = true", '"limit" .* is "True"; expected a number'),
+        (f"limit = 1{'0' * 5000}", "cannot be read as TOML"),
+        (f"limit = 1{'0' * 2000}", "(2001 characters)"),
+        (f"limit = {'[' * 5000}", "cannot be read as TOML"),
+        (f"{'x' * 5000} = 1", "(5000 characters)"),
     ],
 )
 def test_bad_line_of_the_file_is_named(tmp_path, line, words):
     (tmp_path / "hotplate.toml").write_text(f"{line}\n")
     with pytest.raises(UsageError, match=words):
         load(directory=tmp_path)
+
+
+def test_whole_number_may_be_written_with_a_fraction(tmp_path):
+    (tmp_path / "hotplate.toml").write_text("memory = 1e3\npatience = 5\n")
+    assert (load(directory=tmp_path).memory, load(directory=tmp_path).patience) == (1000, 5.0)
 
 
 @pytest.mark.parametrize(
