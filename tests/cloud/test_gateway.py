@@ -40,6 +40,21 @@ def test_late_worker_writes_to_no_reused_descriptor():
     serving.stop()
 
 
+def test_listener_closed_by_its_owner_is_polled_no_longer(caplog):
+    """A signal during the start closes it so; waitress then wrote a line for people."""
+    serving = Serving(events=EventLog(), threads=1, connections=10)
+    listener = socket.create_server(("127.0.0.1", 0))
+    front = Front("cfn", answer, side=Side.HOST, server_id="", events=EventLog(), faults=Faults())
+    serving.add(listener, front)
+    listener.close()
+    # The loop polls again after each piece of work.
+    for _ in range(3):
+        serving._in_loop(lambda: None)
+    left = [each for each in serving._map.values() if isinstance(each, _Tcp)]
+    serving.stop()
+    assert (left, caplog.messages) == ([], [])
+
+
 @pytest.fixture
 def served():
     """Return a function that serves an application and returns its address."""

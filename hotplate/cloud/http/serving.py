@@ -110,6 +110,14 @@ class _Listening:
             self._front.crowded()
         return ready
 
+    def handle_close(self) -> None:
+        """Stop polling a listener that its owner has closed.
+
+        A signal during the start ends a cloud before it has the function that :meth:`Serving.add`
+        returns. Waitress would log "unhandled close event".
+        """
+        self.del_channel(self._map)  # type: ignore[attr-defined]
+
     def accept(self) -> Any:
         accepted = super().accept()  # type: ignore[misc]
         if accepted is None or not self._front.refuses():
