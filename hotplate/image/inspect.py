@@ -8,7 +8,6 @@ import re
 import shlex
 import struct
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -289,15 +288,16 @@ def _head(file: Path, kind: str) -> bytes:
     if kind == "raw":
         with file.open("rb") as image:
             return image.read(HEAD)
-    # It needs a regular file, as qemu-img sets the length of its output.
-    with tempfile.NamedTemporaryFile(prefix="hotplate-head-") as head:
+    # A file of which qemu-img can set the length, in memory: a full disk is no fault of the image.
+    with os.fdopen(os.memfd_create("head"), "rb") as head:
         done = overlay.qemu_img(
             *("dd", "-U", "-f", kind, "-O", "raw", f"bs={HEAD}", "count=1"),
-            *(f"if={file}", f"of={head.name}"),
+            *(f"if={file}", f"of=/proc/self/fd/{head.fileno()}"),
+            pass_fds=[head.fileno()],
         )
         if done.returncode != 0:
             raise _unreadable(file, done)
-        return Path(head.name).read_bytes()
+        return head.read()
 
 
 def read_table(head: bytes) -> Table | None:

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from hotplate.errors import HostError
@@ -33,13 +34,14 @@ def bounded(program: str) -> list[str]:
     return [*limits, program]
 
 
-def qemu_img(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+def qemu_img(*arguments: str, pass_fds: Sequence[int] = ()) -> subprocess.CompletedProcess[bytes]:
     """Run ``qemu-img`` with bounded memory and processor time.
 
+    :param pass_fds: the descriptors that it inherits.
     :raises HostError: it is not installed.
     """
     command = [*bounded(find_tool("qemu-img")), *arguments]
-    return subprocess.run(command, capture_output=True)
+    return subprocess.run(command, capture_output=True, pass_fds=pass_fds)
 
 
 def last_words(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -63,6 +63,13 @@ def test_suffix_may_be_left_out(make_image):
     assert Image.open(path.with_suffix("")).path == path
 
 
+def test_full_disk_is_no_fault_of_the_image(make_image, monkeypatch):
+    """Nothing is written to read the first sectors."""
+    path = make_image("disk.qcow2", mbr())
+    monkeypatch.setattr("tempfile.tempdir", "/dev/full")
+    assert Image.open(path).bios_bootable
+
+
 def test_partition_image_has_its_kernel_beside_it(make_image):
     path = with_kernel(make_image("part.qcow2", EXT4))
     image = Image.open(path)
