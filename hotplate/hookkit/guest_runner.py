@@ -11,6 +11,7 @@ itself), ``state`` and ``logs`` (directories), and prints one object, see
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -27,6 +28,9 @@ from heat_config.item import Item
 from heat_config.journal import Journal
 from heat_config.settings import Settings, seconds
 from heat_config.state import Record, Store
+
+#: The exit status of this program when the disk is full.
+FULL = 3
 
 #: The umask of the agent's unit, which hooks get; the runner's own is narrower.
 AGENT_UMASK = 0o022
@@ -210,9 +214,15 @@ def main() -> None:
     os.umask(0o077)
     # The directory in which an image's agent runs hooks.
     os.chdir("/")
+    try:
+        report = HookRun(request).run()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        sys.exit(FULL)
     # A parent that is gone reads no report.
     with contextlib.suppress(BrokenPipeError):
-        print(json.dumps(HookRun(request).run()))
+        print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from hotplate.errors import UsageError
+from hotplate.errors import HostError, UsageError, exhaustion, remedy
 from hotplate.hookkit.contract_file import SUFFIX
 from hotplate.paths import elements_dir
 
@@ -79,7 +80,8 @@ def check_new(hook: NewHook) -> None:
 def write_new(hook: NewHook, directory: Path) -> list[Path]:
     """Write all files below a directory; return their paths, relative to it.
 
-    :raises UsageError: when one of them exists, or a name is bad.
+    :raises UsageError: when one of them exists or cannot be written, or a name is bad.
+    :raises HostError: when the disk is full; no file is left.
     """
     check_new(hook)
     files = dict(_files(hook))
@@ -88,17 +90,24 @@ def write_new(hook: NewHook, directory: Path) -> list[Path]:
         # A dangling link does not exist() either, but open("x") would fail at it in the middle.
         if (directory / path).exists() or (directory / path).is_symlink():
             raise UsageError(f'"{path}" is there already; nothing was written')
-    for path, text in files.items():
-        target = directory / path
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            # Exclusive: a file that appeared meanwhile is not overwritten.
-            with target.open("x", encoding="utf-8") as stream:
-                stream.write(text)
-            # Whatever the umask is: a hook has to be executable.
-            target.chmod(0o755 if path.name == hook.file else 0o644)
-        except OSError as error:
-            raise UsageError(f'"{path}" cannot be written: {error.strerror}') from error
+    with contextlib.ExitStack() as undo:
+        for path, text in files.items():
+            target = directory / path
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                # Exclusive: a file that appeared meanwhile is not overwritten.
+                with target.open("x", encoding="utf-8") as stream:
+                    undo.callback(target.unlink, missing_ok=True)
+                    stream.write(text)
+                # Whatever the umask is: a hook has to be executable.
+                target.chmod(0o755 if path.name == hook.file else 0o644)
+            except OSError as error:
+                kind = HostError if exhaustion(error) else UsageError
+                raise kind(
+                    f'"{path}" cannot be written: {error.strerror}; nothing was written',
+                    hint=remedy(error),
+                ) from error
+        undo.pop_all()
     return list(files)
 
 

@@ -16,12 +16,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from hotplate.errors import HotplateError, SubjectError, UsageError
+from hotplate.errors import HostError, HotplateError, SubjectError, UsageError
 from hotplate.hookkit.traces import ROOTS, FileChange, changes, look
 from hotplate.paths import hooks_dir
 
 #: Time for the runner to end a hook that took too long, and to report that, in seconds.
 GRACE = 20.0
+
+#: The exit status of ``guest_runner.py`` when the disk is full.
+FULL = 3
 
 #: Seconds from SIGTERM to SIGKILL for an interrupted hook; the runner's ``kill_after``.
 END_GRACE = 10.0
@@ -230,6 +233,7 @@ class RunningHook:
 
     def __init__(self, task: HookTask, scratch: Path) -> None:
         self._task = task
+        self._scratch = scratch
         self._stack = contextlib.ExitStack()
         self._request = json.dumps(
             {
@@ -270,6 +274,7 @@ class RunningHook:
         """Wait for the end of the run, and return the report.
 
         :raises SubjectError: when the runner could not end it in time.
+        :raises HostError: when the disk is full.
         """
         timeout = self._task.timeout + GRACE if self._task.timeout else None
         try:
@@ -280,6 +285,11 @@ class RunningHook:
                 f"{self._task.timeout:g} seconds",
                 hint="--timeout SECONDS",
             ) from None
+        if self._child.returncode == FULL:
+            raise HostError(
+                f'there is no space left on the disk of "{self._scratch}"',
+                hint=f"another place for temporary files: TMPDIR=DIR; df -h {self._scratch.parent}",
+            )
         if self._child.returncode:
             raise HotplateError(
                 f"the runner ended with exit status {self._child.returncode}: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hotplate.cli import main
-from hotplate.errors import UsageError
+from hotplate.errors import HostError, UsageError
 from hotplate.hookkit.new import HookLanguage, NewHook, write_new
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,6 +135,21 @@ def test_invalid_names_are_refused(tmp_path, name, more, sentence):
         write_new(NewHook(name, **more), tmp_path)
     assert sentence in str(raised.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_full_disk_leaves_no_file(tmp_path, monkeypatch):
+    """A second try would be refused because of the first one's files."""
+
+    def chmod(self: Path, mode: int) -> None:
+        if self.suffix == ".yaml":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "chmod", chmod)
+        with pytest.raises(HostError, match="No space left on device; nothing was written"):
+            write_new(NewHook("awk"), tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert write_new(NewHook("awk"), tmp_path)
 
 
 def test_package_is_installed_in_the_image(tmp_path):
