@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hotplate.errors import exhaustion
 from hotplate.events import classify
 from hotplate.events.classify import STACK_TYPE
 from hotplate.events.event import Event
@@ -93,7 +94,8 @@ class Watch:
         """Wait until the stack has ended ``action``, or nothing more is to be expected.
 
         :return: its end; the status is ``<action>_IN_PROGRESS`` when it was given up.
-        :raises ThreadFault: when a thread of hotplate's own fails meanwhile.
+        :raises ThreadFault: when a thread of hotplate's own fails meanwhile, or the host is out of
+            resources.
         """
         ended: list[StackEnd] = []
 
@@ -121,6 +123,10 @@ class Watch:
         while True:
             # A fault of ours is an event, so it ends the wait below as well.
             self._events.check()
+            doubt = self._events.fault
+            if doubt is not None and exhaustion(doubt.__cause__ or doubt):
+                # Heat's database may be full: the end of the stack cannot be written.
+                raise doubt
             if check.passed:
                 self._check()
                 check.extend(CHECK_SECONDS)

@@ -1,12 +1,13 @@
 """hotplate.trial.watch.Watch: the end of a stack, and the end of the wait for it."""
 
+import errno
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from hotplate.errors import ThreadFault
+from hotplate.errors import Outcome, ThreadFault, outcome_of
 from hotplate.events.background import Background
 from hotplate.events.classify import STACK_TYPE
 from hotplate.events.log import EventLog
@@ -173,6 +174,16 @@ def test_fault_of_one_request_does_not_end_the_wait():
     events.doubt(RuntimeError("boom"))
     stack_event(events, "COMPLETE")
     assert waiting.stack("s", "CREATE").status == "CREATE_COMPLETE"
+
+
+def test_full_disk_ends_the_wait():
+    """Heat's database cannot take the end of the stack."""
+    events = EventLog()
+    waiting = watch(events, patience=60)
+    events.doubt(OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(ThreadFault) as caught:
+        waiting.stack("s", "CREATE")
+    assert outcome_of(caught.value) is Outcome.HOST
 
 
 def test_guests_at_rest_end_the_wait(monkeypatch):
