@@ -66,9 +66,18 @@ def of_url(url: str) -> ImageSet:
     :raises UsageError: when it names no file.
     """
     address, _, fragment = url.partition("#")
-    name = Path(urlsplit(address).path).name
+    try:
+        name = Path(urlsplit(address).path).name
+    # Of an address with a bracket.
+    except ValueError:
+        name = ""
     word, _, digest = fragment.partition("=")
-    if not name or (fragment and (word != "sha256" or len(digest) != 64)):
+    # A web server would get another address: urlsplit() leaves out line ends.
+    if (
+        not name
+        or not address.isprintable()
+        or (fragment and (word != "sha256" or len(digest) != 64))
+    ):
         raise UsageError(
             f'"{url}" names no image', hint="https://HOST/web.qcow2#sha256=HEXADECIMAL"
         )

@@ -90,7 +90,14 @@ def test_unreachable_server_error_says_why(server, tmp_path, scheme, words):
 
 
 @pytest.mark.parametrize(
-    "url", ["https://host/", "https://host/web.raw#sha256=12", "s3://b/w#md5=1"]
+    "url",
+    [
+        "https://host/",
+        "https://host/web.raw#sha256=12",
+        "s3://b/w#md5=1",
+        "http://[::1",
+        "http://a\nb/x.raw",
+    ],
 )
 def test_url_without_an_image_is_refused(url):
     with pytest.raises(UsageError, match="names no image"):
