@@ -63,8 +63,7 @@ def fitted(template: Template, fit: Fit) -> Template:
     """
     # A copy: the template may be deployed again, in another cloud or try.
     body: dict[str, Any] = copy.deepcopy(dict(template.template))
-    given = {**(template.environment.get("parameters") or {}), **template.parameters}
-    added = _fit(body, fit, given=given)
+    added = _fit(body, fit, given=template.given_parameters())
     files = {name: _fit_text(text, fit) for name, text in template.files.items()}
     return replace(
         template, template=body, files=files, parameters={**template.parameters, **added}
@@ -90,7 +89,9 @@ def _fit(body: dict[str, Any], fit: Fit, *, given: Mapping[str, object]) -> dict
             properties[of_key] = fit.key_pair
         elif (name := _parameter(properties[of_key])) is not None and name not in given:
             added[name] = fit.key_pair
-    declared = body.get("parameters") or body.get("Parameters") or {}
+    declared = body.get("parameters") or body.get("Parameters")
+    if not isinstance(declared, Mapping):
+        return {}
     # Heat refuses the value of a parameter that a template does not declare.
     return {name: value for name, value in added.items() if name in declared}
 

@@ -75,13 +75,19 @@ class Template:
 
         The parts are the values in a ``json`` and the items of a ``comma_delimited_list``.
         """
-        # As in Heat: parameters of the request override those of the environment.
-        given = {**(self.environment.get("parameters") or {}), **self.parameters}
+        given = self.given_parameters()
         return {
             text
             for name, each in self._hidden().items()
             for text in _texts(given.get(name, each.get("default", each.get("Default"))), each)
         }
+
+    def given_parameters(self) -> dict[str, object]:
+        """Return the values that parameters get from the request or from the environment."""
+        # As in Heat, which refuses any other kind: those of the request go first.
+        by_environment = self.environment.get("parameters")
+        named = by_environment if isinstance(by_environment, Mapping) else {}
+        return {**named, **self.parameters}
 
     def shown_parameters(self) -> dict[str, object]:
         """Return the parameters with the values of hidden ones masked."""
@@ -90,7 +96,10 @@ class Template:
 
     def _hidden(self) -> dict[str, Mapping[str, object]]:
         """Return the declarations of the hidden parameters."""
-        declared = self.template.get("parameters") or self.template.get("Parameters") or {}
+        declared = self.template.get("parameters") or self.template.get("Parameters")
+        if not isinstance(declared, Mapping):
+            # Heat refuses any other kind.
+            return {}
         return {
             str(name): each
             for name, each in declared.items()

@@ -7,6 +7,7 @@ import pytest
 
 from hotplate.errors import TemplateError, UsageError
 from hotplate.stacks import template
+from hotplate.stacks.fitting import Fit, fitted
 
 SAMPLE = Path(__file__).parents[1] / "seeds" / "one-template-sample" / "template.yaml"
 
@@ -192,3 +193,16 @@ def test_hidden_values_are_masked(declared, given, hidden):
     assert parsed.hidden_values() == hidden
     shown = {"key": "***" if hidden else "s3cret"} if given else {}
     assert parsed.shown_parameters() == shown
+
+
+@pytest.mark.parametrize("wrong", ["5", "[1]", "text"])
+def test_parameters_of_another_kind_are_left_to_heat(tmp_path, wrong):
+    path = tmp_path / "stack.yaml"
+    path.write_text(f"heat_template_version: 2018-08-31\nparameters: {wrong}\n")
+    assert template.load(path).hidden_values() == set()
+    (tmp_path / "env.yaml").write_text(f"parameters: {wrong}\n")
+    hidden = "heat_template_version: 2018-08-31\nparameters: {a: {hidden: true, default: b}}\n"
+    path.write_text(hidden)
+    loaded = template.load(path, environments=[tmp_path / "env.yaml"])
+    assert loaded.hidden_values() == {"b"}
+    assert fitted(loaded, Fit(image="i")).parameters == {}
