@@ -8,14 +8,17 @@ the harness itself is at fault, which is any other exception and is shown with i
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import shlex
 import signal
 import sqlite3
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import ClassVar
 
-from hotplate.text import clean
+from hotplate.text import clean, shortened
 
 
 class Outcome(StrEnum):
@@ -136,6 +139,25 @@ class WaitedTooLong(Exception):
     Callers that wait for a guest translate it; uncaught, it means that the host was too slow (exit
     status 3).
     """
+
+
+@contextlib.contextmanager
+def usable_names() -> Iterator[None]:
+    """Turn errors about the names of files that a user gave into sentences.
+
+    :raises UsageError: for a file in a directory that this user may not enter, and for a name that
+        is too long; the methods of a path that look for a file raise both.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.ENAMETOOLONG) or error.filename is None:
+            raise
+        name = os.fsdecode(error.filename)
+        raise UsageError(
+            f'"{shortened(name, 200)}" cannot be used: {error.strerror}',
+            hint=shlex.join(["namei", "-l", name]) if error.errno == errno.EACCES else "",
+        ) from error
 
 
 def error_of(outcome: Outcome, message: str, *, hint: str = "") -> HotplateError:

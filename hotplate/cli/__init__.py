@@ -28,6 +28,7 @@ from hotplate.errors import (
     is_unforeseen,
     outcome_of,
     sentence_of,
+    usable_names,
 )
 from hotplate.output import guarded
 
@@ -158,7 +159,8 @@ def _run(args: argparse.Namespace) -> int:
     """Run a verb, and report an error by who has to act."""
     try:
         _check_directory()
-        status: int = _verb(args.verb).run(args)
+        with usable_names():
+            status: int = _verb(args.verb).run(args)
         return status
     except HotplateError as error:
         print(f"hotplate {args.verb}: {error}", file=sys.stderr)

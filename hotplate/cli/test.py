@@ -25,7 +25,7 @@ from hotplate.cli.arguments import (
     load_settings,
     words_of,
 )
-from hotplate.errors import UsageError
+from hotplate.errors import UsageError, usable_names
 from hotplate.interrupts import Interrupts
 from hotplate.settings import HeatChoice, Settings
 from hotplate.shard import Shard
@@ -265,9 +265,11 @@ def _run(args: argparse.Namespace) -> int:
         step = GithubStep.of(os.environ, sys.stdout)
         if step is not None:
             owned.enter_context(step)
-        # Remove the files of an earlier command first, whatever errors follow.
-        ResultFiles(args.junit, _json_file(args), several=False, tap=args.tap).begin()
-        return run_test(request_from(args), interrupts, lines=lines, step=step)
+        with usable_names():
+            # Remove the files of an earlier command first, whatever errors follow.
+            ResultFiles(args.junit, _json_file(args), several=False, tap=args.tap).begin()
+            request = request_from(args)
+        return run_test(request, interrupts, lines=lines, step=step)
 
 
 def _json_file(args: argparse.Namespace) -> Path | None:

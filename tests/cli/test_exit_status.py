@@ -25,6 +25,7 @@ from hotplate.errors import (
     UsageError,
     outcome_of,
     sentence_of,
+    usable_names,
 )
 from hotplate.timing.deadline import DeadlineExceeded
 
@@ -142,6 +143,40 @@ def test_typed_command_ends_with_its_status(tmp_path, monkeypatch, words, status
     assert sentence in done.stderr + done.stdout
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["inspect", "NAME"],
+        ["test", "NAME"],
+        ["test", __file__, "-t", "NAME"],
+        ["test", __file__, "--junit", "NAME"],
+        ["build", "--release", "trixie", "--dry-run", "-o", "NAME"],
+        ["lint", "NAME"],
+        ["hook", "check", "NAME"],
+        ["up", __file__, "-t", "NAME"],
+    ],
+    ids=" ".join,
+)
+def test_name_that_no_file_can_have_is_a_usage_error(words, capsys):
+    """Path.is_file() raises OSError for it."""
+    assert cli.main([word.replace("NAME", "x" * 5000) for word in words]) == 2
+    sentence = capsys.readouterr().err
+    assert "xxx... (" in sentence
+    assert "File name too long" in sentence
+
+
+def test_file_in_a_closed_directory_is_a_usage_error():
+    with (
+        pytest.raises(UsageError, match=r'"/a b" cannot be used: No right') as caught,
+        usable_names(),
+    ):
+        raise PermissionError(errno.EACCES, "No right", "/a b")
+    assert caught.value.hint == "namei -l '/a b'"
+    # Not of a file: a fault of ours.
+    with pytest.raises(PermissionError), usable_names():
+        raise PermissionError(errno.EACCES, "No right")
 
 
 def test_missing_working_directory_is_a_usage_error(tmp_path):
