@@ -64,7 +64,12 @@ def _found(path: Path) -> list[tuple[str, Path]]:
     return found
 
 
-def _executables(directory: Path) -> Iterator[Path]:
+def _executables(directory: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """Yield the executables below a directory.
+
+    :param above: the directories that it is in, resolved.
+    """
+    above = (*above, directory.resolve())
     for each in sorted(directory.iterdir()):
         if each.name.startswith(".") or each.name == DATA:
             continue
@@ -74,7 +79,9 @@ def _executables(directory: Path) -> Iterator[Path]:
                 "checks run in the machine that is tested"
             )
         if each.is_dir():
-            yield from _executables(each)
+            # A link back has the same files again, as deep as the kernel follows links.
+            if each.resolve() not in above:
+                yield from _executables(each, above)
         elif each.is_file() and os.access(each, os.X_OK):
             yield each
         elif _is_script(each):

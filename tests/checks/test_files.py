@@ -44,6 +44,15 @@ def test_each_executable_below_a_directory_is_a_check(add, tmp_path):
     }
 
 
+def test_links_back_to_a_directory_are_not_followed(add, tmp_path):
+    """Two of them have 2 to the power of 40 names for each file."""
+    add("inner/disk")
+    for name in ("a", "b"):
+        (tmp_path / "inner" / name).symlink_to("..")
+        (tmp_path / name).symlink_to(".")
+    assert [each.name for each in read_checks([tmp_path])] == ["inner/disk"]
+
+
 def test_metadata_of_a_directory_is_that_of_checks_without_their_own(add, tmp_path):
     add("tests/kola.json", '{"timeoutMin": 3}', 0o644)
     add("tests/a.sh")
