@@ -89,6 +89,11 @@ def _redacted(value: object) -> str:
     return redacted(str(value))
 
 
+def _quoted(path: str) -> str:
+    """Return a path as a URL; its bytes need not be UTF-8 (PEP 383)."""
+    return quote(path.encode(errors="surrogateescape"))
+
+
 def _seconds(value: float) -> str:
     return f"{value:.1f} s"
 
@@ -113,7 +118,7 @@ def _pages() -> Environment:
         "redacted": _redacted,
         "seconds": _seconds,
         "megabytes": _megabytes,
-        "quote": quote,
+        "quote": _quoted,
     }
     style = resources.files("hotplate.report").joinpath("report.css").read_text(encoding="utf-8")
     pages.globals |= {

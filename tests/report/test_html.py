@@ -221,6 +221,11 @@ def test_results_are_a_table_of_tests_by_images():
     ]
 
 
+def test_path_that_is_no_utf8_is_linked():
+    page = html.results(["a"], {"b": {"a": html.Cell("passed", 1.0, report="\udcff/report.html")}})
+    assert 'href="%FF/report.html"' in page
+
+
 def test_picture_has_both_ends_in_order(passed):
     steps = timeline.build(passed.events, passed.tracker.server)
     sides = [lane.side for lane in steps.lanes]
