@@ -330,7 +330,9 @@ class CheckRunner:
             guest.copy_in(each.content, f"{DIRECTORY}/data/{each.path}", mode=each.mode)
         for name, text in (("reboot", _REBOOT), ("reboot-prepare", _PREPARE)):
             guest.copy_in(text.encode(), f"{DIRECTORY}/bin/autopkgtest-{name}", mode=0o755)
-        guest.copy_in(wrapper.encode(), f"{DIRECTORY}/run/wrapper", mode=0o600)
+        # The name of a check's file need not be UTF-8 (PEP 383).
+        script = wrapper.encode(errors="surrogateescape")
+        guest.copy_in(script, f"{DIRECTORY}/run/wrapper", mode=0o600)
         # Links of other users in /tmp are replaced, and not followed.
         started = self._run(
             f"mv -f {DIRECTORY}/bin/autopkgtest-* /tmp/ || exit 1; "

@@ -263,7 +263,9 @@ class Shell:
         # A new token each time: the rest of an abandoned answer is never taken for this one.
         token = secrets.token_hex(8)
         with self._lock:
-            self._send(line.replace("{token}", token).encode() + b"\n", deadline)
+            # A name of a file of this host need not be UTF-8 (PEP 383).
+            sent = line.replace("{token}", token).encode(errors="surrogateescape")
+            self._send(sent + b"\n", deadline)
             while True:
                 words = self._channel.line(deadline, limit=MAX_LINE).split()
                 if words == [HELLO.encode()]:

@@ -141,9 +141,11 @@ class Ssh:
                 self._transport.open_session(timeout=ATTEMPT_SECONDS) as session,
             ):
                 session.settimeout(deadline.left)
+                # A name of a file of this host need not be UTF-8 (PEP 383).
+                sent = line.encode(errors="surrogateescape")
                 # paramiko waits without a limit here, and a guest that is rebooting never answers:
                 # it has the request already, so that nothing is sent again.
-                pool.submit(session.exec_command, line).result(deadline.left)
+                pool.submit(session.exec_command, sent).result(deadline.left)
                 # Run all at once: they share one window, and a full one stops the others.
                 sending = pool.submit(_send, session, data)
                 with (

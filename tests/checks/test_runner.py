@@ -76,6 +76,11 @@ def test_environment_is_that_of_kola_and_autopkgtest(run):
     assert result.output == "common\nit's here it's here\n0"
 
 
+def test_name_of_a_check_may_be_no_utf8(run):
+    result = run('basename "$0" | od -An -tx1', name="\udcff")
+    assert (result.status, result.output.strip()) == (CheckStatus.PASSED, "ff 0a"), result
+
+
 def test_hanging_check_is_killed_with_all_that_it_started(run, short, guest):
     began = time.monotonic()
     result = run("echo begin", "sleep 1234 &", "sleep 1234", **short)

@@ -222,3 +222,17 @@ def test_ssh_keeps_its_deadline_for_a_command_without_a_status(
         pytest.raises(DeadlineExceeded, match='the command "true" in the guest'),
     ):
         client.run("true", timeout=1, stdin=given)
+
+
+def test_name_that_is_no_utf8_is_sent_as_its_bytes():
+    """It is the name of a file of this host, as Python has it."""
+    sent = []
+
+    def answer(theirs: socket.socket, data: bytes) -> None:
+        sent.append(data)
+        reply("0 0 0")(theirs, data)
+
+    with hostile(answer) as channel:
+        shell = Shell(channel, nonce="n")
+        shell._exchange("rm \udcff {token}", Deadline(5.0, "the answer"))
+    assert sent[0].startswith(b"rm \xff ")

@@ -31,6 +31,7 @@ def test_run_returns_status_and_both_outputs(guest: Guest) -> None:
 def test_words_are_quoted_and_text_is_not(guest: Guest) -> None:
     odd = "a b 'c' \"d\" $HOME `id` \\ *\nsecond line\t\u00e4"
     assert guest.run(["printf", "%s", odd]).stdout == odd.encode()
+    assert guest.run(["printf", "%s", "\udcff"]).stdout == b"\xff"
     assert guest.run("x=1; for i in 1 2; do\necho $i$x\ndone").text == "11\n21"
 
 
