@@ -39,7 +39,7 @@ def build_shown(build: Build, *, quiet: bool = False) -> BuildResult:
 
 
 class Display:
-    """Shows the progress of a build: a line for each step, and on a terminal the present action.
+    """Shows the progress of a build: lines for steps and warnings, and on a terminal the action.
 
     :param stream: the output; only a terminal gets the changing line.
     :param expected: seconds from the start to each step in earlier builds, and to :data:`DONE`.
@@ -59,6 +59,7 @@ class Display:
 
     def __enter__(self) -> Display:
         self._progress.on_step = self._step
+        self._progress.on_warning = self._lines.say
         self._lines.__enter__()
         return self
 

@@ -25,6 +25,9 @@ STEPS = (
 SCRIPT = re.compile(r"dib-run-parts Running (?:\S*/)?([\w-]+\.d/\S+)$")
 SCRIPT_DONE = re.compile(r"dib-run-parts (\S+) completed$")
 EXPANDED = re.compile(r"Expanded element dependencies to: (.*)$")
+#: A warning of an element. Other programs write such lines, too, among them dpkg, which is also the
+#: name of an element.
+WARNING = re.compile(r"((?:heat|os)-[\w-]+): warning: ")
 TIMESTAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \| ")
 
 
@@ -33,11 +36,13 @@ class BuildProgress:
     """Follows a build line by line.
 
     :param on_step: called with the name of each step that begins, and the seconds since the start.
+    :param on_warning: called with each line in which one of our elements warns.
     :ivar script: the running hook, as ``phase.d/name``, or "".
     :ivar steps: (name, seconds) of each step that has begun; the last one is still counting.
     """
 
     on_step: Callable[[str, float], None] = lambda _name, _seconds: None
+    on_warning: Callable[[str], None] = lambda _line: None
     script: str = ""
     elements: tuple[str, ...] = ()
     steps: list[tuple[str, float]] = field(default_factory=list)
@@ -62,6 +67,8 @@ class BuildProgress:
             self.script = ""
         elif match := EXPANDED.search(text):
             self.elements = tuple(match.group(1).split())
+        elif (match := WARNING.match(text)) and match.group(1) in self.elements:
+            self.on_warning(text)
         for pattern, name in STEPS:
             if name != self.step and pattern.search(text):
                 self.steps.append((name, self.elapsed))

@@ -115,6 +115,17 @@ def test_progress_without_a_terminal_is_plain_lines():
     ]
 
 
+def test_warnings_of_elements_are_shown():
+    stream, progress = io.StringIO(), BuildProgress()
+    warning = "heat-config: warning: no element reads DIB_HEAT_HOOK"
+    with build_display.Display(progress, stream, expected={}):
+        progress.feed("Expanded element dependencies to: dpkg heat-config")
+        progress.feed(f"2026-01-01 00:00:00.000 | {warning}\n")
+        progress.feed("2026-01-01 00:00:00.000 | dpkg: warning: ignoring a problem!\n")
+        progress.feed("2026-01-01 00:00:00.000 | os-prober: warning: of another program\n")
+    assert stream.getvalue().splitlines() == [warning]
+
+
 def test_progress_on_a_terminal_shows_the_running_hook(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(output, "INTERVAL", 0.01)

@@ -493,3 +493,34 @@ def test_secure_boot_is_refused_where_no_signed_loader_is_known(
     )
     assert (done.returncode, sentence in done.stderr) == (1 if sentence else 0, True)
     assert len(done.stderr.splitlines()) == bool(sentence)
+
+
+VARIABLES = ELEMENTS / "heat-config/root.d/01-heat-config-variables"
+
+
+@pytest.mark.parametrize(
+    ("name", "warning"),
+    [
+        ("DIB_HEAT_HOOK", "; did you mean DIB_HEAT_HOOKS_DIR?"),
+        ("DIB_HEAT_PUPET_PACKAGE", "; did you mean DIB_HEAT_PUPPET_PACKAGE?"),
+        ("DIB_OFFSET_EFI_CMD_LINE", "; did you mean DIB_OFFSET_EFI_CMDLINE?"),
+        ("DIB_HEAT_X", ""),
+    ],
+)
+def test_variable_that_no_element_reads_is_named(tmp_path: Path, name: str, warning: str) -> None:
+    """It does not stop the build: diskimage-builder takes any variable."""
+    elements = {"heat-config": ELEMENTS / "heat-config"}
+    result = run_step(VARIABLES, tmp_path, elements, **{name: "1"})
+    assert (result.returncode, result.stderr) == (
+        0,
+        f"heat-config: warning: no element reads {name}{warning}\n",
+    )
+
+
+def test_variables_that_an_element_reads_are_not_named(tmp_path: Path) -> None:
+    """Those of elements that are not in this image are known, too."""
+    mine = element(tmp_path / "collection", "mine", install_D_d__10="echo $DIB_HEAT_MINE\n")
+    elements = {"heat-config": ELEMENTS / "heat-config", "mine": mine}
+    known = {"DIB_HEAT_MINE": "1", "DIB_HEAT_SALT_LOCK": "/f", "DIB_HEAT_HOOKS_DIR": "/h"}
+    result = run_step(VARIABLES, tmp_path, elements, **known, DIB_RELEASE="trixie")
+    assert (result.returncode, result.stderr) == (0, "")
