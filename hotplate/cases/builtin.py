@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def _choice(image: Path, groups: Sequence[str], contents: Contents) -> TemplateC
             raise UsageError(
                 f'the image "{image.name}" has no agent, so no hook of the group "{groups[0]}" is '
                 "ever called",
-                hint=f"hotplate inspect {image}",
+                hint=f"hotplate inspect {shlex.quote(str(image))}",
             )
         return TemplateChoice(builtin.PLAIN, note=PLAIN)
     check_cases(groups, f'"{image.name}"', there)

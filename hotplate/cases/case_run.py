@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import time
 import traceback
@@ -193,7 +194,7 @@ class CaseRun:
         if verdict.outcome in (*unwanted, Outcome.ERROR) and is_full(folder):
             full = HostError(
                 f'the disk of "{folder}" is full, so nothing is known about the image',
-                hint=f"df -h {folder}",
+                hint=f"df -h {shlex.quote(str(folder))}",
             )
             verdict = of_error(full, subject, events, now=time.monotonic(), artifacts=str(folder))
         elif ended is not None and is_unforeseen(ended):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -51,7 +52,9 @@ def _found(path: Path) -> list[tuple[str, Path]]:
     """Return the names and the files of a path's checks."""
     if path.is_file():
         if not os.access(path, os.X_OK):
-            raise UsageError(f'the check "{path}" is not executable', hint=f"chmod +x {path}")
+            raise UsageError(
+                f'the check "{path}" is not executable', hint=f"chmod +x {shlex.quote(str(path))}"
+            )
         return [(path.name, path)]
     if not path.is_dir():
         raise UsageError(f'the check "{path}" does not exist')
@@ -88,7 +91,8 @@ def _executables(directory: Path, above: tuple[Path, ...] = ()) -> Iterator[Path
             # Left out in silence, it would look like a check that passes.
             raise UsageError(
                 f'"{each}" begins as a script and is not executable',
-                hint=f'chmod +x {each}, or move it into the directory "{DATA}" beside it',
+                hint=f"chmod +x {shlex.quote(str(each))}, or move it into the directory "
+                f'"{DATA}" beside it',
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -93,7 +94,8 @@ def entries(root: Path) -> list[Entry]:
         ]
     except OSError as error:
         raise HostError(
-            f'the cache "{root}" cannot be read: {error.strerror}', hint=f"ls -ld {root}"
+            f'the cache "{root}" cannot be read: {error.strerror}',
+            hint=f"ls -ld {shlex.quote(str(root))}",
         ) from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -104,5 +105,6 @@ def _write_page(file: Path, document: dict[str, Any]) -> None:
         file.write_text(html.images(document), encoding="utf-8")
     except OSError as error:
         raise HostError(
-            f'"{file}" cannot be written: {error.strerror}', hint=f"df -h {file.parent}"
+            f'"{file}" cannot be written: {error.strerror}',
+            hint=f"df -h {shlex.quote(str(file.parent))}",
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from hotplate.elsewhere.leftovers import Run
@@ -70,7 +71,7 @@ def _check_is_one_file(image: Image) -> None:
         raise UsageError(
             f'the image "{image.path}" needs the file "{image.chain[1].path}" behind it, and one '
             "file is uploaded",
-            hint=f"qemu-img convert -O qcow2 {image.path} WHOLE.qcow2",
+            hint=f"qemu-img convert -O qcow2 {shlex.quote(str(image.path))} WHOLE.qcow2",
         )
 
 

@@ -7,6 +7,7 @@ and Rock Ridge names, or a VFAT disk; cloud-init finds either by its label.  Not
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -64,7 +65,7 @@ def make(
     except OSError as error:
         raise HostError(
             f'the config drive "{path}" could not be written: {error.strerror}',
-            hint=f"df -h {path.parent}",
+            hint=f"df -h {shlex.quote(str(path.parent))}",
         ) from error
     return path
 

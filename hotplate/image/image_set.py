@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -109,7 +110,7 @@ def of_file(path: Path, *, allow_backing: bool, checksums: Path | None = None) -
             raise UsageError(
                 f'"{each}", which belongs to the image "{path}", lies in another folder, so it '
                 "does not go to a worker with it",
-                hint=f"qemu-img convert -O qcow2 {path} whole.qcow2",
+                hint=f"qemu-img convert -O qcow2 {shlex.quote(str(path))} whole.qcow2",
             )
     return ImageSet(
         tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,7 +84,7 @@ class ImageStore:
         except OSError as error:
             raise HostError(
                 f'the image "{wanted.name}" cannot be kept in "{self._root}": {error.strerror}',
-                hint=f"df -h {self._root}",
+                hint=f"df -h {shlex.quote(str(self._root))}",
             ) from error
 
     def _bring_file(self, wanted: ImageSet, file: SetFile, part: Path, fetch: Fetch) -> None:

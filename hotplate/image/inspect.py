@@ -170,7 +170,7 @@ class Image:
             raise ImageError(
                 f'"{file}" is not an image: it has neither a partition table nor a file system '
                 "that is known",
-                hint=f"look at it with: file {file}",
+                hint=f"look at it with: file {shlex.quote(str(file))}",
             )
         kernel = _beside(file, KERNEL, "kernel", allow_backing=allow_backing)
         initrd = _beside(file, INITRD, "initrd", allow_backing=allow_backing)
@@ -247,7 +247,9 @@ def find(path: Path) -> Path:
             f"one: {shlex.join(['hotplate', 'build', '-o', str(path)])}",
         )
     if not os.access(file, os.R_OK):
-        raise UsageError(f'the image "{path}" cannot be read', hint=f"ls -l {path}")
+        raise UsageError(
+            f'the image "{path}" cannot be read', hint=f"ls -l {shlex.quote(str(path))}"
+        )
     return file
 
 
@@ -279,7 +281,8 @@ def _virtual_size(file: Path, kind: str) -> int:
 
 def _unreadable(file: Path, done: subprocess.CompletedProcess[bytes]) -> ImageError:
     return ImageError(
-        f'"{file}" cannot be read: {overlay.last_words(done)}', hint=f"qemu-img check {file}"
+        f'"{file}" cannot be read: {overlay.last_words(done)}',
+        hint=f"qemu-img check {shlex.quote(str(file))}",
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def check_set(image: Path, beside: Mapping[str, Path], *, checksums: Path | None
                 f'"{file}" is not the file that "{path_for(image).name}" names: the files of two '
                 "builds are mixed, or it was changed since",
                 hint="build the image again, or if the files belong together: "
-                f"rm {path_for(image)}",
+                f"rm {shlex.quote(str(path_for(image)))}",
             )
 
 

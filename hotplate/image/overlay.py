@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -73,7 +74,7 @@ def make_overlay(image: Path, image_format: str, overlay: Path, *, gib: int = 0)
         if done.returncode != 0:
             raise HostError(
                 f'no disk could be made in "{directory}": {last_words(done)}',
-                hint=f"df -h {directory}",
+                hint=f"df -h {shlex.quote(str(directory))}",
             )
         temporary.replace(overlay)
     except OSError as error:
@@ -97,13 +98,15 @@ def check_space(*directories: Path, needed: int = SPARE) -> None:
         raise HostError(
             f"there are only {free // 1_000_000} MB free in {named}; "
             f"at least {needed // 1_000_000} MB are needed",
-            hint=f"free some space, or choose another directory: df -h {directories[0]}",
+            hint="free some space, or choose another directory: "
+            f"df -h {shlex.quote(str(directories[0]))}",
         )
 
 
 def _host_error(directory: Path, error: OSError) -> HostError:
     if error.errno == errno.ENOSPC:
         return HostError(
-            f'there is no space left on the disk of "{directory}"', hint=f"df -h {directory}"
+            f'there is no space left on the disk of "{directory}"',
+            hint=f"df -h {shlex.quote(str(directory))}",
         )
     return HostError(f'"{directory}" cannot be written to: {error.strerror}')

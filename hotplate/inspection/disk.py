@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import socket
 import stat
 import struct
@@ -102,7 +103,7 @@ class Disk:
         except OSError as error:
             raise ImageError(
                 f'the image "{self.name}" cannot be read at byte {number * BLOCK}',
-                hint=f"qemu-img check {self.name}",
+                hint=f"qemu-img check {shlex.quote(str(self.name))}",
             ) from error
         self._blocks[number] = data
         if len(self._blocks) > BLOCKS_KEPT:
@@ -192,7 +193,7 @@ def _greeted(connection: socket.socket, child: Child, name: str) -> NbdClient:
         child.kill()
         raise ImageError(
             f'"{name}" cannot be opened by qemu-nbd: {child.complaint() or error.message}',
-            hint=f"qemu-img check {name}",
+            hint=f"qemu-img check {shlex.quote(str(name))}",
         ) from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -174,7 +175,7 @@ def _why_not(disk: Disk, listed: tuple[Partition, ...]) -> str:
         raise ImageError(
             f'"{disk.name}" is not an image: it has neither a partition table nor a file system '
             "that is known",
-            hint=f"look at it with: file {disk.name}",
+            hint=f"look at it with: file {shlex.quote(str(disk.name))}",
         )
     if refused := next((each for each in listed if each.refused), None):
         return f'{refused} of "{disk.name}" is {refused.refused}'

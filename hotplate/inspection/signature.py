@@ -143,7 +143,8 @@ def _read_key(file: Path) -> bytes:
         return read_regular(file, MAX_SIZE)
     except OSError as error:
         raise UsageError(
-            f'the key "{file}" cannot be read: {error.strerror or error}', hint=f"ls -l {file}"
+            f'the key "{file}" cannot be read: {error.strerror or error}',
+            hint=f"ls -l {shlex.quote(str(file))}",
         ) from error
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,7 +96,7 @@ def reserve(
     except OSError as error:
         raise HostError(
             f'memory cannot be reserved in "{directory}": {error.strerror}',
-            hint=f"ls -ld {directory}",
+            hint=f"ls -ld {shlex.quote(str(directory))}",
         ) from error
     announced = False
 

@@ -7,6 +7,7 @@ reaches only its own files. Source: qemu(1), ``-add-fd`` and ``/dev/fdset``.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import stat
 import tempfile
@@ -90,7 +91,7 @@ def _open(path: Path, mode: int) -> int:
     except OSError as error:
         raise HostError(
             f'the file "{path}" of a machine cannot be opened: {error.strerror}',
-            hint=f"ls -l {path}",
+            hint=f"ls -l {shlex.quote(str(path))}",
         ) from error
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
@@ -100,7 +101,7 @@ def _written(path: Path, what: str) -> Iterator[int]:
     except OSError as error:
         raise HostError(
             f'the machine\'s {what} could not be written to "{path}": {error.strerror}',
-            hint=f"df -h {path.parent}",
+            hint=f"df -h {shlex.quote(str(path.parent))}",
         ) from error
     finally:
         temporary.unlink(missing_ok=True)

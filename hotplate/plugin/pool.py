@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -51,7 +52,7 @@ class LocalPlatform(Platform):
         if not self._agent:
             raise ImageError(
                 f'the image "{self.testbed.image.path}" has no agent, so no deployment runs',
-                hint=f"hotplate inspect {self.testbed.image.path}",
+                hint=f"hotplate inspect {shlex.quote(str(self.testbed.image.path))}",
             )
         return Deployment(self.testbed.cloud, self.server.id, spec)
 

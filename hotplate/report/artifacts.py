@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Iterable, Mapping
@@ -53,8 +54,8 @@ _SECRETS = re.compile(
 _HEADERS = re.compile(r"(?i)(\bx-(?:auth|subject)-token[\"']?: *[\"']?)(?!\$)[^\s\"',]+")
 _TOKENS = re.compile(r"()\bgAAAA[\w-]{75,}(?:=|%3D){0,2}")
 _SENTENCES = {
-    errno.ENOSPC: ("the disk is full", 'free some space: df -h "{folder}"'),
-    errno.EDQUOT: ("the disk quota is used up", 'free some space: df -h "{folder}"'),
+    errno.ENOSPC: ("the disk is full", "free some space: df -h {folder}"),
+    errno.EDQUOT: ("the disk quota is used up", "free some space: df -h {folder}"),
     errno.EROFS: ("the file system is read-only", "name another folder with --artifacts"),
     errno.EACCES: ("permission is denied", "name another folder with --artifacts"),
     errno.EPERM: ("permission is denied", "name another folder with --artifacts"),
@@ -118,9 +119,10 @@ def event_json(event: Event, start: float) -> dict[str, object]:
 def _host_error(path: Path, error: OSError) -> HostError:
     # Path.is_dir() raises without permission to look; os.path.isdir() returns False.
     what, hint = _SENTENCES.get(error.errno or 0, (error.strerror or str(error), ""))
+    folder = path if os.path.isdir(path) else path.parent  # noqa: PTH112
     return HostError(
         f'the artifacts cannot be written to "{path}": {what}',
-        hint=hint.format(folder=path if os.path.isdir(path) else path.parent),  # noqa: PTH112
+        hint=hint.format(folder=shlex.quote(str(folder))),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,4 +119,7 @@ def _is_stream(file: Path) -> bool:
 
 
 def _cannot(file: Path, error: OSError) -> HostError:
-    return HostError(f'"{file}" cannot be written: {error.strerror}', hint=f"df -h {file.parent}")
+    return HostError(
+        f'"{file}" cannot be written: {error.strerror}',
+        hint=f"df -h {shlex.quote(str(file.parent))}",
+    )

@@ -164,7 +164,8 @@ class Access:
             done = way.run(command, timeout=timeout, stdin=stdin)
         except DeadlineExceeded as error:
             raise MachineLostError(
-                str(error), hint=f"see what it does: tail {server.machine.console.path}"
+                str(error),
+                hint=f"see what it does: tail {shlex.quote(str(server.machine.console.path))}",
             ) from error
         return done.rc, [in_memory(done.stdout), in_memory(done.stderr)]
 

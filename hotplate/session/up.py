@@ -196,7 +196,8 @@ class Up:
             raise UsageError(
                 f'the session in "{self.directory.path}" is of another image, '
                 f'"{about.get("image")}" as it was then',
-                hint=f"use that one, or discard the session: rm -r {self.directory.path}",
+                hint=f"use that one, or discard the session: "
+                f"rm -r {shlex.quote(str(self.directory.path))}",
             )
         # The disks of its servers refer to the image by its path.
         if about and about.get("image") != mine["image"]:
@@ -218,7 +219,8 @@ class Up:
             raise UsageError(
                 f'the session in "{self.directory.path}" was started with '
                 f"{' '.join(words) or 'no --image'}, and those as they were then",
-                hint=f"use those, or discard the session: rm -r {self.directory.path}",
+                hint=f"use those, or discard the session: "
+                f"rm -r {shlex.quote(str(self.directory.path))}",
             )
 
     def _write_files(self) -> None:

@@ -6,6 +6,7 @@ A server of an image without an agent is booted to the end of its boot.
 from __future__ import annotations
 
 import queue
+import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -242,7 +243,7 @@ def _wait_for_shell(
     except DeadlineExceeded as error:
         raise ImageError(
             f"the image was booted{unmet}: {error}",
-            hint=f"hotplate test {testbed.image.path}",
+            hint=f"hotplate test {shlex.quote(str(testbed.image.path))}",
         ) from error
 
 
@@ -302,7 +303,7 @@ def _end(
         reason = "the host's disk is full" if error.full else error.message
         return HostError(
             f"the image was booted, but QEMU could not write its disk: {reason}",
-            hint=f"df -h {testbed.directory}",
+            hint=f"df -h {shlex.quote(str(testbed.directory))}",
         )
     if (lack := _cpu_error(testbed, event)) is not None:
         return lack
@@ -340,7 +341,7 @@ def _panicked_for_the_host(event: Event, console: Iterable[str]) -> bool:
 def _never_came(testbed: Testbed, sign: Sign, why: str = "") -> ImageError:
     return ImageError(
         f"the image was booted, but {sign.missing}{': ' if why else ''}{why}",
-        hint=f"hotplate test {testbed.image.path}",
+        hint=f"hotplate test {shlex.quote(str(testbed.image.path))}",
     )
 
 
