@@ -77,6 +77,8 @@ def publish(request: BuildRequest, directory: Path, manifest: dict[str, object])
         moves += [(directory / f"image.{name}", request.beside(f".{name}")) for name in there]
     written = directory / "manifest"
     written.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    # By the caller's umask, which the build does not have (supervise.py).
+    image.chmod(written.stat().st_mode & 0o777)
     for source, place in ((written, request.beside(manifests.SUFFIX)), *moves):
         source.replace(place)
     image.replace(request.image)

@@ -206,6 +206,8 @@ def inner(config: dict[str, Any]) -> int:
 def main() -> int:
     """Run the build described on standard input, and return its exit status."""
     lifeline = sys.stdin.fileno()
+    # The caller's own would be that of the image's files, and close this directory to its user.
+    os.umask(0o022)
     if "--inner" in sys.argv:
         with os.fdopen(lifeline, closefd=False) as given:
             return abs(inner(json.load(given)))

@@ -524,3 +524,17 @@ def test_variables_that_an_element_reads_are_not_named(tmp_path: Path) -> None:
     known = {"DIB_HEAT_MINE": "1", "DIB_HEAT_SALT_LOCK": "/f", "DIB_HEAT_HOOKS_DIR": "/h"}
     result = run_step(VARIABLES, tmp_path, elements, **known, DIB_RELEASE="trixie")
     assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["heat-agent", "heat-config-cloud-init"])
+def test_files_of_the_image_have_not_the_umask_of_the_builder(tmp_path: Path, name: str) -> None:
+    """systemd-networkd does not run as root, and could not read its configuration."""
+    step = element(tmp_path, "a", install_D_d__10="#!/bin/sh\ntouch $TMP_HOOKS_PATH/made\n")
+    (step / "environment.d").symlink_to(ELEMENTS / name / "environment.d")
+    before = os.umask(0o077)
+    try:
+        result = run_step(step / "install.d/10", tmp_path, {})
+    finally:
+        os.umask(before)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o644

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def built(request_, make_image):
         source = make_image(f"{what}.qcow2", EXT | {4096: what.encode()})
         with output.staging(request_) as directory:
             shutil.copyfile(source, directory / "image.qcow2")
+            (directory / "image.qcow2").chmod(0o644)
             for suffix in output.BESIDE:
                 (directory / f"image.{suffix}").write_text(f"{suffix} of {what}")
             output.publish(request_, directory, {"image": "web.qcow2", "elements": {"vm": "0"}})
@@ -48,6 +50,15 @@ def test_build_leaves_only_its_files(request_, built):
     document = json.loads(manifest.path_for(image.path).read_text())
     assert document["sha256"] == image.sha256()
     assert set(document["beside"]) == {"vmlinuz", "initrd"}
+
+
+def test_image_has_the_mode_of_the_callers_files(request_, built):
+    before = os.umask(0o077)
+    try:
+        built("one")
+    finally:
+        os.umask(before)
+    assert request_.image.stat().st_mode & 0o777 == 0o600
 
 
 def test_second_build_of_a_name_is_refused(request_, tmp_path):

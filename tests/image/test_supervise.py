@@ -43,7 +43,8 @@ def until(condition, *, seconds: float = 20.0) -> None:
 class Supervised:
     """A supervised shell script; the test holds its lifeline."""
 
-    def __init__(self, directory: Path, script: str, *, tmpfs_mib: int) -> None:
+    def __init__(self, directory: Path, script: str, *, tmpfs_mib: int, umask: int = -1) -> None:
+        self.umask = umask
         self.base = directory / "tmp"
         self.staging = directory / f".out.hotplate-{os.urandom(4).hex()}"
         self.notes = directory / "notes"
@@ -70,6 +71,7 @@ class Supervised:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             text=True,
+            umask=self.umask,
             # When the tests were started with & or nohup, these signals are ignored.
             preexec_fn=lambda: [
                 signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)
@@ -113,6 +115,16 @@ class TestBoth:
             assert child.wait(20) == 0
         assert str(run.work) in (run.staging / "result").read_text()
         run.assert_nothing_left(staging=True)
+
+    def test_files_of_the_image_have_not_the_umask_of_the_caller(
+        self, tmp_path: Path, tmpfs_mib: int
+    ):
+        run = Supervised(
+            tmp_path, 'umask; stat -c %a "$TMPDIR" "$TMPDIR/.."', tmpfs_mib=tmpfs_mib, umask=0o077
+        )
+        with run.running() as child:
+            assert child.stdout.read().split() == ["0022", "755", "755"]
+            assert child.wait(20) == 0
 
     def test_failed_command_leaves_nothing(self, tmp_path: Path, tmpfs_mib: int):
         run = Supervised(tmp_path, MESS + "exit 7", tmpfs_mib=tmpfs_mib)

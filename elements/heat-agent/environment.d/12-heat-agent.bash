@@ -14,3 +14,6 @@ unset _program _variable _type
 # The element dib-python, which svc-map and others need, takes every Debian
 # for one with Python 2, and fails there.
 export DIB_PYTHON_VERSION=${DIB_PYTHON_VERSION:-3}
+
+# The files of the image are not closed to its users because the builder's are.
+umask 022
