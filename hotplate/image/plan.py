@@ -75,6 +75,9 @@ BASE_PACKAGES = (
     *("lsb-release", "netbase", "python3", "sudo", "systemd-sysv", "tzdata", "zstd"),
 )
 
+#: The option of qemu-img for images of the type qcow2.
+COMPRESSION = "compression_type=zstd"
+
 #: Variables of the caller that are passed to a build, besides ``DIB_*`` and ``PIP_*``.
 #:
 #: All of them reach the scripts in the image too, so the list is short.
@@ -425,7 +428,7 @@ def make(
                 request.epoch,
             )
     if request.image_type == "qcow2":
-        options += ["--qemu-img-options", "compression_type=zstd"]
+        options += ["--qemu-img-options", COMPRESSION]
     if request.size is not None:
         options += ["--image-size", str(request.size)]
     if request.offline:

@@ -20,7 +20,7 @@ from hotplate.host_tools import package_of
 from hotplate.image import mirrors as mirrors_module
 from hotplate.image import plan
 from hotplate.image.base_cache import BaseCache
-from hotplate.image.overlay import check_space
+from hotplate.image.overlay import check_space, last_words
 from hotplate.image.plan import BuildRequest
 
 OUTPUT_BYTES = 512 * 1024 * 1024
@@ -118,6 +118,8 @@ class Preflight:
             elements = self._elements(self._dib)
             yield from _of(lambda: find_program(self.environ))
         yield from _of(lambda: check_tools(elements, self.environ))
+        if self.request.image_type == "qcow2":
+            yield from _of(lambda: check_compression(self.environ))
         yield from _of(lambda: check_block_device(self.environ))
         yield from _of(lambda: check_loop_devices(self.environ))
 
@@ -281,6 +283,30 @@ def _missing(tools: Iterable[str], environ: Mapping[str, str]) -> list[str]:
 
 def _install(tools: Iterable[str]) -> str:
     return f"apt-get install {' '.join(dict.fromkeys(map(package_of, tools)))}"
+
+
+def check_compression(environ: Mapping[str, str]) -> None:
+    """Check that qemu-img compresses an image as the build will tell it to.
+
+    :raises HostError: when it does not; before QEMU 5.1, and where it was built without zstd.
+    """
+    program = shutil.which("qemu-img", path=plan.child_environment(environ)["PATH"])
+    if program is None:
+        # The check of programs names it.
+        return
+    with tempfile.TemporaryDirectory(prefix="hotplate-") as directory:
+        done = subprocess.run(
+            [
+                *(program, "create", "-q", "-f", "qcow2", "-o", plan.COMPRESSION),
+                *(f"{directory}/image", "64K"),
+            ],
+            capture_output=True,
+        )
+    if done.returncode != 0:
+        raise HostError(
+            f'"{program}" cannot make an image with "{plan.COMPRESSION}": {last_words(done)}',
+            hint="install QEMU 5.1 or later with zstd, or build with --type raw",
+        )
 
 
 def check_block_device(

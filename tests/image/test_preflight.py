@@ -124,6 +124,26 @@ def test_host_without_loop_devices_is_told_before_the_build(
     assert sentence in told
 
 
+def test_qemu_without_zstd_is_told_before_the_build(looks, tmp_path, monkeypatch):
+    qemu_img = tmp_path / "qemu-img"
+    qemu_img.write_text(
+        "#!/bin/sh\n"
+        "echo \"qemu-img: x: Parameter 'compression_type' does not accept value 'zstd'\" >&2\n"
+        "exit 1\n"
+    )
+    qemu_img.chmod(0o755)
+    which = preflight.shutil.which
+    monkeypatch.setattr(
+        preflight.shutil,
+        "which",
+        lambda name, **more: str(qemu_img) if name == "qemu-img" else which(name, **more),
+    )
+    (told,) = [each for each in looks() if "zstd" in each]
+    assert told.startswith(f'"{qemu_img}" cannot make an image with "compression_type=zstd": ')
+    assert "does not accept value 'zstd'" in told
+    assert not any("zstd" in each for each in looks(image_type="raw"))
+
+
 #: As in diskimage-builder's elements/block-device-mbr; its partitions come from kpartx.
 PARTITIONING = "- local_loop: {name: image0}\n- partitioning: {base: image0, label: mbr}\n"
 
