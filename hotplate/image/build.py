@@ -143,7 +143,10 @@ class Build:
         return kept
 
     def shell(self) -> str:
-        """Return the line to paste, preceded by each ``DIB_*`` variable that takes effect."""
+        """Return the line to paste, preceded by each ``DIB_*`` variable that takes effect.
+
+        Before it is a line that makes the directory of the image where there is none.
+        """
         callers = {
             name: f'"${name}"' if SECRET_NAME.search(name) else shlex.quote(text)
             for name, text in sorted(self.environ.items())
@@ -151,7 +154,10 @@ class Build:
         }
         settings = [f"{name}={text}" for name, text in callers.items()]
         line = replace(self.plan, environment=self.environment).shell(str(self.request.name))
-        return " \\\n    ".join([*settings, line])
+        # disk-image-create fails with its last step where there is no such directory.
+        parent = self.request.name.parent
+        first = "" if parent.is_dir() else f"{shlex.join(['mkdir', '-p', str(parent)])}\n"
+        return first + " \\\n    ".join([*settings, line])
 
     def run(self) -> BuildResult:
         """Build the image.

@@ -265,7 +265,7 @@ def problems(
     for directory in request.element_path:
         if not directory.is_dir():
             yield UsageError(f'there is no directory "{directory}" (--element-path)')
-    for directory in (*request.element_path, request.cache):
+    for directory in (*everywhere, request.cache):
         if re.search(r"[\s:]", str(directory)):
             yield UsageError(
                 f'"{directory}" has a space or a colon in it, which disk-image-create cannot take'

@@ -71,11 +71,11 @@ class Preflight:
         self._dib: Path | None = None
 
     def check_request(self) -> None:
-        """Check the request; report all errors in one.
+        """Check the request, and that its line can be pasted; report all errors in one.
 
         :raises UsageError: when there is one.
         """
-        refuse([*self.request_problems()])
+        refuse([*self.request_problems(), *self._line_problems()])
 
     def check(self) -> None:
         """Check the request and the host; report all problems in one error.
@@ -109,7 +109,22 @@ class Preflight:
                 self.request, elements_dir=paths.elements_dir(), dib_elements=self._dib
             )
         yield from self._wrong_snapshot
+        if re.search(r"\s", str(self._tmp)):
+            yield UsageError(
+                f'TMPDIR is "{self._tmp}", which has a space in it, and disk-image-create cannot '
+                "take that",
+                hint="unset TMPDIR, or name another directory",
+            )
         yield from _of(lambda: check_chef(self.request, self.environ))
+
+    def _line_problems(self) -> Iterator[HotplateError]:
+        # A build by hotplate gives it another name.
+        if re.search(r"\s", str(self.request.name)):
+            yield UsageError(
+                f'"{self.request.name}" has a space in it, and disk-image-create would fail with '
+                "that as its last step",
+                hint="name another file with -o, or leave out --dry-run",
+            )
 
     def _tools(self) -> Iterator[HotplateError]:
         if self._dib is None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import http.server
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hotplate import cli
+from hotplate import cli, paths
 from hotplate.errors import HostError, UsageError
 from hotplate.image import build, plan, preflight
 from hotplate.image.mirrors import APT_HELPER, Mirrors, check_mirror
@@ -210,6 +211,35 @@ def test_dry_run_shows_each_variable_that_takes_effect(request_):
     assert line.count("DIB_BLOCK_DEVICE_CONFIG=") == line.count("DIB_RELEASE=") == 1
     assert 'DIB_DEV_USER_PASSWORD="$DIB_DEV_USER_PASSWORD"' in line and "hunter2" not in line
     assert "sarge" not in line and "HOME=" not in line
+
+
+def test_dry_run_makes_the_directory_of_the_image(request_, tmp_path):
+    there, gone = (
+        build.Build(each, {}).shell().splitlines()[0]
+        for each in (request_, dataclasses.replace(request_, output=tmp_path / "out" / "web.qcow2"))
+    )
+    assert gone == f"mkdir -p {tmp_path}/out"
+    assert "mkdir" not in there
+
+
+def test_dry_run_refuses_a_name_that_disk_image_create_cannot_take(request_, tmp_path):
+    spaced = dataclasses.replace(request_, output=tmp_path / "a b" / "web.qcow2")
+    looked = Preflight(spaced, {"TMPDIR": str(tmp_path)})
+    with pytest.raises(UsageError, match='a b/web" has a space in it'):
+        looked.check_request()
+    assert not any("has a space" in each.message for each in looked.problems())
+
+
+def test_directories_that_disk_image_create_cannot_take_are_refused(
+    request_, tmp_path, monkeypatch
+):
+    spaced = tmp_path / "a b"
+    shutil.copytree(paths.elements_dir() / "heat-config-script", spaced / "heat-config-script")
+    with pytest.raises(UsageError, match=f'TMPDIR is "{spaced}", which has a space in it'):
+        Preflight(request_, {"TMPDIR": str(spaced)}).check_request()
+    monkeypatch.setattr(paths, "elements_dir", lambda: spaced)
+    found = Preflight(request_, {"TMPDIR": str(tmp_path)}).request_problems()
+    assert any(f'"{spaced}" has a space or a colon in it' in each.message for each in found)
 
 
 def test_single_problem_is_raised_and_several_are_listed():
