@@ -116,7 +116,7 @@ def test_schema_rejects_a_wrong_key(name, good, bad, tmp_path):
 NODE_24 = {"checkout": 5, "cache": 5, "upload-artifact": 6, "download-artifact": 7}
 
 
-def test_each_action_is_pinned_to_a_version_that_runs_on_node_24():
+def test_each_action_is_pinned_to_the_commit_of_a_version_that_runs_on_node_24():
     files = ("github.yml", "github-action.yml", "action/action.yml")
     used = [
         each for file in files for each in re.findall(r"uses: (.+)", (RECIPES / file).read_text())
@@ -127,8 +127,18 @@ def test_each_action_is_pinned_to_a_version_that_runs_on_node_24():
             path, commit = re.fullmatch(r"OWNER/hotplate/(.+)@([0-9a-f]{40})", each).groups()
             assert (ROOT / path / "action.yml").is_file() and commit
             continue
-        name, major = re.fullmatch(r"actions/([\w-]+)@v(\d+)\.\d+\.\d+", each).groups()
+        name, major = re.fullmatch(
+            r"actions/([\w-]+)@[0-9a-f]{40} # v(\d+)\.\d+\.\d+", each
+        ).groups()
         assert int(major) >= NODE_24[name], each
+
+
+def test_no_checkout_of_a_recipe_leaves_the_token_to_later_steps():
+    for file in ("github.yml", "github-action.yml"):
+        jobs = yaml.safe_load((RECIPES / file).read_text())["jobs"]
+        for step in (step for job in jobs.values() for step in job["steps"]):
+            if step.get("uses", "").startswith("actions/checkout@"):
+                assert step["with"] == {"persist-credentials": False}, file
 
 
 @pytest.mark.parametrize("name", ["github.yml", "github-action.yml"])
