@@ -42,6 +42,18 @@ from hotplate.image.progress import TIMESTAMP, BuildProgress
 #: Variables whose values ``--dry-run`` hides, such as ``DIB_DEV_USER_PASSWORD``.
 SECRET_NAME = re.compile("PASSWORD|SECRET|TOKEN|KEY")
 
+#: apt's warning of a list of packages that it could not fetch: a package may be missing for it.
+NO_LIST = re.compile(r"(?:> )?W: Failed to fetch ")
+
+#: apt's error for a package that is in no list.
+NO_PACKAGE = (
+    r"E: (?:Unable to locate package |Package '(?=\S+' has no installation candidate))([^'\s]+)"
+)
+
+#: A part of the fixes below, and its replacement for a build that is offline.
+OFFLINE = "build with --offline from what is cached"
+ONLINE = "build once without --offline"
+
 #: Output of a failed build -> the class of the error, its sentence, and the fix.
 CAUSES: tuple[tuple[str, type[HotplateError], str, str], ...] = (
     (
@@ -51,7 +63,13 @@ CAUSES: tuple[tuple[str, type[HotplateError], str, str], ...] = (
         "free some space, or name another directory with TMPDIR=/somewhere; now: df -h",
     ),
     (
-        r"E: Unable to locate package (\S+)",
+        rf"W: Failed to fetch (\S+)\s+(.+?):?\n(?s:.*){NO_PACKAGE}",
+        HostError,
+        'the mirror did not give "{}" ({}), so the package "{}" could not be found',
+        f"try again, or {OFFLINE}",
+    ),
+    (
+        NO_PACKAGE,
         ImageError,
         'the release has no package "{}"',
         "look for it with: apt-cache search",
@@ -60,13 +78,19 @@ CAUSES: tuple[tuple[str, type[HotplateError], str, str], ...] = (
         r"Temporary failure resolving '([^']+)'",
         HostError,
         'the name "{}" could not be resolved, so its packages could not be fetched',
-        "look at /etc/resolv.conf, or build with --offline from what is cached",
+        f"look at /etc/resolv.conf, or {OFFLINE}",
     ),
     (
-        r"(?:E: Failed to fetch|Err:\d+) (\S+)",
+        r"E: Failed to fetch (\S+)\s+(.+)",
+        HostError,
+        'the package source did not give "{}": {}',
+        f"try again, or {OFFLINE}",
+    ),
+    (
+        r"Err:\d+ (\S+)",
         HostError,
         'the package source did not give "{}"',
-        "try again, or build with --offline from what is cached",
+        f"try again, or {OFFLINE}",
     ),
     (
         r"There is a duplicated hook in your elements: (\S+)",
@@ -274,9 +298,15 @@ class Build:
     def _failure(self, status: int, last: deque[str], log: Path) -> HotplateError:
         shown = [line for line in last if line and not CLEANING_UP.match(line)]
         text = "\n".join(shown[-100:])
+        if re.search(NO_PACKAGE, text):
+            # It may be in a list that was missed at the beginning.
+            lists = [line for line in shown[:-100] if NO_LIST.match(line)]
+            text = "\n".join([*lists, text])
         for pattern, kind, sentence, hint in CAUSES:
             if match := re.search(pattern, text):
                 message = sentence.format(*match.groups())
+                if self.request.offline:
+                    hint = hint.replace(OFFLINE, ONLINE)
                 error = kind(message, hint=f'{hint}; the full log is "{log}"')
                 break
         else:

@@ -20,8 +20,8 @@ CLEANING = [
 ]
 
 
-def failure(tmp_path: Path, *lines: str) -> HotplateError:
-    made = Build(BuildRequest(tmp_path / "out", tmp_path / "cache"), {})
+def failure(tmp_path: Path, *lines: str, offline: bool = False) -> HotplateError:
+    made = Build(BuildRequest(tmp_path / "out", tmp_path / "cache", offline=offline), {})
     for line in lines:
         made.progress.feed(line)
     return made._failure(1, deque([*lines, *CLEANING * 30]), tmp_path / "out.log")
@@ -47,6 +47,54 @@ def test_cause_of_a_failed_build_is_reported(tmp_path: Path, line: str, kind: ty
     assert isinstance(error, kind)
     assert sentence in error.message
     assert "out.log" in error.hint
+
+
+@pytest.mark.parametrize(
+    "missed",
+    ["Unable to locate package pupet", "Package 'pupet' has no installation candidate"],
+)
+def test_package_of_a_mirror_that_is_gone_is_not_the_fault_of_the_image(
+    tmp_path: Path, missed: str
+):
+    lists = [
+        f"W: Failed to fetch http://m.example/dists/{suite}/InRelease  Unable to connect to m:80:"
+        for suite in ("trixie", "trixie-updates")
+    ]
+    error = failure(tmp_path, *lists, *["going on"] * 200, f"> E: {missed}")
+    assert isinstance(error, HostError)
+    assert error.message == (
+        'the mirror did not give "http://m.example/dists/trixie/InRelease" (Unable to connect to '
+        'm:80), so the package "pupet" could not be found'
+    )
+    error = failure(tmp_path, f"> E: {missed}")
+    assert isinstance(error, ImageError)
+    assert error.message == 'the release has no package "pupet"'
+
+
+def test_list_that_was_missed_is_not_taken_for_the_cause_of_another_failure(tmp_path: Path):
+    line = "W: Failed to fetch http://m.example/InRelease  Temporary failure resolving 'm.example'"
+    error = failure(tmp_path, line, *["going on"] * 200, "it broke")
+    assert isinstance(error, BuildError)
+
+
+def test_file_that_the_mirror_lacks_is_named_with_the_reason(tmp_path: Path):
+    error = failure(
+        tmp_path,
+        "> Err:12 http://m.example/debian trixie/main amd64 cloud-guest-utils all 0.33-1",
+        ">   404  Not Found [IP: 192.0.2.1 80]",
+        "> E: Failed to fetch http://m.example/debian/pool/c.deb  404  Not Found [IP: 192.0.2.1 1]",
+    )
+    assert error.message == (
+        'the package source did not give "http://m.example/debian/pool/c.deb": '
+        "404  Not Found [IP: 192.0.2.1 1]"
+    )
+
+
+def test_build_that_is_offline_is_not_told_to_be_so(tmp_path: Path):
+    line = "E: Failed to fetch http://m.example/x.deb  404"
+    assert "build with --offline" in failure(tmp_path, line).hint
+    hint = failure(tmp_path, line, offline=True).hint
+    assert hint.startswith("try again, or build once without --offline; ")
 
 
 def test_failed_hook_is_named_with_its_last_lines(tmp_path: Path):
