@@ -93,6 +93,13 @@ CAUSES: tuple[tuple[str, type[HotplateError], str, str], ...] = (
         f"try again, or {OFFLINE}",
     ),
     (
+        # debootstrap's, by its "functions".
+        r"E: (?:Couldn't download (?:packages: )?|Failed getting release file )(.+)",
+        HostError,
+        'the mirror did not give "{}"',
+        f"try again, or {OFFLINE}",
+    ),
+    (
         r"There is a duplicated hook in your elements: (\S+)",
         ImageError,
         'two elements bring the same hook "{}"',

@@ -34,6 +34,8 @@ def failure(tmp_path: Path, *lines: str, offline: bool = False) -> HotplateError
         ("> E: Unable to locate package pupet", ImageError, 'no package "pupet"'),
         ("Temporary failure resolving 'm.example'", HostError, '"m.example"'),
         ("E: Failed to fetch http://m.example/x.deb  404", HostError, "http://m.example/x.deb"),
+        ("E: Couldn't download packages: busybox tar", HostError, 'did not give "busybox tar"'),
+        ("E: Couldn't download http://m.example/P.xz", HostError, '"http://m.example/P.xz"'),
         (
             "There is a duplicated hook in your elements: a/install.d/50-x",
             ImageError,
