@@ -378,23 +378,36 @@ def _keys(config: object) -> set[str]:
 
 
 def check_root() -> None:
-    """Check that programs can be run as root.
+    """Check that programs can be run as root, and that root may mount file systems.
 
     :raises HostError: when they cannot.
     """
-    if os.geteuid() != 0:
-        if shutil.which("sudo") is None:
-            # The check of programs names it.
-            return
-        if _asks_for_a_password():
+    if shutil.which("sudo") is None or shutil.which("unshare") is None:
+        # The check of programs names them.
+        return
+    if os.geteuid() != 0 and (why := _sudo_refuses()):
+        if "password is required" in why:
             raise HostError(
                 "building needs root, and sudo asks for a password",
                 hint="run this as root, or let sudo work without a password: sudo -v",
             )
+        raise HostError(f"building needs root, and sudo refuses: {why}", hint="run this as root")
+    as_root = () if os.geteuid() == 0 else ("sudo", "-n", "--")
+    # The first step of a build; in a container, root may lack the right to.
+    namespace = ("unshare", "--mount", "--propagation", "unchanged", "--", "true")
+    done = subprocess.run([*as_root, *namespace], capture_output=True)
+    if done.returncode != 0:
+        raise HostError(
+            f"building needs to mount file systems, and root may not here: {last_words(done)}",
+            hint="start a container with --privileged -v /dev:/dev",
+        )
 
 
-def _asks_for_a_password() -> bool:
-    return subprocess.run(["sudo", "-n", "true"], capture_output=True).returncode != 0
+def _sudo_refuses() -> str:
+    """Return why sudo runs nothing without asking, "" when it does."""
+    # In English, whatever the caller's language.
+    done = subprocess.run(["env", "LC_ALL=C", "sudo", "-n", "true"], capture_output=True)
+    return last_words(done) if done.returncode != 0 else ""
 
 
 def check_loop_devices(environ: Mapping[str, str]) -> None:
@@ -405,7 +418,7 @@ def check_loop_devices(environ: Mapping[str, str]) -> None:
     search = plan.child_environment(environ)["PATH"]
     command = ["losetup", "--find"] if os.geteuid() == 0 else ["sudo", "-n", "losetup", "--find"]
     program = shutil.which(command[0], path=search)
-    if program is None or (os.geteuid() != 0 and _asks_for_a_password()):
+    if program is None or (os.geteuid() != 0 and _sudo_refuses()):
         return
     found = subprocess.run([program, *command[1:]], capture_output=True, text=True)
     if found.returncode != 0 or not Path(found.stdout.strip()).is_block_device():

@@ -306,15 +306,22 @@ def disk(cache: Path) -> Iterator[Finding]:
 
 
 def privileges() -> Iterator[Finding]:
-    """Check for root, which disk-image-create needs: this user, or sudo without a password."""
-    if os.geteuid() == 0:
-        yield Finding("root", Use.BUILD, State.WORKS, "this user is root")
-        return
-    done = _run("sudo", "-n", "true")
+    """Check for root, which disk-image-create needs: this user, or sudo without a password.
+
+    In a container, root may lack the right to mount.
+    """
+    sentence = "this user is root"
+    if os.geteuid() != 0:
+        sentence = "sudo works without a password"
+        done = _run("sudo", "-n", "true")
+        if done.returncode != 0:
+            yield Finding("root", Use.BUILD, State.FAILS, f"sudo refuses: {_reply(done)}")
+            return
+    done = _as_root("unshare", "--mount", "--propagation", "unchanged", "--", "true")
     if done.returncode == 0:
-        yield Finding("root", Use.BUILD, State.WORKS, "sudo works without a password")
+        yield Finding("root", Use.BUILD, State.WORKS, sentence)
     else:
-        yield Finding("root", Use.BUILD, State.FAILS, f"sudo refuses: {_reply(done)}")
+        yield Finding("root", Use.BUILD, State.FAILS, f"root may not mount: {_reply(done)}")
 
 
 def _as_root(*command: str) -> subprocess.CompletedProcess[str]:

@@ -159,6 +159,15 @@ def test_optional_finding_does_not_prevent_a_verb():
     assert doctor.can(MISSING[3:], Use.TEST)
 
 
+def test_root_that_may_not_mount_is_missing(monkeypatch, tmp_path):
+    (tmp_path / "unshare").write_text("#!/bin/sh\necho not permitted >&2\nexit 1\n")
+    (tmp_path / "unshare").chmod(0o755)
+    monkeypatch.setattr(host_probes.os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (finding,) = host_probes.privileges()
+    assert (finding.state, finding.sentence) == (State.FAILS, "root may not mount: not permitted")
+
+
 @pytest.mark.root
 def test_loop_devices_are_released(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -89,6 +89,35 @@ def test_tools_of_dependencies_are_checked(looks, monkeypatch):
     assert any("no-such-tool" in each for each in looks())
 
 
+@pytest.mark.parametrize(
+    ("user", "program", "reply", "sentence"),
+    [
+        (0, "unshare", "unshare: unshare failed: Operation not permitted", "to mount file systems"),
+        (1, "unshare", "unshare: unshare failed: Operation not permitted", "to mount file systems"),
+        (1, "sudo", "sudo: a password is required", "root, and sudo asks for a password"),
+        (1, "sudo", "sudo: 'no new privileges' is set", "sudo refuses: sudo: 'no new"),
+    ],
+)
+def test_missing_right_is_told_before_the_build(
+    tmp_path, monkeypatch, user: int, program: str, reply: str, sentence: str
+):
+    """As in a container without privileges."""
+    stubs = {
+        "sudo": 'while [ "${1#-}" != "$1" ]; do shift; done\nexec "$@"',
+        "unshare": "exit 0",
+        program: f'echo "{reply}" >&2\nexit 1',
+    }
+    for name, script in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(preflight.os, "geteuid", lambda: user)
+    with pytest.raises(HostError, match=sentence):
+        preflight.check_root()
+    (tmp_path / program).write_text("#!/bin/sh\nexit 0\n")
+    preflight.check_root()
+
+
 def test_space_needed_on_one_disk_is_added_up(looks, monkeypatch):
     usage = functools.partial(preflight.shutil._ntuple_diskusage, 1 << 40, 1 << 40)
     needed = preflight.OUTPUT_BYTES + preflight.SCRATCH_BYTES
