@@ -42,6 +42,9 @@ from hotplate.image.progress import TIMESTAMP, BuildProgress
 #: Variables whose values ``--dry-run`` hides, such as ``DIB_DEV_USER_PASSWORD``.
 SECRET_NAME = re.compile("PASSWORD|SECRET|TOKEN|KEY")
 
+#: Variables of the plan that the caller's own replace.
+CALLERS = ("DIB_BLOCK_DEVICE_CONFIG", "DIB_LOCKFILES")
+
 #: apt's warning of a list of packages that it could not fetch: a package may be missing for it.
 NO_LIST = re.compile(r"(?:> )?W: Failed to fetch ")
 
@@ -167,11 +170,9 @@ class Build:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the variables of the plan; the caller's own block device configuration stays."""
-        kept = dict(self.plan.environment)
-        if self.environ.get("DIB_BLOCK_DEVICE_CONFIG"):
-            kept.pop("DIB_BLOCK_DEVICE_CONFIG", None)
-        return kept
+        """Return the variables of the plan, without those of which the caller's own stay."""
+        own = {name for name in CALLERS if self.environ.get(name)}
+        return {name: text for name, text in self.plan.environment.items() if name not in own}
 
     def shell(self) -> str:
         """Return the line to paste, preceded by each ``DIB_*`` variable that takes effect.

@@ -392,6 +392,8 @@ def make(
         "ELEMENTS_PATH": ":".join(str(directory.absolute()) for directory in path),
         "DIB_RELEASE": release,
         "DIB_IMAGE_CACHE": str(image_cache(request, mirrors)),
+        # By default in the home directory, which a service's user may not have.
+        "DIB_LOCKFILES": str(image_cache(request, mirrors) / "lockfiles"),
         "OVERWRITE_OLD_IMAGE": "1",
     }
     packages = list(request.packages)

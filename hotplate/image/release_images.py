@@ -26,7 +26,7 @@ FOLDER = "releases"
 BUILT = "image"
 
 #: Variables of a build that set locations and not contents.
-PLACES = frozenset({"ELEMENTS_PATH", "DIB_IMAGE_CACHE"})
+PLACES = frozenset({"ELEMENTS_PATH", "DIB_IMAGE_CACHE", "DIB_LOCKFILES"})
 
 #: Prefixes of the caller's variables that determine the contents of an image.
 OF_THE_IMAGE = ("DIB_", "PIP_")

@@ -25,7 +25,8 @@ TEXTS = {
     "etc/shadow-": "root\n",
     "etc/machine-id": "0123456789abcdef0123456789abcdef\n",
     "etc/dib-manifests/dib_environment": (
-        'declare -x DIB_IMAGE_CACHE="/a"\ndeclare -x DIB_RELEASE="trixie"\n'
+        'declare -x DIB_IMAGE_CACHE="/a"\ndeclare -x DIB_LOCKFILES="/a/l"\n'
+        'declare -x DIB_RELEASE="trixie"\n'
     ),
     "root/install.log": "x",
     "tmp/left": "x",

@@ -240,6 +240,12 @@ def test_dry_run_shows_each_variable_that_takes_effect(request_):
     assert line.count("DIB_BLOCK_DEVICE_CONFIG=") == line.count("DIB_RELEASE=") == 1
     assert 'DIB_DEV_USER_PASSWORD="$DIB_DEV_USER_PASSWORD"' in line and "hunter2" not in line
     assert "sarge" not in line and "HOME=" not in line
+    assert f"DIB_LOCKFILES={request_.cache}/dib/" in line
+
+
+def test_lock_files_of_the_caller_stay(request_):
+    line = build.Build(request_, {"DIB_LOCKFILES": "/run/lock/dib"}).shell()
+    assert line.count("DIB_LOCKFILES=") == line.count("DIB_LOCKFILES=/run/lock/dib ") == 1
 
 
 def test_dry_run_makes_the_directory_of_the_image(request_, tmp_path):
