@@ -7,6 +7,7 @@ passed down.
 
 from __future__ import annotations
 
+import difflib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -277,9 +278,32 @@ class Settings:
 TABLE: Mapping[str, Field[Any]] = {each.name: each for each in fields(Settings)}
 
 
+PREFIX = "HOTPLATE_"
+
+#: Variables that are no settings.
+OTHER_VARIABLES = ("HOTPLATE_SIGN_PASSPHRASE",)
+
+
 def variable_of(name: str) -> str:
     """Return the environment variable of a setting."""
-    return f"HOTPLATE_{name.upper()}"
+    return f"{PREFIX}{name.upper()}"
+
+
+def misspelt(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that nothing reads, each with the one that is probably meant.
+
+    Without those that resemble none: they may be of somebody's own scripts.
+    """
+    known = {variable_of(name): name.upper() for name in TABLE}
+    known |= {name: name.removeprefix(PREFIX) for name in OTHER_VARIABLES}
+    ends = {end: name for name, end in known.items()}
+    meant: dict[str, str] = {}
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in known:
+            near = difflib.get_close_matches(name.removeprefix(PREFIX), ends, n=1, cutoff=0.75)
+            if near:
+                meant[name] = ends[near[0]]
+    return meant
 
 
 def help_of(name: str) -> str:

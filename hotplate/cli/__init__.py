@@ -157,8 +157,13 @@ def _complete() -> None:
 
 def _run(args: argparse.Namespace) -> int:
     """Run a verb, and report an error by who has to act."""
+    # Imported here: completion does without it.
+    from hotplate.settings import misspelt
+
     try:
         _check_directory()
+        for name, meant in misspelt(os.environ).items():
+            print(f"hotplate: nothing reads {name}; did you mean {meant}?", file=sys.stderr)
         with usable_names():
             status: int = _verb(args.verb).run(args)
         return status

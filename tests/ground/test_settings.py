@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hotplate import cli, settings
 from hotplate.errors import UsageError
 from hotplate.settings import AcceleratorChoice, Settings
 
@@ -120,6 +121,26 @@ ENTRY_POINTS = {
     # The kind of the terminal, as the standard library reads its size.
     "output.py",
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("HOTPLATE_MACHIN", "HOTPLATE_MACHINE"),
+        ("HOTPLATE_KEEP_RUN", "HOTPLATE_KEEP_RUNS"),
+        ("HOTPLATE_SIGN_PASSPHRAS", "HOTPLATE_SIGN_PASSPHRASE"),
+    ],
+)
+def test_misspelt_variable_is_named_by_the_command(monkeypatch, capsys, name: str, meant: str):
+    monkeypatch.setenv(name, "a secret")
+    assert cli.main(["elements-path"]) == 0
+    assert capsys.readouterr().err == f"hotplate: nothing reads {name}; did you mean {meant}?\n"
+
+
+def test_known_and_foreign_variables_are_not_misspelt():
+    known = [settings.variable_of(name) for name in settings.TABLE]
+    foreign = ["HOTPLATE_TEST_PORTS", "HOTPLATE_WHEEL", "HOTPLATE", "MACHIN"]
+    assert settings.misspelt(dict.fromkeys([*known, *settings.OTHER_VARIABLES, *foreign], "")) == {}
 
 
 def test_environment_is_read_by_entry_points_only():
