@@ -59,6 +59,8 @@ def build_request(
     :raises UsageError: when parts of it contradict each other.
     """
     arch = arch or this_machine()
+    if arch in MACHINES:
+        raise UsageError(f'there is no architecture "{arch}"; Debian calls it "{MACHINES[arch]}"')
     output = output or Path(f"{release}-{options.layout.value}")
     suffix = output.suffix.lstrip(".")
     if suffix in TYPES and image_type not in ("", suffix):

@@ -88,6 +88,14 @@ def test_arm_has_no_bios():
     assert request.firmware is Starts.UEFI
 
 
+@pytest.mark.parametrize(("name", "debian"), [("x86_64", "amd64"), ("aarch64", "arm64")])
+def test_architecture_by_the_kernels_name_is_refused(name: str, debian: str):
+    parser = argparse.ArgumentParser()
+    verb.add_arguments(parser)
+    with pytest.raises(UsageError, match=f'"{name}"; Debian calls it "{debian}"'):
+        verb.request_from(parser.parse_args(["--arch", name]))
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
