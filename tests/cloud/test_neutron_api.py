@@ -442,6 +442,15 @@ def test_changed_port_keeps_its_address(neutron: Any, made: Any, subnet: Any) ->
     assert neutron.show_port(other["id"])["port"]["fixed_ips"] == other["fixed_ips"]
 
 
+def test_dhcp_is_not_switched_on_where_it_cannot_be(neutron: Any, made: Any, net: Any) -> None:
+    small = made("subnet", network_id=net["id"], ip_version=4, cidr="10.9.0.0/31",
+                 enable_dhcp=False)  # fmt: skip
+    assert small["gateway_ip"] == "10.9.0.1"
+    assert small["allocation_pools"] == [{"start": "10.9.0.0", "end": "10.9.0.0"}]
+    with refused("InvalidInput", 400, "incompatible with DHCP"):
+        neutron.update_subnet(small["id"], {"subnet": {"enable_dhcp": True}})
+
+
 def test_port_has_ipv4_and_ipv6_addresses(made: Any, subnet: Any) -> None:
     six = made("subnet", network_id=subnet["network_id"], ip_version=6, cidr="fd00:9::/64",
                ipv6_ra_mode="slaac", ipv6_address_mode="slaac")  # fmt: skip

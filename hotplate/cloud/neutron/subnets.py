@@ -166,6 +166,8 @@ class Subnets(Resources):
         """Change a subnet; its CIDR stays."""
         cidr = network_of(record)
         merged = {**record, **changes}
+        if merged["enable_dhcp"] and not record["enable_dhcp"]:
+            _check_dhcp(cidr)
         if "gateway_ip" in changes:
             self._check_gateway_free(record, changes["gateway_ip"])
         gateway = _gateway(cidr, merged)
@@ -271,7 +273,7 @@ def _check_dhcp(cidr: Network) -> None:
 
 def _gateway(cidr: Network, values: Values) -> Address | None:
     if "gateway_ip" not in values:
-        return allocation.hosts(cidr).first
+        return cidr.network_address + 1
     if values["gateway_ip"] is None:
         return None
     gateway = ipaddress.ip_address(values["gateway_ip"])
