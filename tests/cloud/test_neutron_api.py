@@ -451,6 +451,16 @@ def test_dhcp_is_not_switched_on_where_it_cannot_be(neutron: Any, made: Any, net
         neutron.update_subnet(small["id"], {"subnet": {"enable_dhcp": True}})
 
 
+def test_bound_port_keeps_its_mac(admin: Any, made: Any, net: Any) -> None:
+    port = made("port", network_id=net["id"])
+    change = {"mac_address": "fa:16:3e:00:00:71", "binding:host_id": "hotplate"}
+    admin.update_port(port["id"], {"port": change})
+    # The same one is no change.
+    admin.update_port(port["id"], {"port": change})
+    with refused("PortBound", 409, "old_mac fa:16:3e:00:00:71, new_mac fa:16:3e:00:00:72"):
+        admin.update_port(port["id"], {"port": {"mac_address": "fa:16:3e:00:00:72"}})
+
+
 def test_port_has_ipv4_and_ipv6_addresses(made: Any, subnet: Any) -> None:
     six = made("subnet", network_id=subnet["network_id"], ip_version=6, cidr="fd00:9::/64",
                ipv6_ra_mode="slaac", ipv6_address_mode="slaac")  # fmt: skip
