@@ -442,13 +442,22 @@ def test_changed_port_keeps_its_address(neutron: Any, made: Any, subnet: Any) ->
     assert neutron.show_port(other["id"])["port"]["fixed_ips"] == other["fixed_ips"]
 
 
-def test_dhcp_is_not_switched_on_where_it_cannot_be(neutron: Any, made: Any, net: Any) -> None:
-    small = made("subnet", network_id=net["id"], ip_version=4, cidr="10.9.0.0/31",
-                 enable_dhcp=False)  # fmt: skip
-    assert small["gateway_ip"] == "10.9.0.1"
-    assert small["allocation_pools"] == [{"start": "10.9.0.0", "end": "10.9.0.0"}]
-    with refused("InvalidInput", 400, "incompatible with DHCP"):
-        neutron.update_subnet(small["id"], {"subnet": {"enable_dhcp": True}})
+def test_port_keeps_its_address_on_a_subnet_named_in_a_change(
+    neutron: Any, made: Any, subnet: Any
+) -> None:
+    here = {"subnet_id": subnet["id"]}
+    port = made(
+        "port", network_id=subnet["network_id"], fixed_ips=[{**here, "ip_address": "10.9.0.77"}]
+    )
+    for wanted, addresses in (
+        ([here], ["10.9.0.77"]),
+        ([here, here], ["10.9.0.77", "10.9.0.2"]),
+        ([{"ip_address": "10.9.0.2"}, here], ["10.9.0.2", "10.9.0.77"]),
+        ([{"ip_address": "10.9.0.9"}], ["10.9.0.9"]),
+        ([], []),
+    ):
+        changed = neutron.update_port(port["id"], {"port": {"fixed_ips": wanted}})["port"]
+        assert [ip["ip_address"] for ip in changed["fixed_ips"]] == addresses
 
 
 def test_bound_port_keeps_its_mac(admin: Any, made: Any, net: Any) -> None:
@@ -459,6 +468,41 @@ def test_bound_port_keeps_its_mac(admin: Any, made: Any, net: Any) -> None:
     admin.update_port(port["id"], {"port": change})
     with refused("PortBound", 409, "old_mac fa:16:3e:00:00:71, new_mac fa:16:3e:00:00:72"):
         admin.update_port(port["id"], {"port": {"mac_address": "fa:16:3e:00:00:72"}})
+
+
+def automatic(made: Any, net: Any) -> Any:
+    """Create a subnet whose hosts make their addresses of their MACs."""
+    return made("subnet", network_id=net["id"], ip_version=6, cidr="fd00:9::/64",
+                ipv6_ra_mode="slaac", ipv6_address_mode="slaac")  # fmt: skip
+
+
+def test_every_port_has_an_automatic_address(neutron: Any, made: Any, net: Any) -> None:
+    four = made("subnet", network_id=net["id"], ip_version=4, cidr="10.9.0.0/24")
+    here = {"subnet_id": four["id"]}
+    present = made("port", network_id=net["id"], mac_address="fa:16:3e:00:00:08", fixed_ips=[here])
+    six = automatic(made, net)
+    new = made("port", network_id=net["id"], mac_address="fa:16:3e:00:00:09", fixed_ips=[here])
+    present = neutron.show_port(present["id"])["port"]
+    assert [ip["ip_address"] for port in (present, new) for ip in port["fixed_ips"]] == [
+        "10.9.0.2", "fd00:9::f816:3eff:fe00:8", "10.9.0.3", "fd00:9::f816:3eff:fe00:9",
+    ]  # fmt: skip
+    changed = neutron.update_port(new["id"], {"port": {"fixed_ips": [here]}})["port"]
+    assert changed["fixed_ips"] == new["fixed_ips"]
+    with refused("AllocationOnAutoAddressSubnet", 400, "configured for automatic addresses"):
+        made("port", network_id=net["id"], fixed_ips=[{"ip_address": "fd00:9::77"}])
+    # Their hosts made these addresses, so they do not keep the subnet.
+    neutron.delete_subnet(six["id"])
+    port = neutron.show_port(new["id"])["port"]
+    assert [ip["ip_address"] for ip in port["fixed_ips"]] == ["10.9.0.3"]
+
+
+def test_dhcp_is_not_switched_on_where_it_cannot_be(neutron: Any, made: Any, net: Any) -> None:
+    small = made("subnet", network_id=net["id"], ip_version=4, cidr="10.9.0.0/31",
+                 enable_dhcp=False)  # fmt: skip
+    assert small["gateway_ip"] == "10.9.0.1"
+    assert small["allocation_pools"] == [{"start": "10.9.0.0", "end": "10.9.0.0"}]
+    with refused("InvalidInput", 400, "incompatible with DHCP"):
+        neutron.update_subnet(small["id"], {"subnet": {"enable_dhcp": True}})
 
 
 def test_port_has_ipv4_and_ipv6_addresses(made: Any, subnet: Any) -> None:

@@ -20,6 +20,15 @@ class IpAddressAlreadyAllocated(exceptions.Conflict):
     message = "IP address %(ip)s already allocated in subnet %(subnet_id)s"
 
 
+class AllocationOnAutoAddressSubnet(exceptions.InvalidInput):
+    """The hosts of the subnet make their addresses of their MACs."""
+
+    message = (
+        "IPv6 address %(ip)s cannot be directly assigned to a port on subnet %(subnet_id)s as the "
+        "subnet is configured for automatic addresses"
+    )
+
+
 #: Base class -> name -> message.
 _SECURITY_GROUP_ERRORS: dict[type[exceptions.NeutronException], dict[str, str]] = {
     exceptions.NotFound: {

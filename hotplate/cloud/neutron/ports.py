@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 
-from neutron_lib import exceptions
+from neutron_lib import constants, exceptions
 from neutron_lib.exceptions import allowedaddresspairs, port_security
 
 from hotplate.cloud.neutron import allocation, errors
@@ -18,7 +19,7 @@ from hotplate.cloud.neutron.resources import (
     invalid,
 )
 from hotplate.cloud.neutron.security_groups import SecurityGroups
-from hotplate.cloud.neutron.subnets import Subnets, network_of, pools_of
+from hotplate.cloud.neutron.subnets import Subnets, is_automatic, network_of, pools_of
 
 #: Neutron's ``[DEFAULT] max_fixed_ips_per_port`` before the option was removed.
 MAX_FIXED_IPS = 5
@@ -54,7 +55,9 @@ class Ports(Resources):
             "allowed_address_pairs": _with_mac(values.get("allowed_address_pairs", []), mac),
             "extra_dhcp_opts": values.get("extra_dhcp_opts") or [],
             "mac_address": mac,
-            "fixed_ips": self._addresses(network["id"], values.get("fixed_ips"), mac),
+            "fixed_ips": self._addresses(
+                network["id"], values.get("fixed_ips"), mac, values["device_owner"]
+            ),
         }
         # Not given is not the same as an empty list, which means no group.
         if "security_groups" not in values:
@@ -79,9 +82,13 @@ class Ports(Resources):
             changes["mac_address"] = self._mac(network_id, changes["mac_address"])
         mac: str = changes.get("mac_address") or record["mac_address"]
         if "fixed_ips" in changes:
-            # A port may keep its own addresses.
-            self.records.change(self.NAME, record, {"fixed_ips": []})
-            changes["fixed_ips"] = self._addresses(network_id, changes["fixed_ips"] or [], mac)
+            kept, added = self._compared(record, changes["fixed_ips"] or [])
+            if len(kept) + len(added) > MAX_FIXED_IPS:
+                raise invalid("Exceeded maximum amount of fixed ips per port.")
+            # A port may have an address again that it gives up.
+            self.records.change(self.NAME, record, {"fixed_ips": kept})
+            owner: str = {**record, **changes}["device_owner"]
+            changes["fixed_ips"] = self._addresses(network_id, added, mac, owner, kept)
         if "allowed_address_pairs" in changes:
             pairs = _with_mac(changes["allowed_address_pairs"], mac)
             changes["allowed_address_pairs"] = pairs
@@ -157,37 +164,92 @@ class Ports(Resources):
             raise exceptions.MacAddressInUse(net_id=network_id, mac=wanted)
         return wanted
 
-    def _addresses(
-        self, network_id: str, wanted: list[Values] | None, mac: str
-    ) -> list[dict[str, str]]:
-        subnets = self._subnets.where(network_id=network_id)
-        if wanted is None:
-            return self._any_addresses(network_id, subnets, mac)
-        if len(wanted) > MAX_FIXED_IPS:
-            raise invalid("Exceeded maximum amount of fixed ips per port.")
-        given: list[dict[str, str]] = []
-        # Requested addresses come first, so that no automatic one takes them.
+    def _compared(
+        self, record: Values, wanted: list[Values]
+    ) -> tuple[list[dict[str, str]], list[Values]]:
+        """Return the addresses that a port keeps when these are wanted, and the entries to add.
+
+        An entry without an address keeps the present one on its subnet
+        (``_get_changed_ips_for_port`` of Neutron's ``db/ipam_backend_mixin.py``).
+        """
+        present = {ip["ip_address"]: ip for ip in record["fixed_ips"]}
+        kept, added = [], []
+        # Requested addresses come first, so that no other entry keeps them.
         for each in sorted(wanted, key=lambda each: not each.get("ip_address")):
+            if address := each.get("ip_address"):
+                same = present.pop(str(ipaddress.ip_address(address)), None)
+            else:
+                here = (ip for ip in present.values() if ip["subnet_id"] == each.get("subnet_id"))
+                if (same := next(here, None)) is not None:
+                    del present[same["ip_address"]]
+            if same is None:
+                added.append(each)
+            elif not self._follows_mac(same["subnet_id"]):
+                kept.append(same)
+        return kept, added
+
+    def _follows_mac(self, subnet_id: str) -> bool:
+        return is_automatic(self._subnets.get(subnet_id))
+
+    def _addresses(
+        self,
+        network_id: str,
+        wanted: list[Values] | None,
+        mac: str,
+        owner: str,
+        kept: Sequence[dict[str, str]] = (),
+    ) -> list[dict[str, str]]:
+        """Return the addresses of a port: those that it keeps, and new ones.
+
+        :param wanted: entries of ``fixed_ips``; None for an address of each IP version.
+        """
+        subnets = self._subnets.where(network_id=network_id)
+        given = list(kept)
+        if wanted is None:
+            given += self._any_addresses(network_id, subnets)
+        elif len(wanted) > MAX_FIXED_IPS:
+            raise invalid("Exceeded maximum amount of fixed ips per port.")
+        automatic = [
+            subnet
+            for subnet in subnets
+            if is_automatic(subnet) and owner not in constants.ROUTER_INTERFACE_OWNERS_SNAT
+        ]
+        # Requested addresses come first, so that no automatic one takes them.
+        for each in sorted(wanted or (), key=lambda each: not each.get("ip_address")):
             subnet = _subnet_for(network_id, subnets, each)
             mine = {ipaddress.ip_address(ip["ip_address"]) for ip in given}
             if each.get("ip_address"):
                 address = self._asked(subnet, ipaddress.ip_address(each["ip_address"]), mine)
-            elif (free := self._next(subnet, mac, mine)) is not None:
+                if subnet in automatic:
+                    if address != allocation.slaac_address(network_of(subnet), mac):
+                        raise errors.AllocationOnAutoAddressSubnet(
+                            ip=address, subnet_id=subnet["id"]
+                        )
+                    continue
+            elif subnet in automatic:
+                continue
+            elif (free := self._next(subnet, mine)) is not None:
                 address = free
             else:
                 raise exceptions.IpAddressGenerationFailure(net_id=network_id)
             given.append({"subnet_id": subnet["id"], "ip_address": str(address)})
+        # Every host on such a subnet gives itself an address, so every port has it.
+        for subnet in automatic:
+            address = self._asked(subnet, allocation.slaac_address(network_of(subnet), mac), set())
+            given.append({"subnet_id": subnet["id"], "ip_address": str(address)})
         return given
 
-    def _any_addresses(
-        self, network_id: str, subnets: list[Values], mac: str
-    ) -> list[dict[str, str]]:
+    def _any_addresses(self, network_id: str, subnets: list[Values]) -> list[dict[str, str]]:
         given = []
         # One address of each IP version.
         for version in (4, 6):
-            candidates = [subnet for subnet in subnets if subnet["ip_version"] == version]
+            candidates = [
+                subnet
+                for subnet in subnets
+                if subnet["ip_version"] == version and not is_automatic(subnet)
+            ]
             for subnet in candidates:
-                address = self._next(subnet, mac, set())
+                address = self._next(subnet, set())
                 if address is not None:
                     given.append({"subnet_id": subnet["id"], "ip_address": str(address)})
                     break
@@ -202,13 +264,8 @@ class Ports(Resources):
             raise errors.IpAddressAlreadyAllocated(ip=address, subnet_id=subnet["id"])
         return address
 
-    def _next(self, subnet: Values, mac: str, mine: set[Address]) -> Address | None:
-        taken = self._subnets.taken(subnet["id"]) | mine
-        if subnet.get("ipv6_address_mode") in ("slaac", "dhcpv6-stateless"):
-            # The MAC determines the address, so there is no second choice.
-            address = allocation.slaac_address(network_of(subnet), mac)
-            return None if address in taken else address
-        return allocation.lowest_free(pools_of(subnet), taken)
+    def _next(self, subnet: Values, mine: set[Address]) -> Address | None:
+        return allocation.lowest_free(pools_of(subnet), self._subnets.taken(subnet["id"]) | mine)
 
     # -- groups and options --------------------
 

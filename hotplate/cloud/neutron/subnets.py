@@ -160,7 +160,19 @@ class Subnets(Resources):
             "host_routes": values.get("host_routes") or [],
         }
         _check_lists(cidr, record)
-        return super().create(record)
+        made = super().create(record)
+        if is_automatic(made):
+            self._add_to_ports(made)
+        return made
+
+    def _add_to_ports(self, subnet: Values) -> None:
+        """Give the present ports of a network the addresses that their hosts make themselves."""
+        for port in self.records.where("ports", network_id=subnet["network_id"]):
+            if port["device_owner"] in constants.ROUTER_INTERFACE_OWNERS_SNAT:
+                continue
+            address = str(allocation.slaac_address(network_of(subnet), port["mac_address"]))
+            added = {"subnet_id": subnet["id"], "ip_address": address}
+            self.records.change("ports", port, {"fixed_ips": [*port["fixed_ips"], added]})
 
     def change(self, record: Values, changes: Values) -> Values:
         """Change a subnet; its CIDR stays."""
@@ -181,13 +193,16 @@ class Subnets(Resources):
         return super().change(record, changes)
 
     def delete(self, record: Values) -> None:
-        """Remove a subnet of which no port has an address."""
-        if any(port["device_owner"] != DHCP for port in self._ports(record["id"])):
+        """Remove a subnet of which no port has an address, except one that it made itself."""
+        owners = {port["device_owner"] for port in self._ports(record["id"])} - {DHCP}
+        if is_automatic(record):
+            owners &= set(constants.ROUTER_INTERFACE_OWNERS_SNAT)
+        if owners:
             raise exceptions.SubnetInUse(
                 subnet_id=record["id"],
                 reason="One or more ports have an IP allocation from this subnet",
             )
-        # These are ports for DHCP only.
+        # These are ports for DHCP, and those with an automatic address.
         for port in self._ports(record["id"]):
             kept = [ip for ip in port["fixed_ips"] if ip["subnet_id"] != record["id"]]
             self.records.change("ports", port, {"fixed_ips": kept})
@@ -243,6 +258,12 @@ class Subnets(Resources):
 def network_of(subnet: Mapping[str, object]) -> Network:
     """Return a subnet's CIDR."""
     return ipaddress.ip_network(str(subnet["cidr"]))
+
+
+def is_automatic(subnet: Mapping[str, object]) -> bool:
+    """Return True for a subnet whose hosts make their addresses of their MACs."""
+    modes = {subnet.get("ipv6_address_mode"), subnet.get("ipv6_ra_mode")}
+    return bool(modes & {constants.IPV6_SLAAC, constants.DHCPV6_STATELESS})
 
 
 def pools_of(subnet: Values) -> list[Pool]:

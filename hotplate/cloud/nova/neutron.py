@@ -21,7 +21,7 @@ from hotplate.cloud.neutron.errors import IpAddressAlreadyAllocated, http_error
 from hotplate.cloud.neutron.networking import Networking
 from hotplate.cloud.neutron.records import Values
 from hotplate.cloud.neutron.resources import DHCP
-from hotplate.cloud.neutron.subnets import network_of, pools_of
+from hotplate.cloud.neutron.subnets import is_automatic, network_of, pools_of
 from hotplate.cloud.nova.compute import (
     Compute,
     PortAddress,
@@ -284,14 +284,20 @@ class ServerPorts:
                     if port["device_owner"] == DHCP:
                         return str(ip["ip_address"])
                     taken.add(ipaddress.ip_address(ip["ip_address"]))
+        network_id, fixed = subnet["network_id"], {"subnet_id": subnet["id"]}
+        if is_automatic(subnet):
+            port = self._networking.routers.own_port(network_id, HOST, DHCP, fixed_ips=[fixed])
+            return next(
+                str(ip["ip_address"]) for ip in port["fixed_ips"] if ip["subnet_id"] == subnet["id"]
+            )
         # Any address of the subnet when its pools are full.
         pools = [*pools_of(subnet), allocation.hosts(network_of(subnet))]
         # From the top, because servers get the lowest addresses.
         address = allocation.highest_free(pools, taken)
         if address is None:
-            raise exceptions.IpAddressGenerationFailure(net_id=subnet["network_id"])
-        fixed = [{"subnet_id": subnet["id"], "ip_address": str(address)}]
-        self._networking.routers.own_port(subnet["network_id"], HOST, DHCP, fixed_ips=fixed)
+            raise exceptions.IpAddressGenerationFailure(net_id=network_id)
+        fixed["ip_address"] = str(address)
+        self._networking.routers.own_port(network_id, HOST, DHCP, fixed_ips=[fixed])
         return str(address)
 
 
