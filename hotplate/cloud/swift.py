@@ -9,6 +9,7 @@ import base64
 import hashlib
 import hmac
 import json
+import mimetypes
 import re
 import time
 import uuid
@@ -447,6 +448,10 @@ class SwiftApi:
         about_copy = {}
         if copied is None:
             data: bytes = request.body
+            if not kind or request.headers.get("X-Detect-Content-Type", "").lower() in (
+                swift_objects.TRUE
+            ):
+                kind = mimetypes.guess_type(place[2])[0] or "application/octet-stream"
         else:
             source = self._source(request, (account, *copied))
             # A copy has the metadata of its source, unless the request asks for fresh metadata.
@@ -473,7 +478,7 @@ class SwiftApi:
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             *place,
             data,
-            kind or "application/octet-stream",
+            kind,
             etag,
             now,
             json.dumps(kept),

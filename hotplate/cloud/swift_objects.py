@@ -54,7 +54,6 @@ UNSUPPORTED_HEADERS = frozenset(
         "x-container-write",
         "x-copy-from-account",
         "x-destination-account",
-        "x-detect-content-type",
         "x-history-location",
         "x-if-delete-at",
         "x-symlink-target",

@@ -280,6 +280,19 @@ def test_object_metadata_is_stored_and_replaced(
     assert status_of(missing) == 404
 
 
+def test_type_of_an_object_follows_from_its_name(cloud: Any, box: str) -> None:
+    detect = {"Content-Type": "text/plain", "X-Detect-Content-Type": "true"}
+    for name, headers, kind in (
+        ("a/index.html", {}, "text/html"),
+        ("index.html", {"Content-Type": "text/plain"}, "text/plain"),
+        ("b.json", detect, "application/json"),
+        ("c", {}, "application/octet-stream"),
+        ("c.unknown", detect, "application/octet-stream"),
+    ):
+        ask(cloud, "PUT", f"/{box}/{name}", data=b"1", headers=headers)
+        assert ask(cloud, "HEAD", f"/{box}/{name}").headers["Content-Type"] == kind
+
+
 def test_expired_object_is_gone(
     cloud: Any, swift: swift_client.Connection, box: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
