@@ -20,6 +20,8 @@ _LEFT_OUT = re.compile(
 
 #: The shortest value that is searched for in the output.
 SHORTEST = 4
+#: The shortest line of a value of several lines, such as a key, that is searched for alone.
+SHORTEST_LINE = 12
 
 
 def left_out(text: str) -> str:
@@ -89,11 +91,15 @@ def without_secrets(value: Any, secrets: Iterable[str], redact: Callable[[str], 
     """Return a value of JSON with "REDACTED" in place of each secret in its texts.
 
     :param secrets: texts; within another text, those too short to distinguish from words stay.
+        Of one with several lines, each line is a secret too, since a quotation may be one line.
     :param redact: removes secrets that are recognised by their form.
     """
     whole = set(secrets) - {""}
-    hidden = sorted((each for each in whole if len(each) >= SHORTEST), key=len, reverse=True)
-    patterns = [_pattern(each) for each in hidden]
+    lines = {line.strip() for each in whole if "\n" in each for line in each.splitlines()}
+    hidden = {each for each in whole if len(each) >= SHORTEST}
+    hidden |= {each for each in lines if len(each) >= SHORTEST_LINE}
+    # The longest first: it may have others as its parts.
+    patterns = [_pattern(each) for each in sorted(hidden, key=len, reverse=True)]
 
     def clean(each: Any) -> Any:
         if isinstance(each, Mapping):

@@ -68,6 +68,13 @@ def test_secret_that_is_common_word_leaves_other_words_readable(secret, text, sh
     assert HookOutput(stderr=text).without([secret], str).stderr == shown
 
 
+def test_lines_of_a_key_are_secrets() -> None:
+    key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkq\nhkiG9w0B\n-----END KEY-----\n"
+    text = f"no: {key}bad line: MIIEvQIBADANBgkq; hkiG9w0B is a word"
+    shown = "no: REDACTEDbad line: REDACTED; hkiG9w0B is a word"
+    assert HookOutput(stderr=text).without([key], str).stderr == shown
+
+
 @given(st.text(max_size=400), st.text(max_size=400))
 def test_any_output_is_quoted_in_one_line(stderr, stdout):
     quoted = error_in(stderr, stdout)
