@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,68 @@ def test_aws_security_group_is_one_of_neutron(cloud: Any, stacks: Any, neutron: 
     stood_in = {(each.kind, each.name) for each in cloud.stand_ins(stack_id)}
     assert ("AWS::EC2::SecurityGroup", "group") in stood_in
     assert group["id"] not in {each.name for each in cloud.taken_for_granted()}
+
+
+def test_aws_vpc_is_a_network_of_neutron(cloud: Any, stacks: Any, neutron: Any) -> None:
+    """As in Heat's own plug-ins (``heat/engine/resources/aws/ec2``)."""
+
+    def ec2(kind: str, **properties: Any) -> dict[str, Any]:
+        return {"type": f"AWS::EC2::{kind}", "properties": properties}
+
+    vpc, subnet, table = {"VpcId": ref("vpc")}, {"SubnetId": ref("subnet")}, ref("table")
+    resources = {
+        "vpc": ec2("VPC", CidrBlock="10.77.0.0/16"),
+        "subnet": ec2("Subnet", CidrBlock="10.77.1.0/24", **vpc),
+        "gateway": ec2("InternetGateway"),
+        "attachment": ec2("VPCGatewayAttachment", InternetGatewayId=ref("gateway"), **vpc),
+        "table": ec2("RouteTable", **vpc),
+        "association": ec2("SubnetRouteTableAssociation", RouteTableId=table, **subnet),
+        "nic": ec2("NetworkInterface", PrivateIpAddress="10.77.1.50", **subnet),
+        "one": ec2("Instance", ImageId="i", InstanceType="f", NetworkInterfaces=[ref("nic")]),
+        "two": ec2("Instance", ImageId="i", InstanceType="f", **subnet),
+    }
+    outputs = {
+        "one": {"value": {"get_attr": ["one", "PrivateIp"]}},
+        "two": {"value": {"get_attr": ["two", "PrivateIp"]}},
+        "table": {"value": table},
+        "vpc": {"value": ref("vpc")},
+    }
+    before = neutron.list_networks()["networks"]
+    stack_id = stacks.create(
+        {"heat_template_version": "2018-08-31", "resources": resources, "outputs": outputs}
+    )
+    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    values = stacks.outputs(stack_id)
+    assert values["one"] == "10.77.1.50"
+    assert ip_address(values["two"]) in ip_network("10.77.1.0/24")
+    router = neutron.show_router(values["table"])["router"]
+    assert router["external_gateway_info"]
+    (inner,) = neutron.list_ports(device_id=router["id"], network_id=values["vpc"])["ports"]
+    assert inner["fixed_ips"][0]["ip_address"] == "10.77.1.1"
+    # These are stored, and no packet goes out.
+    stood_in = {each.name for each in cloud.stand_ins(stack_id)}
+    assert stood_in & {*resources} == {"attachment", "gateway"}
+    stacks.client.stacks.delete(stack_id)
+    stacks.wait(stack_id, "DELETE_COMPLETE", seconds=60)
+    # Nothing was made up for the subnet, and nothing is left.
+    assert neutron.list_networks()["networks"] == before
+
+
+@pytest.mark.parametrize("vpc", ["vpc-0a1b2c3d", "9392d605-90bd-4547-8c0a-2d3609fb667f"])
+def test_vpc_of_another_cloud_is_assumed(cloud: Any, stacks: Any, neutron: Any, vpc: str) -> None:
+    properties = {"VpcId": vpc, "CidrBlock": "10.78.1.0/24"}
+    resources = {
+        "subnet": {"type": "AWS::EC2::Subnet", "properties": properties},
+        "table": {"type": "AWS::EC2::RouteTable", "properties": {"VpcId": vpc}},
+    }
+    stack_id = stacks.create(stack_of(**resources))
+    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    (subnet,) = neutron.list_subnets(cidr="10.78.1.0/24")["subnets"]
+    network = neutron.show_network(subnet["network_id"])["network"]
+    assert vpc in (network["id"], network["name"])
+    assert ("network", vpc) in {(each.kind, each.name) for each in cloud.taken_for_granted()}
+    stacks.client.stacks.delete(stack_id)
+    stacks.wait(stack_id, "DELETE_COMPLETE", seconds=60)
 
 
 def test_allocation_pools_are_removed_from_a_subnet(stacks: Any, neutron: Any) -> None:

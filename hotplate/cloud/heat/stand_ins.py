@@ -10,7 +10,8 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from heat.engine import attributes, constraints, resource
+from heat.engine import attributes, constraints, resource, translation
+from heat.engine.resources.aws.ec2 import route_table, subnet
 from heat.engine.resources.openstack.neutron import provider_net
 
 #: Types that are real here, by the beginning of their names.
@@ -27,12 +28,14 @@ REAL = (
     "AWS::IAM::",
 )
 #: Types that Neutron stores without effect: no packet leaves the cloud, and no group stops one.
-#: Heat makes a floating address of an AWS::EC2::EIP, and a group of Neutron of AWS's.
+#: Heat makes resources of Neutron of AWS's.
 NOT_ENFORCED = frozenset(
     (
         "AWS::EC2::EIP",
         "AWS::EC2::EIPAssociation",
+        "AWS::EC2::InternetGateway",
         "AWS::EC2::SecurityGroup",
+        "AWS::EC2::VPCGatewayAttachment",
         "OS::Neutron::FloatingIP",
         "OS::Neutron::FloatingIPAssociation",
         "OS::Neutron::RouterGateway",
@@ -43,15 +46,19 @@ NOT_ENFORCED = frozenset(
 )
 #: Types that a guest notices only if servers have ports of Neutron.
 LINKS = frozenset(
-    f"OS::Neutron::{name}"
-    for name in (
-        "ExtraRoute",
-        "ExtraRouteSet",
-        "Net",
-        "Port",
-        "Router",
-        "RouterInterface",
-        "Subnet",
+    (
+        "AWS::EC2::NetworkInterface",
+        "AWS::EC2::RouteTable",
+        "AWS::EC2::Subnet",
+        "AWS::EC2::SubnetRouteTableAssociation",
+        "AWS::EC2::VPC",
+        "OS::Neutron::ExtraRoute",
+        "OS::Neutron::ExtraRouteSet",
+        "OS::Neutron::Net",
+        "OS::Neutron::Port",
+        "OS::Neutron::Router",
+        "OS::Neutron::RouterInterface",
+        "OS::Neutron::Subnet",
     )
 )
 #: Types that are real here, by the whole name.
@@ -146,6 +153,43 @@ class ProviderNet(provider_net.ProviderNet):  # type: ignore[misc]
         return {name: value for name, value in values.items() if name not in cls.ADMINS}
 
 
+class _InVpc(resource.Resource):  # type: ignore[misc]
+    """Look up the VPC by name or id, as OS::Neutron:: types do with a network.
+
+    A template may name one of the cloud that it was written for.
+    """
+
+    VPC_ID = "VpcId"
+
+    def translation_rules(self, props: Any) -> list[Any]:
+        return [
+            translation.TranslationRule(
+                props,
+                translation.TranslationRule.RESOLVE,
+                [self.VPC_ID],
+                client_plugin=self.client_plugin(),
+                finder="find_resourceid_by_name_or_id",
+                entity="network",
+            )
+        ]
+
+
+class _VpcSubnet(_InVpc, subnet.Subnet):  # type: ignore[misc]
+    pass
+
+
+class _RouteTable(_InVpc, route_table.RouteTable):  # type: ignore[misc]
+    pass
+
+
+#: Types of which a subclass is used: they work here, or nearly so.
+_CHANGED = {
+    "AWS::EC2::RouteTable": _RouteTable,
+    "AWS::EC2::Subnet": _VpcSubnet,
+    "OS::Neutron::ProviderNet": ProviderNet,
+}
+
+
 class _Accept(constraints.BaseCustomConstraint):  # type: ignore[misc]
     """A constraint that accepts every name."""
 
@@ -201,15 +245,15 @@ def _register(environment: Any) -> list[str]:
     stood_in = []
     for kind in all_types(environment):
         real = environment.get_class(kind)
+        if kind in _CHANGED:
+            environment.register_class(kind, _CHANGED[kind])
         if is_real(kind):
             continue
         stood_in.append(kind)
         if issubclass(real, NoneResource):
             # Heat itself made it a no-op.
             continue
-        if kind == "OS::Neutron::ProviderNet":
-            # Subnets and servers are on it.
-            environment.register_class(kind, ProviderNet)
+        if kind in _CHANGED:
             continue
         # Heat reads the schemas from the class, so each type needs one.
         made = type(
