@@ -15,7 +15,8 @@ from typing import Any
 #: The mark of truncated text: the runner's, which names the full copy, and that of the code that
 #: captures a tool's output.
 _LEFT_OUT = re.compile(
-    r"\[\.\.\. +(?P<much>\d+ (?:of \d+ )?\w+) are left out here(?:; (?P<where>[^\]]*?))? \.\.\.\]"
+    r"\[\.\.\. +(?P<much>\d+ (?:of \d+ )?\w+(?: and \d+ bytes)?) are left out here"
+    r"(?:; (?P<where>[^\]]*?))? \.\.\.\]"
 )
 
 #: The shortest value that is searched for in the output.

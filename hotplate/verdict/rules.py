@@ -447,17 +447,17 @@ RULES: tuple[Rule, ...] = (
         "hook-reaches-out",
         detectors.hook_reaches_out,
         "in the harness a guest reaches the servers on its networks, and nothing outside: put what "
-        "the hook fetches into the image; all that it wrote is in the folder deployments of the "
+        "the hook fetches into the image; what it wrote is in the folder deployments of the "
         "artifacts",
         stage=Stage.HOOK_FINISHED,
         missing=(None,),
-        in_cloud="see whether the server's network leads outside, and has a name server; all that "
+        in_cloud="see whether the server's network leads outside, and has a name server; what "
         "the hook wrote is in the folder deployments of the artifacts",
     ),
     Rule(
         "hook-failed",
         detectors.hook_failed,
-        "all that it wrote is in the folder deployments of the artifacts",
+        "what it wrote is in the folder deployments of the artifacts",
         stage=Stage.HOOK_FINISHED,
         missing=(None,),
         unsent=f"what it wrote {_KEPT}",

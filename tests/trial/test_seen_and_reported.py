@@ -168,7 +168,7 @@ def test_unsent_error_of_hook_is_quoted_from_the_guest(play, monkeypatch):
     body["parameters"] = {"word": {"type": "string", "hidden": True, "default": "s3cretword"}}
     verdict = play(body, keeping(json.dumps(kept).encode(), monkeypatch)).verdict
     assert verdict.outcome is Outcome.FAILED
-    assert 'it said "no such package: REDACTED". All that it wrote is in' in verdict.last_line()
+    assert 'it said "no such package: REDACTED". What it wrote is in' in verdict.last_line()
     (file,) = Path(verdict.artifacts).glob("deployments/*.txt")
     assert "trying\nno such package: REDACTED\n" in file.read_text()
 

@@ -428,12 +428,16 @@ def test_advice_names_no_folder_when_nothing_was_sent(story, status, words):
     assert "folder deployments" not in diagnosis.advice
 
 
-def test_cut_output_is_reported_with_place_of_full_one(story):
+@pytest.mark.parametrize(
+    "much",
+    ["49000000 of 50000000 characters", "3 of 4 characters and 46305695 bytes", "     17 bytes"],
+)
+def test_cut_output_is_reported_with_place_of_full_one(story, much):
     where = "the whole is on the server in /var/log/heat-config/5c9f.stdout"
-    mark = f"\n[... 49000000 of 50000000 characters are left out here; {where} ...]\n"
+    mark = f"\n[... {much} are left out here; {where} ...]\n"
     story.failed(1)
     seen = story.diagnosis("CREATE_FAILED", "it failed", f"x{mark}it broke\n").seen
-    assert seen.endswith(f"of its stderr 49000000 of 50000000 characters are left out; {where}")
+    assert seen.endswith(f"of its stderr {much.strip()} are left out; {where}")
 
 
 def test_cut_output_is_noted_beside_unmet_expectation(passed):
