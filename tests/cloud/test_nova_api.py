@@ -1041,6 +1041,21 @@ def test_limits_and_quotas(nova: Any, at: Any, compute_sdk: Any, cloud: Any, web
         nova.quotas.get("other")
 
 
+def test_usage_is_that_of_the_projects_servers(compute_sdk: Any, cloud: Any, web: str) -> None:
+    project = cloud.credentials.project_id
+    usage = compute_sdk.get_usage(project, start=datetime(2020, 1, 1), end=datetime(2100, 1, 1))
+    (of_web,) = [each for each in usage.server_usages if each.instance_id == web]
+    assert (of_web.flavor, of_web.memory_mb, of_web.state) == ("m1.small", 2048, "active")
+    assert usage.total_memory_mb_usage >= 2048 * of_web.hours > 0
+    path = f"/v2.1/os-simple-tenant-usage/{project}"
+    # Before the server was there.
+    early = ask(cloud, "GET", path, params={"start": "2020-01-01T00:00:00", "end": "2020-02-01"})
+    assert early.json() == {"tenant_usage": {}}
+    for query in ({"start": "never"}, {"start": "2021-01-01", "end": "2020-01-01"}):
+        assert ask(cloud, "GET", path, params=query).status_code == 400
+    assert ask(cloud, "GET", "/v2.1/os-simple-tenant-usage/other").status_code == 403
+
+
 def test_fewer_servers_are_made_when_the_quota_allows_no_more(cloud: Any, nova: Any) -> None:
     left = 10 - len(cloud.servers.all())
     nova.servers.create("few", "i", "m1.tiny", nics="auto", min_count=1, max_count=20)

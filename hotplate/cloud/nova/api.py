@@ -32,6 +32,7 @@ from hotplate.cloud.nova.server_changes import ChangesApi
 from hotplate.cloud.nova.server_create import CreateApi
 from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.nova.servers_api import ServersApi
+from hotplate.cloud.nova.usage import UsageApi
 
 #: Nova's name for an HTTP status (``nova/api/openstack/wsgi.py``); others are ``computeFault``.
 FAULTS = {
@@ -66,6 +67,7 @@ class NovaApi:
             KeyPairsApi(servers),
             GroupsApi(groups, servers),
             QuotasApi(servers, groups),
+            UsageApi(servers),
         ):
             part.add_to(self._routes)
         add_flavors(self._routes)
