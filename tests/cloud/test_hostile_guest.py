@@ -456,6 +456,21 @@ def test_object_metadata_is_refused_when_no_room_is_left(
     assert writer.post(f"{writer.container}/o", {"X-Object-Meta-K": "v" * 256}) == 413
 
 
+def test_metadata_of_a_queue_is_refused_when_no_room_is_left(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert writer.queue(1) == 201
+    monkeypatch.setattr(limits, "STORED", writer.project.stored("zaqar") - 1)
+    kind = "application/openstack-messaging-v2.0-json-patch"
+    answer = writer.vm.request(
+        "PATCH",
+        f"{writer.queues}/q1",
+        headers={**writer.headers, "Content-Type": kind},
+        data=json.dumps([{"op": "add", "path": "/metadata/z", "value": "y" * 16_000}]),
+    )
+    assert answer.status_code == 503
+
+
 def test_guest_in_a_project_filled_by_others_is_no_flood(
     cloud: Any, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

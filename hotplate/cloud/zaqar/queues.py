@@ -107,7 +107,11 @@ class Queues:
         return dict(json.loads(row["metadata"])) if row else None
 
     def set_metadata(self, project: str, queue: str, metadata: dict[str, object]) -> None:
-        """Replace the metadata of a queue."""
+        """Replace the metadata of a queue.
+
+        :raises QuotaError: when the project has no room left.
+        """
+        self._check_room(project)
         self._store.write(
             "UPDATE hotplate_queue SET metadata = ? WHERE project = ? AND name = ?",
             json.dumps(metadata),
