@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from hotplate.cloud import swift
 from hotplate.cloud.database.store import Store
-from hotplate.cloud.glance import api as glance_api
+from hotplate.cloud.glance.api import GlanceApi
 from hotplate.cloud.glance.images import Images
 from hotplate.cloud.heat import api as heat_api
 from hotplate.cloud.heat.describe_cache import DatabaseVersion
@@ -23,9 +22,9 @@ from hotplate.cloud.heat.patches import TaskWaker
 from hotplate.cloud.http.addresses import Addresses
 from hotplate.cloud.http.faults import Faults
 from hotplate.cloud.http.gateway import WSGIApp, after_writes
-from hotplate.cloud.keystone import api as keystone_api
+from hotplate.cloud.keystone.api import KeystoneApi
 from hotplate.cloud.keystone.identity import Identity
-from hotplate.cloud.neutron import api as neutron_api
+from hotplate.cloud.neutron.api import NeutronApi
 from hotplate.cloud.neutron.networking import Networking
 from hotplate.cloud.neutron.taken_for_granted import TakenForGranted
 from hotplate.cloud.nova import metadata as metadata_service
@@ -35,7 +34,8 @@ from hotplate.cloud.nova.neutron import RouterUpdates, ServerPorts, requested_ne
 from hotplate.cloud.nova.server_records import DEFAULTS, LIFTED
 from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.options import CloudOptions
-from hotplate.cloud.zaqar import queues as zaqar
+from hotplate.cloud.swift import SwiftApi
+from hotplate.cloud.zaqar.queues import Queues, ZaqarApi
 from hotplate.events.log import EventLog
 
 
@@ -74,9 +74,7 @@ class Parts:
         self.identity.skew = lambda: faults.skew("keystone") + faults.skew("cfn")
         self.identity.addresses = Addresses(host)
         project = self.identity.owner.project_id
-        self.queues = zaqar.Queues(
-            self.store, notify=progress.notify, lift_limits=options.lift_limits
-        )
+        self.queues = Queues(self.store, notify=progress.notify, lift_limits=options.lift_limits)
         self.zaqar_key = self.store.setting("zaqar_key", secrets.token_hex(32))
         self.images = Images(
             self.store,
@@ -127,7 +125,7 @@ class Parts:
 
 
 def _neutron(parts: Parts) -> WSGIApp:
-    app = neutron_api.app(parts.networking, parts.identity)
+    app = NeutronApi(parts.networking, parts.identity)
     if not parts.compute.networked:
         return app
     routers = RouterUpdates(parts.networking, parts.compute)
@@ -137,7 +135,7 @@ def _neutron(parts: Parts) -> WSGIApp:
 
 
 def _swift(parts: Parts) -> WSGIApp:
-    return swift.app(
+    return SwiftApi(
         parts.store,
         parts.identity,
         skew=lambda: parts.faults.skew("swift"),
@@ -166,9 +164,9 @@ class Service:
 BESIDE_HEAT = (
     Service(
         "keystone",
-        lambda parts: keystone_api.app(parts.identity, signature_ttl=parts.options.signature_ttl),
+        lambda parts: KeystoneApi(parts.identity, signature_ttl=parts.options.signature_ttl),
     ),
-    Service("glance", lambda parts: glance_api.app(parts.images, parts.identity)),
+    Service("glance", lambda parts: GlanceApi(parts.images, parts.identity)),
     Service(
         "nova",
         lambda parts: NovaApi(parts.servers, parts.identity, parts.store),
@@ -176,7 +174,7 @@ BESIDE_HEAT = (
     ),
     Service("neutron", _neutron),
     Service("swift", _swift, wakes_heat=True),
-    Service("zaqar", lambda parts: zaqar.app(parts.queues, parts.identity, secret=parts.zaqar_key)),
+    Service("zaqar", lambda parts: ZaqarApi(parts.queues, parts.identity, secret=parts.zaqar_key)),
     Service("zaqar-websocket", None),
     Service(
         "metadata", lambda parts: metadata_service.app(parts.metadata, parts.servers), on_host=False

@@ -25,7 +25,6 @@ from webob import Request, Response, exc
 from hotplate.cloud import swift_objects
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http import limits
-from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 from hotplate.cloud.swift_objects import MANIFEST, POLICY, StoredObject, answer, refused
 
@@ -90,8 +89,8 @@ class SwiftApi:
         store: Store,
         identity: Identity,
         *,
-        skew: Callable[[], float] = lambda: 0.0,
-        lift_limits: bool = False,
+        skew: Callable[[], float],
+        lift_limits: bool,
     ) -> None:
         self._lift_limits = lift_limits
         self._store = store
@@ -575,17 +574,6 @@ class SwiftApi:
         )
         if newest is not None:
             self._move((account, versions, newest["name"]), container, name)
-
-
-def app(
-    store: Store,
-    identity: Identity,
-    *,
-    skew: Callable[[], float] = lambda: 0.0,
-    lift_limits: bool = False,
-) -> WSGIApp:
-    """Return Swift as a WSGI application."""
-    return SwiftApi(store, identity, skew=skew, lift_limits=lift_limits)
 
 
 def too_large(environ: WSGIEnvironment, container: str, name: str) -> str:

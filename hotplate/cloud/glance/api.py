@@ -13,7 +13,6 @@ from hotplate.cloud.glance import schemas
 from hotplate.cloud.glance.images import Images
 from hotplate.cloud.glance.members import Values
 from hotplate.cloud.http import limits
-from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.http.rest import (
     Answer,
     Headers,
@@ -273,11 +272,6 @@ class GlanceApi:
     def _import_info(self, _request: Request, _caller: Grant) -> Answer:
         methods = {"description": "Import methods available.", "type": "array", "value": []}
         return Answer(body={"import-methods": methods})
-
-
-def app(images: Images, identity: Identity) -> WSGIApp:
-    """Return Glance as a WSGI application."""
-    return GlanceApi(images, identity)
 
 
 #: WebOb's words, which Glance's pipeline has for a request that keystonemiddleware refuses.

@@ -10,7 +10,7 @@ from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.http.addresses import REGION, Side, guest_base
-from hotplate.cloud.http.gateway import SIDE, WSGIApp
+from hotplate.cloud.http.gateway import SIDE
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
 from hotplate.cloud.keystone.application_credentials import (
     MAX_CREDENTIALS,
@@ -441,11 +441,6 @@ class KeystoneApi:
             "expires_at": made.expires_at or None,
             "links": self._links(side, f"/users/{made.user}/application_credentials/{made.id}"),
         }
-
-
-def app(identity: Identity, *, signature_ttl: int) -> WSGIApp:
-    """Return Keystone as a WSGI application."""
-    return KeystoneApi(identity, signature_ttl=signature_ttl)
 
 
 def _subject(token: str) -> tuple[tuple[str, str]]:

@@ -9,7 +9,6 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from neutron_lib import exceptions
 from webob import exc
 
-from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
 from hotplate.cloud.keystone.guard import Guard
 from hotplate.cloud.keystone.identity import Grant, Identity
@@ -310,11 +309,6 @@ class NeutronApi:
         project = _project(request, caller, "get_auto_allocated_topology")
         topology = {"id": self._networking.default_network, "tenant_id": project}
         return Answer(body={"auto_allocated_topology": topology})
-
-
-def app(networking: Networking, identity: Identity) -> WSGIApp:
-    """Return Neutron as a WSGI application."""
-    return NeutronApi(networking, identity)
 
 
 def _describe(error: HttpError) -> object:

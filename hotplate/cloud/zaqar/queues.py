@@ -20,7 +20,6 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http import limits
-from hotplate.cloud.http.gateway import WSGIApp
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 from hotplate.cloud.zaqar.validation import (
@@ -267,7 +266,10 @@ class Queues:
 
 
 class ZaqarApi:
-    """Zaqar's WSGI application."""
+    """Zaqar's WSGI application.
+
+    :param secret: the key of signed URLs.
+    """
 
     def __init__(self, queues: Queues, identity: Identity, *, secret: str) -> None:
         self._queues = queues
@@ -474,14 +476,6 @@ class ZaqarApi:
         if end < datetime.now(UTC) or request.method not in methods or request.path not in paths:
             raise refused
         return project
-
-
-def app(queues: Queues, identity: Identity, *, secret: str) -> WSGIApp:
-    """Return Zaqar as a WSGI application.
-
-    :param secret: the key of signed URLs.
-    """
-    return ZaqarApi(queues, identity, secret=secret)
 
 
 def _message(row: Any, queue: str) -> dict[str, Any]:
