@@ -18,7 +18,7 @@ from neutron_lib.api import attributes, converters
 from neutron_lib.exceptions import allowedaddresspairs as allowedaddresspairs_exceptions
 from webob import exc
 
-from hotplate.cloud.neutron.errors import security_group_error
+from hotplate.cloud.neutron.errors import named_error
 from hotplate.cloud.neutron.records import Values
 
 MAX_TEXT = 255
@@ -70,7 +70,7 @@ def protocol(value: object) -> str | None:
     text = str(value).lower()
     if text in constants.IP_PROTOCOL_MAP or (text.isascii() and text.isdigit() and int(text) < 256):
         return text
-    raise security_group_error(
+    raise named_error(
         "SecurityGroupRuleInvalidProtocol",
         protocol=value,
         values=", ".join(sorted(constants.IP_PROTOCOL_MAP)),
@@ -83,7 +83,7 @@ def port_number(value: object) -> int | None:
         return None
     text = str(value)
     if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) <= 65535):
-        raise security_group_error("SecurityGroupInvalidPortValue", port=value)
+        raise named_error("SecurityGroupInvalidPortValue", port=value)
     return int(text)
 
 
@@ -92,7 +92,7 @@ def ethertype(value: object) -> str:
     for name in ("IPv4", "IPv6"):
         if str(value).lower() == name.lower():
             return name
-    raise security_group_error(
+    raise named_error(
         "SecurityGroupRuleInvalidEtherType", ethertype=value, values="['IPv4', 'IPv6']"
     )
 

@@ -30,12 +30,27 @@ class AllocationOnAutoAddressSubnet(exceptions.InvalidInput):
 
 
 #: Base class -> name -> message.
-_SECURITY_GROUP_ERRORS: dict[type[exceptions.NeutronException], dict[str, str]] = {
+_MESSAGES: dict[type[exceptions.NeutronException], dict[str, str]] = {
     exceptions.NotFound: {
         "SecurityGroupNotFound": "Security group %(id)s does not exist",
         "SecurityGroupRuleNotFound": "Security group rule %(id)s does not exist",
+        "SubPortNotFound": (
+            "SubPort on trunk %(trunk_id)s with parent port %(port_id)s could not be found."
+        ),
+        "TrunkNotFound": "Trunk %(trunk_id)s could not be found.",
     },
     exceptions.InUse: {
+        "DuplicateSubPort": (
+            "segmentation_type %(segmentation_type)s and segmentation_id %(segmentation_id)s "
+            "already in use on trunk %(trunk_id)s."
+        ),
+        "ParentPortInUse": (
+            "Port %(port_id)s is currently in use and is not eligible for use as a parent port."
+        ),
+        "PortInUseAsSubPort": "Port %(port_id)s is currently a subport for trunk %(trunk_id)s.",
+        "PortInUseAsTrunkParent": (
+            "Port %(port_id)s is currently a parent port for trunk %(trunk_id)s."
+        ),
         "SecurityGroupInUse": "Security Group %(id)s in use.",
         "SecurityGroupCannotRemoveDefault": (
             "Insufficient rights for removing default security group."
@@ -43,6 +58,14 @@ _SECURITY_GROUP_ERRORS: dict[type[exceptions.NeutronException], dict[str, str]] 
         "SecurityGroupDefaultAlreadyExists": "Default security group already exists.",
         "SecurityGroupCannotUpdateDefault": "Updating default security group not allowed.",
         "SecurityGroupRuleExists": "Security group rule already exists. Rule id is %(rule_id)s.",
+        "TrunkPortInUse": "Port %(port_id)s is in use by another trunk.",
+    },
+    exceptions.Conflict: {
+        "SubPortMtuGreaterThanTrunkPortMtu": (
+            "MTU %(port_mtu)s of subport %(port_id)s cannot be greater than MTU %(trunk_mtu)s of "
+            "trunk %(trunk_id)s."
+        ),
+        "TrunkDisabled": "Trunk %(trunk_id)s is currently disabled.",
     },
     exceptions.InvalidInput: {
         "SecurityGroupInvalidPortRange": (
@@ -82,57 +105,15 @@ _SECURITY_GROUP_ERRORS: dict[type[exceptions.NeutronException], dict[str, str]] 
     },
 }
 
-#: The same of trunks.
-_TRUNK_ERRORS: dict[type[exceptions.NeutronException], dict[str, str]] = {
-    exceptions.NotFound: {
-        "TrunkNotFound": "Trunk %(trunk_id)s could not be found.",
-        "SubPortNotFound": (
-            "SubPort on trunk %(trunk_id)s with parent port %(port_id)s could not be found."
-        ),
-    },
-    exceptions.InUse: {
-        "TrunkPortInUse": "Port %(port_id)s is in use by another trunk.",
-        "ParentPortInUse": (
-            "Port %(port_id)s is currently in use and is not eligible for use as a parent port."
-        ),
-        "PortInUseAsTrunkParent": (
-            "Port %(port_id)s is currently a parent port for trunk %(trunk_id)s."
-        ),
-        "PortInUseAsSubPort": "Port %(port_id)s is currently a subport for trunk %(trunk_id)s.",
-        "DuplicateSubPort": (
-            "segmentation_type %(segmentation_type)s and segmentation_id %(segmentation_id)s "
-            "already in use on trunk %(trunk_id)s."
-        ),
-    },
-    exceptions.Conflict: {
-        "TrunkDisabled": "Trunk %(trunk_id)s is currently disabled.",
-        "SubPortMtuGreaterThanTrunkPortMtu": (
-            "MTU %(port_mtu)s of subport %(port_id)s cannot be greater than MTU %(trunk_mtu)s of "
-            "trunk %(trunk_id)s."
-        ),
-    },
-}
-
 _CLASSES = {
     name: type(name, (base,), {"message": message})
-    for errors in (_SECURITY_GROUP_ERRORS, _TRUNK_ERRORS)
-    for base, messages in errors.items()
+    for base, messages in _MESSAGES.items()
     for name, message in messages.items()
 }
 
 
-def trunk_error(name: str, **values: object) -> Exception:
-    """Return an error about trunks.
-
-    :param name: as in Neutron.
-    :param values: those that its message contains.
-    """
-    error: Exception = _CLASSES[name](**values)
-    return error
-
-
-def security_group_error(name: str, **values: object) -> Exception:
-    """Return an error about security groups.
+def named_error(name: str, **values: object) -> Exception:
+    """Return an error about a security group or a trunk.
 
     :param name: as in Neutron.
     :param values: those that its message contains.

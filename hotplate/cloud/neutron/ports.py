@@ -8,8 +8,13 @@ from collections.abc import Sequence
 from neutron_lib import constants, exceptions
 from neutron_lib.exceptions import allowedaddresspairs, port_security
 
-from hotplate.cloud.neutron import allocation, errors
+from hotplate.cloud.neutron import allocation
 from hotplate.cloud.neutron.allocation import Address
+from hotplate.cloud.neutron.errors import (
+    AllocationOnAutoAddressSubnet,
+    IpAddressAlreadyAllocated,
+    named_error,
+)
 from hotplate.cloud.neutron.records import Records, Values
 from hotplate.cloud.neutron.resources import (
     FLOATING_IP,
@@ -149,9 +154,9 @@ class Ports(Resources):
         for trunk in self.records.all("trunks"):
             values = {"port_id": port_id, "trunk_id": trunk["id"]}
             if port_id == trunk["port_id"]:
-                return errors.trunk_error("PortInUseAsTrunkParent", **values)
+                return named_error("PortInUseAsTrunkParent", **values)
             if any(each["port_id"] == port_id for each in trunk["sub_ports"]):
-                return errors.trunk_error("PortInUseAsSubPort", **values)
+                return named_error("PortInUseAsSubPort", **values)
         return None
 
     # -- addresses --------------------
@@ -222,9 +227,7 @@ class Ports(Resources):
                 address = self._asked(subnet, ipaddress.ip_address(each["ip_address"]), mine)
                 if subnet in automatic:
                     if address != allocation.slaac_address(network_of(subnet), mac):
-                        raise errors.AllocationOnAutoAddressSubnet(
-                            ip=address, subnet_id=subnet["id"]
-                        )
+                        raise AllocationOnAutoAddressSubnet(ip=address, subnet_id=subnet["id"])
                     continue
             elif subnet in automatic:
                 continue
@@ -261,7 +264,7 @@ class Ports(Resources):
 
     def _asked(self, subnet: Values, address: Address, mine: set[Address]) -> Address:
         if address in mine or address in self._subnets.taken(subnet["id"]):
-            raise errors.IpAddressAlreadyAllocated(ip=address, subnet_id=subnet["id"])
+            raise IpAddressAlreadyAllocated(ip=address, subnet_id=subnet["id"])
         return address
 
     def _next(self, subnet: Values, mine: set[Address]) -> Address | None:

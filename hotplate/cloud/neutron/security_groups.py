@@ -6,7 +6,7 @@ import ipaddress
 from functools import partial
 
 from hotplate.cloud.neutron.attributes import KINDS
-from hotplate.cloud.neutron.errors import security_group_error
+from hotplate.cloud.neutron.errors import named_error
 from hotplate.cloud.neutron.records import Records, Values
 from hotplate.cloud.neutron.resources import Resources
 
@@ -20,17 +20,17 @@ class SecurityGroupRules(Resources):
     """The rules of all groups."""
 
     NAME = "security_group_rules"
-    MISSING = (partial(security_group_error, "SecurityGroupRuleNotFound"), "id")
+    MISSING = (partial(named_error, "SecurityGroupRuleNotFound"), "id")
 
     def create(self, values: Values) -> Values:
         """Add a rule to its group, which must not have it already."""
         for group_id in (values["security_group_id"], values["remote_group_id"]):
             if group_id and self.records.get("security_groups", group_id) is None:
-                raise security_group_error("SecurityGroupNotFound", id=group_id)
+                raise named_error("SecurityGroupNotFound", id=group_id)
         _check_remote(values)
         _check_ports(values)
         for rule in self.where(**{name: values[name] for name in _SAME}):
-            raise security_group_error("SecurityGroupRuleExists", rule_id=rule["id"])
+            raise named_error("SecurityGroupRuleExists", rule_id=rule["id"])
         return super().create(values)
 
     def of(self, group_id: str) -> list[Values]:
@@ -52,7 +52,7 @@ class SecurityGroups(Resources):
     """The groups; the default group of a project is created on first access."""
 
     NAME = "security_groups"
-    MISSING = (partial(security_group_error, "SecurityGroupNotFound"), "id")
+    MISSING = (partial(named_error, "SecurityGroupNotFound"), "id")
 
     def __init__(self, records: Records, rules: SecurityGroupRules) -> None:
         super().__init__(records)
@@ -84,16 +84,16 @@ class SecurityGroups(Resources):
         """Change a group; the default group cannot be renamed."""
         _check_name(changes)
         if record["name"] == DEFAULT and changes.get("name", DEFAULT) != DEFAULT:
-            raise security_group_error("SecurityGroupCannotUpdateDefault")
+            raise named_error("SecurityGroupCannotUpdateDefault")
         return super().change(record, changes)
 
     def delete(self, record: Values) -> None:
         """Remove a group that no port uses, with its rules; the default group stays."""
         if record["name"] == DEFAULT:
-            raise security_group_error("SecurityGroupCannotRemoveDefault")
+            raise named_error("SecurityGroupCannotRemoveDefault")
         group_id = record["id"]
         if any(group_id in port["security_groups"] for port in self.records.all("ports")):
-            raise security_group_error("SecurityGroupInUse", id=group_id)
+            raise named_error("SecurityGroupInUse", id=group_id)
         # Other groups' rules that refer to this one go, too.
         for rule in self._rules.all():
             if group_id in (rule["security_group_id"], rule["remote_group_id"]):
@@ -115,7 +115,7 @@ class SecurityGroups(Resources):
 def _check_name(values: Values) -> None:
     """Leave the name of the default group to it (Neutron's ``_validate_name_not_default``)."""
     if str(values.get("name", "")).lower() == DEFAULT:
-        raise security_group_error("SecurityGroupDefaultAlreadyExists")
+        raise named_error("SecurityGroupDefaultAlreadyExists")
 
 
 #: Attributes in which duplicate rules are equal.
@@ -134,9 +134,9 @@ _SAME = (
 def _check_remote(values: Values) -> None:
     cidr = values["remote_ip_prefix"]
     if cidr and values["remote_group_id"]:
-        raise security_group_error("SecurityGroupMultipleRemoteEntites")
+        raise named_error("SecurityGroupMultipleRemoteEntites")
     if cidr and f"IPv{ipaddress.ip_network(cidr).version}" != values["ethertype"]:
-        raise security_group_error(
+        raise named_error(
             "SecurityGroupRuleParameterConflict", ethertype=values["ethertype"], cidr=cidr
         )
 
@@ -148,17 +148,17 @@ def _check_ports(values: Values) -> None:
     if low is None and high is None:
         return
     if protocol is None:
-        raise security_group_error("SecurityGroupProtocolRequiredWithPorts")
+        raise named_error("SecurityGroupProtocolRequiredWithPorts")
     if protocol in ICMP:
         _check_icmp(low, high)
     elif protocol not in WITH_PORTS:
-        raise security_group_error(
+        raise named_error(
             "SecurityGroupInvalidProtocolForPort",
             protocol=protocol,
             valid_port_protocols=", ".join(WITH_PORTS[:5]),
         )
     elif low is None or high is None or low > high:
-        raise security_group_error("SecurityGroupInvalidPortRange")
+        raise named_error("SecurityGroupInvalidPortRange")
 
 
 def _check_icmp(kind: int | None, code: int | None) -> None:
@@ -168,8 +168,8 @@ def _check_icmp(kind: int | None, code: int | None) -> None:
         ("port_range_max", "code", code),
     ):
         if value is not None and value > 255:
-            raise security_group_error(
+            raise named_error(
                 "SecurityGroupInvalidIcmpValue", field=field, attr=attribute, value=value
             )
     if kind is None:
-        raise security_group_error("SecurityGroupMissingIcmpType", value=code)
+        raise named_error("SecurityGroupMissingIcmpType", value=code)

@@ -5,11 +5,13 @@ The rules and the messages are those of Neutron's ``services/trunk`` (``rules.py
 
 from __future__ import annotations
 
+from functools import partial
+
 from neutron_lib import exceptions
 from neutron_lib.api.validators import validate_subports
 from neutron_lib.services.trunk.constants import TRUNK_SUBPORT_OWNER
 
-from hotplate.cloud.neutron.errors import trunk_error
+from hotplate.cloud.neutron.errors import named_error
 from hotplate.cloud.neutron.ports import Ports
 from hotplate.cloud.neutron.records import Records, Values
 from hotplate.cloud.neutron.resources import Resources, invalid
@@ -21,7 +23,7 @@ class Trunks(Resources):
     """The trunks of one cloud."""
 
     NAME = "trunks"
-    MISSING = (lambda trunk_id: trunk_error("TrunkNotFound", trunk_id=trunk_id), "trunk_id")
+    MISSING = (partial(named_error, "TrunkNotFound"), "trunk_id")
 
     def __init__(self, records: Records, ports: Ports) -> None:
         super().__init__(records)
@@ -56,7 +58,7 @@ class Trunks(Resources):
         kept = {each["port_id"]: each for each in record["sub_ports"]}
         for port_id in [each["port_id"] for each in _subports(body)]:
             if port_id not in kept:
-                raise trunk_error("SubPortNotFound", trunk_id=record["id"], port_id=port_id)
+                raise named_error("SubPortNotFound", trunk_id=record["id"], port_id=port_id)
             self._free([kept.pop(port_id)])
         changes = {"sub_ports": list(kept.values())}
         return self.view(self.records.change(self.NAME, record, changes))
@@ -68,7 +70,7 @@ class Trunks(Resources):
         for each in added:
             kind, number = each["segmentation_type"], each["segmentation_id"]
             if (kind, number) in taken:
-                raise trunk_error(
+                raise named_error(
                     "DuplicateSubPort",
                     segmentation_type=kind,
                     segmentation_id=number,
@@ -82,12 +84,12 @@ class Trunks(Resources):
         """Return a subport of a request, after Neutron's checks."""
         port_id = given["port_id"]
         if port_id == trunk["port_id"]:
-            raise trunk_error("ParentPortInUse", port_id=port_id)
+            raise named_error("ParentPortInUse", port_id=port_id)
         port = self._ports.get(port_id)
         parent = self._ports.get(trunk["port_id"])
         mtu, most = (self.network(each["network_id"])["mtu"] for each in (port, parent))
         if mtu > most:
-            raise trunk_error(
+            raise named_error(
                 "SubPortMtuGreaterThanTrunkPortMtu",
                 port_id=port_id,
                 port_mtu=mtu,
@@ -119,9 +121,9 @@ class Trunks(Resources):
         """Check that a port belongs to no trunk."""
         for trunk in self.all():
             if port_id == trunk["port_id"]:
-                raise trunk_error("ParentPortInUse", port_id=port_id)
+                raise named_error("ParentPortInUse", port_id=port_id)
             if any(each["port_id"] == port_id for each in trunk["sub_ports"]):
-                raise trunk_error("TrunkPortInUse", port_id=port_id)
+                raise named_error("TrunkPortInUse", port_id=port_id)
 
     def _free(self, subports: list[Values]) -> None:
         for each in subports:
@@ -131,7 +133,7 @@ class Trunks(Resources):
 
 def _check_enabled(trunk: Values) -> None:
     if not trunk["admin_state_up"]:
-        raise trunk_error("TrunkDisabled", trunk_id=trunk["id"])
+        raise named_error("TrunkDisabled", trunk_id=trunk["id"])
 
 
 def _subports(body: Values) -> list[Values]:
