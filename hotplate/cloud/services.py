@@ -19,7 +19,6 @@ from hotplate.cloud.glance.images import Images
 from hotplate.cloud.heat import api as heat_api
 from hotplate.cloud.heat.describe_cache import DatabaseVersion
 from hotplate.cloud.heat.patches import TaskWaker
-from hotplate.cloud.http.addresses import Addresses
 from hotplate.cloud.http.faults import Faults
 from hotplate.cloud.http.gateway import WSGIApp, after_writes
 from hotplate.cloud.keystone.api import KeystoneApi
@@ -72,7 +71,7 @@ class Parts:
         self.identity = Identity(self.store, token_ttl=options.token_ttl)
         # Keystone checks the signatures of requests to cfn, so the skew of either counts.
         self.identity.skew = lambda: faults.skew("keystone") + faults.skew("cfn")
-        self.identity.addresses = Addresses(host)
+        self.identity.host = host
         project = self.identity.owner.project_id
         self.queues = Queues(self.store, notify=progress.notify, lift_limits=options.lift_limits)
         self.zaqar_key = self.store.setting("zaqar_key", secrets.token_hex(32))

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from hotplate.cloud.database.store import Store
-from hotplate.cloud.http.addresses import Addresses
 from hotplate.cloud.http.rest import HttpError, Request
 from hotplate.cloud.keystone.guard import Guard
 from hotplate.cloud.keystone.identity import Grant, Identity, IdentityError
@@ -18,7 +17,7 @@ from hotplate.cloud.keystone.identity import Grant, Identity, IdentityError
 def identity(tmp_path: Path) -> Iterator[Identity]:
     store = Store(tmp_path / "neighbours.db")
     made = Identity(store, token_ttl=60)
-    made.addresses = Addresses({"keystone": "http://127.0.0.1:5000"})
+    made.host = {"keystone": "http://127.0.0.1:5000"}
     yield made
     store.close()
 

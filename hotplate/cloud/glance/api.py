@@ -78,7 +78,7 @@ class GlanceApi:
         if request.path in ("", "/versions") and request.method == "GET":
             # As Glance: 300 at the root, and 200 at /versions.
             status = 200 if request.path else 300
-            versions = _versions(self._identity.addresses.host["glance"])
+            versions = _versions(self._identity.host["glance"])
             return Answer(status, {"versions": versions}, identified=False)
         if request.environ.get("PATH_INFO", "").endswith("/images/"):
             # Not the list: the path of an image without its id.
@@ -128,7 +128,7 @@ class GlanceApi:
         values = {**values, "tags": sorted(set(values.get("tags", [])))}
         with self._images.transaction():
             image = self._images.create(values, caller.project)
-        location = f"{self._identity.addresses.host['glance']}/v2/images/{image['id']}"
+        location = f"{self._identity.host['glance']}/v2/images/{image['id']}"
         return Answer(201, _shown(image), (("Location", location),))
 
     def _show(self, request: Request, caller: Grant) -> Answer:

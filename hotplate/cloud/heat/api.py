@@ -54,7 +54,7 @@ class _Keystone:
         self._ttl = ttl
 
     def get_endpoint(self) -> str:
-        return self._identity.addresses.host["keystone"]
+        return self._identity.host["keystone"]
 
     def post(self, url: str, data: str, headers: dict[str, str]) -> _Response:  # noqa: ARG002
         credentials = json.loads(data)["ec2Credentials"]
@@ -120,7 +120,7 @@ class _AuthUrl:
         self._identity = identity
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Any:
-        environ["HTTP_X_AUTH_URL"] = self._identity.addresses.host["keystone"] + "/v3"
+        environ["HTTP_X_AUTH_URL"] = self._identity.host["keystone"] + "/v3"
         return self._app(environ, start_response)
 
 

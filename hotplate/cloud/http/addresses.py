@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 #: The address at which guests reach the cloud: Nova's metadata address serves the rest as well.
@@ -35,22 +34,6 @@ class Side(Enum):
     HOST = "host"
     #: Heat itself: it connects over loopback (``internal``), and hands out guest URLs (``public``).
     ENGINE = "engine"
-
-
-@dataclass(frozen=True)
-class Addresses:
-    """The base URL of every service (scheme, host and port) on both sides.
-
-    :param host: service name -> ``http://127.0.0.1:port``, for services that listen.
-    """
-
-    host: dict[str, str]
-
-    def base(self, service: str, side: Side) -> str:
-        """Return the base URL of ``service`` for ``side``, without a trailing slash."""
-        if side is Side.GUEST:
-            return guest_base(service)
-        return self.host[service]
 
 
 def guest_base(service: str) -> str:

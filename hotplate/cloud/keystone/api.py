@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from hotplate.cloud.http.addresses import REGION, Side, guest_base
+from hotplate.cloud.http.addresses import REGION, Side
 from hotplate.cloud.http.gateway import SIDE
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
 from hotplate.cloud.keystone.application_credentials import (
@@ -90,9 +90,7 @@ class KeystoneApi:
             raise HttpError(401, str(error), headers=headers) from error
 
     def _base(self, side: Side) -> str:
-        if side is Side.GUEST:
-            return guest_base("keystone")
-        return self._identity.addresses.host["keystone"]
+        return self._identity.base("keystone", side)
 
     def _versions(self, _request: Request, side: Side) -> Answer:
         # As Keystone's root: 300 Multiple Choices.

@@ -25,7 +25,7 @@ class Guard:
         try:
             grant = self._identity.read_token(request.header("X-Auth-Token"))
         except IdentityError:
-            raise unauthorized(self._identity.addresses.host["keystone"]) from None
+            raise unauthorized(self._identity.host["keystone"]) from None
         enough = READERS if request.method in ("GET", "HEAD") else WRITERS
         if not enough & set(grant.roles):
             raise HttpError(403, "Policy doesn't allow the action to be performed.")

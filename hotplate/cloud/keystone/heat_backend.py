@@ -52,7 +52,7 @@ class KeystoneBackend:
         """Keystone's own client, for look-ups of names in a template, such as projects."""
         from keystoneclient.v3 import client
 
-        url = f"{self._identity.addresses.host['keystone']}/v3"
+        url = f"{self._identity.host['keystone']}/v3"
         return client.Client(session=self.session, endpoint_override=url)
 
     @property

@@ -9,7 +9,7 @@ import json
 import secrets
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from cryptography.fernet import Fernet, InvalidToken
 
 from hotplate.cloud.database.store import Store
-from hotplate.cloud.http.addresses import HOST_SERVICES, REGION, Addresses, Side
+from hotplate.cloud.http.addresses import HOST_SERVICES, REGION, Side, guest_base
 from hotplate.cloud.keystone.application_credentials import (
     ApplicationCredential,
     ApplicationCredentials,
@@ -123,7 +123,8 @@ class Identity:
         self._fernet = Fernet(base64.urlsafe_b64encode(hashlib.sha256(self._key).digest()))
         self._revoked: dict[bytes, float] = {}
         self.applications = ApplicationCredentials(store, self._digest)
-        self.addresses = Addresses({})
+        #: Service -> its URL on loopback (``http://127.0.0.1:PORT``), for those that listen.
+        self.host: Mapping[str, str] = {}
         #: Clock skew of this Keystone in seconds, read at each check.
         self.skew: Callable[[], float] = lambda: 0.0
         self.owner = self._bootstrap("hotplate", ("member", "reader"))
@@ -501,13 +502,17 @@ class Identity:
             token["catalog"] = self.catalog(grant.project, side)
         return {"token": token}
 
+    def base(self, service: str, side: Side) -> str:
+        """Return the base URL of a service for ``side``, without a trailing slash."""
+        return guest_base(service) if side is Side.GUEST else self.host[service]
+
     def catalog(self, project: str, side: Side) -> list[dict[str, Any]]:
         """Return the services and their URLs for ``side``."""
         inner = Side.GUEST if side is Side.GUEST else Side.HOST
         public = Side.HOST if side is Side.HOST else Side.GUEST
         entries = []
         for service, (kind, suffix) in _CATALOG.items():
-            if service not in self.addresses.host:
+            if service not in self.host:
                 continue
             outer = public
             # Guests cannot reach these, so even Heat's public URL of them is the host's.
@@ -522,7 +527,7 @@ class Identity:
                     "interface": interface,
                     "region": REGION,
                     "region_id": REGION,
-                    "url": self.addresses.base(service, where) + tail,
+                    "url": self.base(service, where) + tail,
                 }
                 for interface, where in (
                     ("public", outer),

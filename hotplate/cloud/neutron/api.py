@@ -87,7 +87,7 @@ class NeutronApi:
 
     @property
     def _base(self) -> str:
-        return self._identity.addresses.host["neutron"]
+        return self._identity.host["neutron"]
 
     # -- common to all kinds --------------------
 

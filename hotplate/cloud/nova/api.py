@@ -77,7 +77,7 @@ class NovaApi:
 
     @property
     def _base(self) -> str:
-        return self._identity.addresses.host["nova"] + "/v2.1"
+        return self._identity.host["nova"] + "/v2.1"
 
     def _answer(self, request: Request) -> Answer:
         this = request_id()
