@@ -17,7 +17,7 @@ from oslo_utils import uuidutils
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.glance.members import Members, Values
 from hotplate.cloud.http import limits
-from hotplate.cloud.http.rest import HttpError
+from hotplate.cloud.http.rest import HttpError, now
 
 #: Maximum number of images.
 MAX_IMAGES = 500
@@ -185,7 +185,7 @@ class Images:
         :raises HttpError: 403 for an image of the session.
         """
         self._check_own(image)
-        changed = {**image, **changes, "updated_at": _time()}
+        changed = {**image, **changes, "updated_at": now()}
         for name in drop:
             changed.pop(name, None)
         self._store.write(
@@ -295,7 +295,7 @@ class Images:
 
 def _of_session(image: SessionImage, owner: str) -> Values:
     stat = image.path.stat()
-    at = _time(stat.st_mtime)
+    at = datetime.fromtimestamp(stat.st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         **_new(owner),
         "id": image.id,
@@ -313,7 +313,7 @@ def _of_session(image: SessionImage, owner: str) -> Values:
 
 
 def _new(owner: str) -> Values:
-    now = _time()
+    created = now()
     return {
         "id": str(uuid.uuid4()),
         "name": None,
@@ -332,8 +332,8 @@ def _new(owner: str) -> Values:
         "os_hash_algo": None,
         "os_hash_value": None,
         "tags": [],
-        "created_at": now,
-        "updated_at": now,
+        "created_at": created,
+        "updated_at": created,
     }
 
 
@@ -347,8 +347,3 @@ def _virtual_size(file: Path, image: Values, size: int) -> int | None:
     if image["disk_format"] == "qcow2" and len(head) == 32 and head.startswith(b"QFI\xfb"):
         return int.from_bytes(head[24:], "big")
     return None
-
-
-def _time(seconds: float | None = None) -> str:
-    at = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,11 +6,10 @@ The rules and messages are those of Glance's ``api/v2/image_members.py``.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from hotplate.cloud.database.store import Store
-from hotplate.cloud.http.rest import HttpError
+from hotplate.cloud.http.rest import HttpError, now
 
 #: An image or a member in the form of Glance's JSON.
 Values: TypeAlias = dict[str, Any]
@@ -82,7 +81,7 @@ class Members:
                 f"{len(members) + 1}, Maximum: {MAX_MEMBERS}:",
             )
         self._store.write(
-            "INSERT INTO hotplate_image_member VALUES (?, ?, ?)", image["id"], project, _now()
+            "INSERT INTO hotplate_image_member VALUES (?, ?, ?)", image["id"], project, now()
         )
         return self.get(image, project)
 
@@ -117,7 +116,3 @@ def _shown(row: Any) -> Values:
         "updated_at": row["created"],
         "schema": "/v2/schemas/member",
     }
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

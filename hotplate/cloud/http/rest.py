@@ -16,6 +16,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qs
@@ -208,6 +209,11 @@ def respond(
     if given.identified and not any(name == REQUEST_ID for name, _ in given.headers):
         headers = (*headers, (REQUEST_ID, request_id()))
     return replace(given, headers=(*given.headers, *headers)).send(start_response)
+
+
+def now() -> str:
+    """Return the current time as OpenStack's APIs show it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def request_id() -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import uuid
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from hotplate.cloud.database.store import Store
+from hotplate.cloud.http.rest import now
 
 #: A resource in the form of Neutron's JSON.
 Values: TypeAlias = dict[str, Any]
@@ -48,15 +48,15 @@ class Records:
 
     def add(self, kind: str, values: Values) -> Values:
         """Store a new document and return it complete; a given ``id`` is used."""
-        now = _now()
+        created = now()
         record = {
             "id": str(uuid.uuid4()),
             "name": "",
             "description": "",
             "tags": [],
             **values,
-            "created_at": now,
-            "updated_at": now,
+            "created_at": created,
+            "updated_at": created,
             "revision_number": 1,
         }
         self._store.write(
@@ -72,7 +72,7 @@ class Records:
         changed = {
             **record,
             **changes,
-            "updated_at": _now(),
+            "updated_at": now(),
             "revision_number": record["revision_number"] + 1,
         }
         self._store.write(
@@ -86,7 +86,3 @@ class Records:
     def remove(self, kind: str, record_id: str) -> None:
         """Delete a document."""
         self._store.write("DELETE FROM hotplate_neutron WHERE kind = ? AND id = ?", kind, record_id)
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -10,10 +10,10 @@ import base64
 import binascii
 import hashlib
 
-from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, now
 from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.microversions import MAX_PAGE, Caller
-from hotplate.cloud.nova.server_records import KeyPair, now
+from hotplate.cloud.nova.server_records import KeyPair
 from hotplate.cloud.nova.servers import Servers
 
 _BAD = "Keypair data is invalid: failed to generate fingerprint"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from hotplate.cloud.http.rest import HttpError
 from hotplate.cloud.nova.compute import ServerSpec
@@ -146,11 +145,6 @@ LIFTED = ServerQuotas(
     server_groups=1000,
     server_group_members=1000,
 )
-
-
-def now() -> str:
-    """Return the current time in Nova's format."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def check_state(server_id: str, word: str, action: str, allowed: Sequence[str]) -> None:

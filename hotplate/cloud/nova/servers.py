@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from hotplate.cloud.database.store import Store
-from hotplate.cloud.http.rest import HttpError
+from hotplate.cloud.http.rest import HttpError, now
 from hotplate.cloud.nova.compute import Compute, GuestServices, ServerPort, ServerSpec
 from hotplate.cloud.nova.interfaces import Interface, RequestedNetwork, Wanted, own_link
 from hotplate.cloud.nova.server_records import (
@@ -27,7 +27,6 @@ from hotplate.cloud.nova.server_records import (
     ServerQuotas,
     ServerRecord,
     check_state,
-    now,
 )
 from hotplate.errors import is_unforeseen, sentence_of
 from hotplate.events.background import Background
