@@ -27,6 +27,14 @@ Row = TypeVar("Row")
 
 Headers = tuple[tuple[str, str], ...]
 
+#: Filter of a list -> its test of a resource's tags by the wanted ones.
+TAG_FILTERS: Mapping[str, Callable[[set[str], set[str]], bool]] = {
+    "tags": lambda has, wanted: wanted <= has,
+    "tags-any": lambda has, wanted: bool(wanted & has),
+    "not-tags": lambda has, wanted: not wanted <= has,
+    "not-tags-any": lambda has, wanted: not wanted & has,
+}
+
 #: The header with the id of a request.
 REQUEST_ID = "x-openstack-request-id"
 

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from urllib.parse import urlencode
 
 from webob import exc
 
-from hotplate.cloud.http.rest import Request, page
+from hotplate.cloud.http.rest import TAG_FILTERS, Request, page
 from hotplate.cloud.neutron.attributes import ResourceKind
 from hotplate.cloud.neutron.records import Values
 
 #: Maximum number of entries on a page.
 MAX_PAGE = 1000
 _CONTROL = {"fields", "sort_key", "sort_dir", "limit", "marker", "page_reverse"}
-_TAGS: Mapping[str, Callable[[set[str], set[str]], bool]] = {
-    "tags": lambda wanted, tags: wanted <= tags,
-    "tags-any": lambda wanted, tags: bool(wanted & tags),
-    "not-tags": lambda wanted, tags: not wanted <= tags,
-    "not-tags-any": lambda wanted, tags: not wanted & tags,
-}
 
 
 def listed(kind: ResourceKind, records: list[Values], request: Request, base: str) -> Values:
@@ -63,9 +56,9 @@ def _matches(kind: ResourceKind, record: Values, request: Request) -> bool:
         wanted = [value for value in values if value]
         if name in _CONTROL or not wanted:
             continue
-        if name in _TAGS:
+        if name in TAG_FILTERS:
             tags = {tag for value in wanted for tag in value.split(",")}
-            if not _TAGS[name](tags, set(record["tags"])):
+            if not TAG_FILTERS[name](set(record["tags"]), tags):
                 return False
         elif not _has(kind, record, name, wanted):
             return False

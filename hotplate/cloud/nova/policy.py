@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.http.rest import TAG_FILTERS, Answer, HttpError, Request, Routes
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import ServerRecord
 
@@ -50,7 +50,7 @@ ADMIN_ACTIONS = {
 USERS_FILTERS = {
     **dict.fromkeys(("name", "status", "image", "flavor", "ip", "changes-since"), 1),
     "ip6": 5,
-    **dict.fromkeys(("tags", "tags-any", "not-tags", "not-tags-any"), 26),
+    **dict.fromkeys(TAG_FILTERS, 26),
     "changes-before": 66,
     "locked": 73,
     **dict.fromkeys(("availability_zone", "config_drive", "key_name", "user_id"), 83),

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.http.rest import TAG_FILTERS, Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import capacity, policy
 from hotplate.cloud.nova.interfaces import GUEST_IP, Interface, by_network
 from hotplate.cloud.nova.microversions import Caller
@@ -281,20 +281,10 @@ def _pattern_test(name: str, text: str) -> Callable[[str], bool]:
 
 
 def _tag_filters(request: Request) -> list[Callable[[ServerRecord], bool]]:
-    wanted = {
-        name: set(request.one(name).split(","))
-        for name in ("tags", "tags-any", "not-tags", "not-tags-any")
-        if request.one(name)
-    }
-    fits: dict[str, Callable[[set[str], set[str]], bool]] = {
-        "tags": lambda has, tags: tags <= has,
-        "tags-any": lambda has, tags: bool(tags & has),
-        "not-tags": lambda has, tags: not tags <= has,
-        "not-tags-any": lambda has, tags: not tags & has,
-    }
     return [
-        lambda row, name=name, tags=tags: fits[name](set(row.notes.tags), tags)  # type: ignore[misc]
-        for name, tags in wanted.items()
+        lambda row, fits=fits, wanted=wanted: fits(set(row.notes.tags), set(wanted.split(",")))  # type: ignore[misc]
+        for name, fits in TAG_FILTERS.items()
+        if (wanted := request.one(name))
     ]
 
 
