@@ -253,8 +253,7 @@ class NeutronApi:
 
     # -- quotas --------------------
 
-    def _quotas(self, request: Request, caller: Grant) -> Answer:
-        del request
+    def _quotas(self, _request: Request, caller: Grant) -> Answer:
         _check_admin("get_quota", caller)
         return Answer(body={"quotas": self._networking.quotas.all()})
 
@@ -275,8 +274,7 @@ class NeutronApi:
 
     # -- extensions and versions --------------------
 
-    def _root(self, request: Request, caller: Grant) -> Answer:
-        del request, caller
+    def _root(self, _request: Request, _caller: Grant) -> Answer:
         links = [
             {
                 "name": kind.single,
@@ -287,20 +285,17 @@ class NeutronApi:
         ]
         return Answer(body={"resources": links})
 
-    def _extensions(self, request: Request, caller: Grant) -> Answer:
-        del request, caller
+    def _extensions(self, _request: Request, _caller: Grant) -> Answer:
         return Answer(body={"extensions": extensions()})
 
-    def _extension(self, request: Request, caller: Grant) -> Answer:
-        del caller
+    def _extension(self, request: Request, _caller: Grant) -> Answer:
         alias = request.part("alias")
         for extension in extensions():
             if extension["alias"] == alias:
                 return Answer(body={"extension": extension})
         raise exceptions.ExtensionsNotFound(extensions=[alias])
 
-    def _zones(self, request: Request, caller: Grant) -> Answer:
-        del request, caller
+    def _zones(self, _request: Request, _caller: Grant) -> Answer:
         zone = {"state": "available", "name": "nova"}
         zones = [{**zone, "resource": resource} for resource in ("router", "network")]
         return Answer(body={"availability_zones": zones})
