@@ -6,7 +6,6 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -89,15 +88,12 @@ class Images:
         self._upload_refusal = upload_refusal
         self._used = used
         self._store = store
+        self.transaction = store.transaction
         self.members = Members(store)
         self._directory = directory
         self._session = {image.id: image for image in session}
         self._shown = {image.id: _of_session(image, owner) for image in self._session.values()}
         self._forget_lost()
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Store all changes of the ``with`` block, or none, isolated from other threads."""
-        return self._store.transaction()
 
     # -- look-ups --------------------
 

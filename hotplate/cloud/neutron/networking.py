@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 
 from neutron_lib import constants, exceptions
 from neutron_lib.exceptions import external_net
@@ -122,6 +121,7 @@ class Networking:
 
     def __init__(self, store: Store, *, project: str, operator: str) -> None:
         self.records = Records(store)
+        self.transaction = store.transaction
         # Each of these knows only those above it.
         pools = SubnetPools(self.records)
         subnets = Subnets(self.records, pools)
@@ -151,10 +151,6 @@ class Networking:
         self.external_network = self._network(
             "external_network", EXTERNAL_NETWORK, EXTERNAL_CIDR, operator
         )
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Store all changes of the ``with`` block, or none, isolated from other threads."""
-        return self.records.transaction()
 
     def create(self, name: str, body: Mapping[str, object], project: str) -> Values:
         """Create a resource as a client requests it; return it as a client sees it.

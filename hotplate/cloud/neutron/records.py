@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 from hotplate.cloud.database.store import Store
@@ -19,10 +18,6 @@ class Records:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Store all changes of the ``with`` block, or none, isolated from other threads."""
-        return self._store.transaction()
 
     def all(self, kind: str) -> list[Values]:
         """Return all documents of a kind."""
