@@ -86,12 +86,13 @@ class NovaApi:
             if not request.path and request.method == "GET":
                 return self._versions(request)
             if request.path == "/v2.1" and request.method == "GET":
-                headers = (*headers, *microversions.headers(microversions.asked_for(request)))
+                minor = microversions.asked_for(request)
+                headers = (*headers, *microversions.headers(f"2.{minor}"))
                 answer = self._versions(request)
             else:
                 grant = self._guard.check(request)
                 minor = microversions.asked_for(request)
-                headers = (*headers, *microversions.headers(minor))
+                headers = (*headers, *microversions.headers(f"2.{minor}"))
                 caller = Caller(grant, minor, self._base, this)
                 answer = self._routes.answer(_below_version(request, grant.project), caller)
         except HttpError as error:

@@ -112,7 +112,7 @@ def _list(request: Request, caller: Caller, view: Any) -> Answer:
     least_ram = request.number("minRam", default=0, most=1 << 40)
     least_disk = request.number("minDisk", default=0, most=1 << 40)
     fitting = [each for each in USUAL if each.ram >= least_ram and each.disk >= least_disk]
-    rows, _ = caller.page(request, fitting, lambda each: each.id)
+    rows, _ = caller.page(request, fitting, lambda each: each.id, "flavors_links")
     return Answer(body={"flavors": [view(each, caller) for each in rows]})
 
 

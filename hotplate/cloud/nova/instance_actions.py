@@ -197,12 +197,12 @@ class InstanceActionsApi:
 
     def _list(self, request: Request, caller: Caller) -> Answer:
         rows = self._of(request, caller)
-        if not caller.since(58):
-            return Answer(body={"instanceActions": [each.shown(caller) for each in rows]})
-        rows = _between(rows, request, caller)
-        rows, links = caller.page(request, rows, lambda each: each.request_id)
-        shown = {"instanceActions": [each.shown(caller) for each in rows]}
-        return Answer(body={**shown, **({"links": links} if links else {})})
+        links: dict[str, object] = {}
+        # Periods and pages came with 2.58.
+        if caller.since(58):
+            rows = _between(rows, request, caller)
+            rows, links = caller.page(request, rows, lambda each: each.request_id, "links")
+        return Answer(body={"instanceActions": [each.shown(caller) for each in rows], **links})
 
     def _show(self, request: Request, caller: Caller) -> Answer:
         rows, wanted = self._of(request, caller), request.part("request")

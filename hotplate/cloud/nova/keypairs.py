@@ -33,14 +33,15 @@ class KeyPairsApi:
         routes.add("DELETE", "/os-keypairs/{name}", self._delete)
 
     def _list(self, request: Request, caller: Caller) -> Answer:
-        pairs = self._servers.keypairs()
+        rows = self._servers.keypairs()
+        links: dict[str, object] = {}
         # Pages came with 2.35.
-        if not caller.since(35):
-            rows = pairs[: request.number("limit", default=MAX_PAGE, most=MAX_PAGE)]
-            return Answer(body={"keypairs": [{"keypair": _view(row, caller)} for row in rows]})
-        rows, links = caller.page(request, pairs, lambda each: each.name)
-        shown = {"keypairs": [{"keypair": _view(row, caller)} for row in rows]}
-        return Answer(body={**shown, **({"keypairs_links": links} if links else {})})
+        if caller.since(35):
+            rows, links = caller.page(request, rows, lambda each: each.name, "keypairs_links")
+        else:
+            rows = rows[: request.number("limit", default=MAX_PAGE, most=MAX_PAGE)]
+        shown = [{"keypair": _view(row, caller)} for row in rows]
+        return Answer(body={"keypairs": shown, **links})
 
     def _create(self, request: Request, caller: Caller) -> Answer:
         schema = schemas.KEY_PAIR_SINCE_92 if caller.since(92) else schemas.KEY_PAIR

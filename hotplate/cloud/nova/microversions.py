@@ -54,19 +54,20 @@ class Caller:
         return links if bookmark else [{"rel": "self", "href": self.base + path}, *links]
 
     def page(
-        self, request: Request, rows: Sequence[Row], name: Callable[[Row], str]
-    ) -> tuple[list[Row], list[dict[str, str]]]:
+        self, request: Request, rows: Sequence[Row], name: Callable[[Row], str], links: str
+    ) -> tuple[list[Row], dict[str, object]]:
         """Return the requested page of rows, and the link to the next page if there is one.
 
         :param name: returns a row's id, which is the marker of the next page.
+        :param links: the member of the answer that has the link.
         :raises HttpError: 400, for an invalid limit or marker.
         """
         limit = request.number("limit", default=MAX_PAGE, most=MAX_PAGE)
         shown, more = page(rows, name, limit=limit, marker=request.one("marker"))
         if not more or not shown:
-            return shown, []
+            return shown, {}
         following = f"{self.base}{request.path}?limit={limit}&marker={name(shown[-1])}"
-        return shown, [{"rel": "next", "href": following}]
+        return shown, {links: [{"rel": "next", "href": following}]}
 
 
 def asked_for(request: Request) -> int:
@@ -90,7 +91,7 @@ def asked_for(request: Request) -> int:
             f"Version {text} is not supported by the API. Minimum is 2.1 and maximum is "
             f"2.{NEWEST}.",
             # Also the answer that refuses a version names it.
-            headers=_headers(text),
+            headers=headers(text),
         )
     return minor
 
@@ -105,12 +106,8 @@ def _text(request: Request) -> str:
     return request.header(OLD_HEADER).strip() or "2.1"
 
 
-def headers(minor: int) -> Headers:
-    """Return the headers that name the version of an answer."""
-    return _headers(f"2.{minor}")
-
-
-def _headers(version: str) -> Headers:
+def headers(version: str) -> Headers:
+    """Return the headers that name the version of an answer, such as ``2.96``."""
     return (
         (HEADER, f"compute {version}"),
         (OLD_HEADER, version),

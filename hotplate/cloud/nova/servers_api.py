@@ -76,8 +76,7 @@ class ServersApi:
     ) -> tuple[list[ServerRecord], dict[str, object]]:
         request = _of_user(request, caller)
         rows = self._sorted(request, self._filtered(request))
-        rows, links = caller.page(request, rows, lambda row: row.spec.id)
-        return rows, {"servers_links": links} if links else {}
+        return caller.page(request, rows, lambda row: row.spec.id, "servers_links")
 
     def _sorted(self, request: Request, rows: list[ServerRecord]) -> list[ServerRecord]:
         """Sort as requested; newest first by default."""
