@@ -254,21 +254,21 @@ class NeutronApi:
     # -- quotas --------------------
 
     def _quotas(self, _request: Request, caller: Grant) -> Answer:
-        _check_admin("get_quota", caller)
+        policy.check_admin("get_quota", caller)
         return Answer(body={"quotas": self._networking.quotas.all()})
 
     def _quota(self, read: Callable[[str], object], request: Request, caller: Grant) -> Answer:
         return Answer(body={"quota": read(_project(request, caller, "get_quota"))})
 
     def _change_quota(self, request: Request, caller: Grant) -> Answer:
-        _check_admin("update_quota", caller)
+        policy.check_admin("update_quota", caller)
         limits = inside(request.json(), "quota")
         with self._networking.transaction():
             changed = self._networking.quotas.change(request.part("project"), limits)
         return Answer(body={"quota": changed})
 
     def _reset_quota(self, request: Request, caller: Grant) -> Answer:
-        _check_admin("delete_quota", caller)
+        policy.check_admin("delete_quota", caller)
         self._networking.quotas.reset(request.part("project"))
         return Answer(204)
 
@@ -326,10 +326,5 @@ def _project(request: Request, caller: Grant, rule: str) -> str:
     """Return the project of a path, the caller's own unless an administrator calls."""
     project = request.part("project")
     if project != caller.project:
-        _check_admin(rule, caller)
+        policy.check_admin(rule, caller)
     return project
-
-
-def _check_admin(rule: str, caller: Grant) -> None:
-    if not policy.is_admin(caller):
-        raise policy.not_authorized(rule)

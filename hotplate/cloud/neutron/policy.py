@@ -106,9 +106,13 @@ def check_owner(
         raise _refused(f"rule:{verb}_{kind.single}")
 
 
-def not_authorized(rule: str) -> HttpError:
-    """Return Neutron's refusal by a rule: ``get_quota``."""
-    return _refused(f"rule:{rule}")
+def check_admin(rule: str, caller: Grant) -> None:
+    """Refuse a request of which the rule, such as ``get_quota``, is for administrators.
+
+    :raises HttpError: 403.
+    """
+    if not is_admin(caller):
+        raise _refused(f"rule:{rule}")
 
 
 def _marked(kind: ResourceKind) -> Iterator[str]:

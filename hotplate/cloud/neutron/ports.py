@@ -278,17 +278,11 @@ class Ports(Resources):
         for name in ("security_groups", "allowed_address_pairs", "extra_dhcp_opts"):
             if len(record[name]) > MAX_ENTRIES:
                 raise invalid(f"{name} has more than {MAX_ENTRIES} entries")
-        if not record["port_security_enabled"] and (
-            record["security_groups"] or record["allowed_address_pairs"]
-        ):
-            raise _unsecured(record)
-
-
-def _unsecured(record: Values) -> Exception:
-    """Return Neutron's error for groups or address pairs on a port without port security."""
-    if record["security_groups"]:
-        return port_security.PortSecurityAndIPRequiredForSecurityGroups()
-    return allowedaddresspairs.AddressPairAndPortSecurityRequired()
+        if not record["port_security_enabled"]:
+            if record["security_groups"]:
+                raise port_security.PortSecurityAndIPRequiredForSecurityGroups
+            if record["allowed_address_pairs"]:
+                raise allowedaddresspairs.AddressPairAndPortSecurityRequired
 
 
 def _subnet_for(network_id: str, subnets: list[Values], wanted: Values) -> Values:

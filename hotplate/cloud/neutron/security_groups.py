@@ -33,10 +33,6 @@ class SecurityGroupRules(Resources):
             raise named_error("SecurityGroupRuleExists", rule_id=rule["id"])
         return super().create(values)
 
-    def of(self, group_id: str) -> list[Values]:
-        """Return the rules of a group."""
-        return self.where(security_group_id=group_id)
-
     def view(self, record: Values) -> Values:
         """Return a rule with the attributes that follow from it."""
         group = self.records.get("security_groups", record["security_group_id"])
@@ -102,8 +98,9 @@ class SecurityGroups(Resources):
 
     def view(self, record: Values) -> Values:
         """Return a group with its rules."""
-        rules = [self._rules.view(rule) for rule in self._rules.of(record["id"])]
-        return super().view({**record, "security_group_rules": rules})
+        rules = self._rules.where(security_group_id=record["id"])
+        shown = [self._rules.view(rule) for rule in rules]
+        return super().view({**record, "security_group_rules": shown})
 
     def _add_rule(self, group: Values, **values: object) -> None:
         body = {**values, "security_group_id": group["id"]}
