@@ -229,7 +229,7 @@ def _check_has(server: ServerRecord, key: str) -> None:
         raise HttpError(404, "Metadata item was not found")
 
 
-def _check_tagged(server: ServerRecord, tag: Any) -> None:
+def _check_tagged(server: ServerRecord, tag: str) -> None:
     if tag not in server.notes.tags:
         raise HttpError(404, f"Server {server.spec.id} has no tag '{tag}'")
 
@@ -239,12 +239,11 @@ def _entry(asked: dict[str, Any]) -> dict[str, Any]:
 
     :raises HttpError: 400, for a network beside a port, or an address without a network.
     """
-    fixed_ips = asked.get("fixed_ips") or []
-    if asked.get("port_id") and asked.get("net_id"):
+    network, port, fixed_ips = (asked.get(name) for name in ("net_id", "port_id", "fixed_ips"))
+    if port and network:
         raise HttpError(400, "Must not input both network_id and port_id")
-    if fixed_ips and not asked.get("net_id"):
+    if fixed_ips and not network:
         raise HttpError(400, "Must input network_id when request IP address")
-    entry = {"uuid": asked.get("net_id"), "port": asked.get("port_id")}
-    if isinstance(fixed_ips, list) and fixed_ips and isinstance(fixed_ips[0], dict):
-        entry["fixed_ip"] = fixed_ips[0].get("ip_address")
+    address = fixed_ips[0]["ip_address"] if fixed_ips else None
+    entry = {"uuid": network, "port": port, "fixed_ip": address}
     return {name: value for name, value in entry.items() if value}
