@@ -37,9 +37,9 @@ from hotplate.cloud.nova.interfaces import (
     host_name,
     physical_links,
 )
+from hotplate.cloud.nova.server_records import HOST
 
 OWNER = "compute:nova"
-HOST = "hotplate"
 #: Set in the record of a port that is deleted with its server.
 _MADE = "made_by_nova"
 _FREE = {"device_id": "", "device_owner": "", "binding:host_id": ""}
