@@ -251,7 +251,8 @@ class Metadata:
         below = [name[len(prefix) :] for name in values if name.startswith(prefix)]
         if not below:
             return None
-        names = sorted({_entry(name) for name in below})
+        # A directory's name ends in a slash.
+        names = sorted({head + slash for head, slash, _ in (name.partition("/") for name in below)})
         # Keys are listed as INDEX=NAME.
         if path == "public-keys":
             names = [f"{i}={name}" for i, name in enumerate(server.spec.public_keys)]
@@ -337,11 +338,6 @@ def _json(value: object) -> bytes:
 
 def _first_ipv4(addresses: Iterable[str]) -> str:
     return next((each for each in addresses if ":" not in each), "")
-
-
-def _entry(name: str) -> str:
-    head, slash, _ = name.partition("/")
-    return head + slash
 
 
 def _printed(value: object) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hotplate.cloud.http.rest import TAG_FILTERS, Answer, HttpError, Request, Routes
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import ServerRecord
@@ -75,11 +77,11 @@ def forbidden(rule: str) -> HttpError:
 def add_admin_routes(routes: Routes[Caller]) -> None:
     """Add the routes that are refused to users."""
     for (method, path), rule in ADMIN_ROUTES.items():
+        routes.add(method, path, partial(_refuse, rule))
 
-        def refuse(_request: Request, _caller: Caller, rule: str = rule) -> Answer:
-            raise forbidden(rule)
 
-        routes.add(method, path, refuse)
+def _refuse(rule: str, _request: Request, _caller: Caller) -> Answer:
+    raise forbidden(rule)
 
 
 def check_lock(server: ServerRecord, caller: Caller) -> None:

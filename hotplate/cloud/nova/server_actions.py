@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
@@ -94,12 +95,12 @@ class ActionsApi:
         self._servers = servers
         self._recorded = actions.recorded
         self._actions: dict[str, tuple[tuple[str, ...], Callable[[_Call], Answer]]] = {
-            "os-start": (("SHUTOFF",), self._power("start")),
-            "os-stop": (("ACTIVE", "ERROR"), self._power("stop")),
-            "pause": (("ACTIVE",), self._power("pause")),
-            "unpause": (("PAUSED",), self._power("unpause")),
-            "suspend": (("ACTIVE",), self._power("suspend")),
-            "resume": (("SUSPENDED",), self._power("resume")),
+            "os-start": (("SHUTOFF",), partial(self._power, "start")),
+            "os-stop": (("ACTIVE", "ERROR"), partial(self._power, "stop")),
+            "pause": (("ACTIVE",), partial(self._power, "pause")),
+            "unpause": (("PAUSED",), partial(self._power, "unpause")),
+            "suspend": (("ACTIVE",), partial(self._power, "suspend")),
+            "resume": (("SUSPENDED",), partial(self._power, "resume")),
             "reboot": (REBOOT_IN, self._reboot),
             "rebuild": (("ACTIVE", "SHUTOFF", "ERROR"), self._rebuild),
             "resize": (("ACTIVE", "SHUTOFF"), self._resize),
@@ -153,12 +154,9 @@ class ActionsApi:
 
     # -- power --------------------
 
-    def _power(self, action: Action) -> Callable[[_Call], Answer]:
-        def act(call: _Call) -> Answer:
-            self._servers.act(call.server.spec.id, action)
-            return Answer(202)
-
-        return act
+    def _power(self, action: Action, call: _Call) -> Answer:
+        self._servers.act(call.server.spec.id, action)
+        return Answer(202)
 
     def _reboot(self, call: _Call) -> Answer:
         kind = call.asked("reboot", schemas.REBOOT)["type"].upper()

@@ -10,7 +10,7 @@ import json
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -362,7 +362,7 @@ class Servers:
         server = self.get(server_id)
         if self._ports is None or not server.has_ports:
             return own_link(server_id)
-        self._check_state(server_id, "attach_interface", ATTACH_IN)
+        check_state(server_id, self._compute.status(server_id)[0], "attach_interface", ATTACH_IN)
         with self._plugging(server_id):
             # Read again: another change may have ended while this one waited for the lock.
             server = self.get(server_id)
@@ -390,7 +390,7 @@ class Servers:
             end("")
             return
         _check_has(server, port_id)
-        self._check_state(server_id, "detach_interface", DETACH_IN)
+        check_state(server_id, self._compute.status(server_id)[0], "detach_interface", DETACH_IN)
         name = f"detach-{server.spec.name}"
         Background(self._events, self._detach, server_id, port_id, end, name=name).start()
 
@@ -433,9 +433,6 @@ class Servers:
         # Everything else may have been changed while the guest was asked.
         self.change(server_id, lambda spec: replace(spec, ports=ports))
         self._events.add(InterfaceChange(ports=[port.shown() for port in ports]), server=server_id)
-
-    def _check_state(self, server_id: str, what: str, allowed: Sequence[str]) -> None:
-        check_state(server_id, self._compute.status(server_id)[0], what, allowed)
 
     # -- guest passwords --------------------
 
