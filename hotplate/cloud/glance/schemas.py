@@ -28,47 +28,37 @@ CONTAINER_FORMATS = ("ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compr
 VISIBILITIES = ("community", "public", "private", "shared")
 UUID = "^([0-9a-fA-F]){8}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){12}$"
 
-
-def _text(*, shown: bool = False, most: int = MAX_TEXT) -> Values:
-    spec: Values = {"type": ["null", "string"], "maxLength": most}
-    return {**spec, "readOnly": True} if shown else spec
-
-
-def _number(*, shown: bool = False) -> Values:
-    spec: Values = {"type": ["null", "integer"] if shown else "integer"}
-    return {**spec, "readOnly": True} if shown else spec
-
-
-def _one_of(*values: str) -> Values:
-    return {"type": ["null", "string"], "enum": [None, *values]}
-
+_TEXT: Values = {"type": ["null", "string"], "maxLength": MAX_TEXT}
+_SHOWN_TEXT: Values = {**_TEXT, "readOnly": True}
+_NUMBER: Values = {"type": "integer"}
+_SHOWN_NUMBER: Values = {"type": ["null", "integer"], "readOnly": True}
 
 IMAGE_PROPERTIES: dict[str, Values] = {
     "id": {"type": "string", "pattern": UUID},
-    "name": _text(),
-    "status": {**_text(shown=True), "type": "string"},
+    "name": _TEXT,
+    "status": {**_SHOWN_TEXT, "type": "string"},
     "visibility": {"type": "string", "enum": list(VISIBILITIES)},
     "protected": {"type": "boolean"},
     "os_hidden": {"type": "boolean"},
-    "owner": _text(),
-    "disk_format": _one_of(*DISK_FORMATS),
-    "container_format": _one_of(*CONTAINER_FORMATS),
-    "min_disk": _number(),
-    "min_ram": _number(),
+    "owner": _TEXT,
+    "disk_format": {"type": ["null", "string"], "enum": [None, *DISK_FORMATS]},
+    "container_format": {"type": ["null", "string"], "enum": [None, *CONTAINER_FORMATS]},
+    "min_disk": _NUMBER,
+    "min_ram": _NUMBER,
     "tags": {"type": "array", "items": {"type": "string", "maxLength": MAX_TEXT}},
-    "size": _number(shown=True),
-    "virtual_size": _number(shown=True),
-    "checksum": _text(shown=True),
-    "os_hash_algo": _text(shown=True),
-    "os_hash_value": _text(shown=True),
-    "created_at": _text(shown=True),
-    "updated_at": _text(shown=True),
-    "file": _text(shown=True),
-    "self": _text(shown=True),
-    "schema": _text(shown=True),
-    "direct_url": _text(shown=True),
+    "size": _SHOWN_NUMBER,
+    "virtual_size": _SHOWN_NUMBER,
+    "checksum": _SHOWN_TEXT,
+    "os_hash_algo": _SHOWN_TEXT,
+    "os_hash_value": _SHOWN_TEXT,
+    "created_at": _SHOWN_TEXT,
+    "updated_at": _SHOWN_TEXT,
+    "file": _SHOWN_TEXT,
+    "self": _SHOWN_TEXT,
+    "schema": _SHOWN_TEXT,
+    "direct_url": _SHOWN_TEXT,
     "locations": {"type": "array", "items": {"type": "object"}},
-    "stores": _text(shown=True),
+    "stores": _SHOWN_TEXT,
 }
 READ_ONLY = frozenset(name for name, spec in IMAGE_PROPERTIES.items() if spec.get("readOnly"))
 #: Names that nobody sets (``_reserved_properties`` of ``api/v2/images.py``).
@@ -96,12 +86,7 @@ IMAGES: Values = {
     },
     "links": [{"rel": "first", "href": "{first}"}, {"rel": "next", "href": "{next}"}],
 }
-SCHEMAS: dict[str, Values] = {
-    "image": IMAGE,
-    "images": IMAGES,
-    "member": MEMBER,
-    "members": MEMBERS,
-}
+SCHEMAS = {each["name"]: each for each in (IMAGE, IMAGES, MEMBER, MEMBERS)}
 
 
 def check(values: Values) -> None:
