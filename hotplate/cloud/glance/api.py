@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from functools import partial
 from http import HTTPStatus
 from itertools import zip_longest
 from urllib.parse import urlencode
@@ -56,8 +57,8 @@ class GlanceApi:
             ("DELETE", one, self._delete),
             ("PUT", one + "/file", self._upload),
             ("GET", one + "/file", self._download),
-            ("POST", one + "/actions/deactivate", self._deactivate),
-            ("POST", one + "/actions/reactivate", self._reactivate),
+            ("POST", one + "/actions/deactivate", partial(self._set_active, False)),
+            ("POST", one + "/actions/reactivate", partial(self._set_active, True)),
             ("PUT", one + "/tags/{tag}", self._tag),
             ("DELETE", one + "/tags/{tag}", self._tag),
             ("GET", one + "/members", self._members),
@@ -199,13 +200,7 @@ class GlanceApi:
         checksum = (("Content-MD5", image["checksum"]),) if image["checksum"] else ()
         return Answer(200, path.read_bytes(), checksum)
 
-    def _deactivate(self, request: Request, caller: Grant) -> Answer:
-        return self._set_active(request, caller, active=False)
-
-    def _reactivate(self, request: Request, caller: Grant) -> Answer:
-        return self._set_active(request, caller, active=True)
-
-    def _set_active(self, request: Request, caller: Grant, *, active: bool) -> Answer:
+    def _set_active(self, active: bool, request: Request, caller: Grant) -> Answer:
         with self._images.transaction():
             self._images.set_active(self._mine(request, caller), active=active)
         return Answer(204, headers=_EMPTY)

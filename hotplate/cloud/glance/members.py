@@ -46,8 +46,12 @@ class Members:
         self._store = store
 
     def all(self, image: Values) -> list[Values]:
-        """Return the members of an image, oldest first."""
-        _check_shared(image)
+        """Return the members of an image, oldest first.
+
+        :raises HttpError: 403 for an image that is not shared.
+        """
+        if image["visibility"] != "shared":
+            raise HttpError(403, "Only shared images have members.")
         rows = self._store.rows(
             "SELECT * FROM hotplate_image_member WHERE image = ? ORDER BY rowid", image["id"]
         )
@@ -100,11 +104,6 @@ class Members:
     def forget(self, image: Values) -> None:
         """Take away all members of a deleted image."""
         self._store.write("DELETE FROM hotplate_image_member WHERE image = ?", image["id"])
-
-
-def _check_shared(image: Values) -> None:
-    if image["visibility"] != "shared":
-        raise HttpError(403, "Only shared images have members.")
 
 
 def _shown(row: Any) -> Values:
