@@ -36,18 +36,6 @@ _DIGESTS = {40: "sha1", 64: "sha256", 128: "sha512"}
 #: method -> other methods whose signature also allows it.
 _ALSO = {"HEAD": ("GET", "PUT", "POST", "DELETE")}
 
-_UNAUTHORIZED = (
-    "<html><h1>Unauthorized</h1><p>This server could not verify that you are authorized to "
-    "access the document you requested.</p></html>"
-)
-_NOT_FOUND = "<html><h1>Not Found</h1><p>The resource could not be found.</p></html>"
-_CONFLICT = (
-    "<html><h1>Conflict</h1><p>There was a conflict when trying to complete your request.</p>"
-    "</html>"
-)
-_UNPROCESSABLE = (
-    "<html><h1>Unprocessable Entity</h1><p>Unable to process the contained instructions</p></html>"
-)
 #: Headers of a container that are stored beside its metadata.
 _CONTAINER_HEADERS = frozenset({"x-container-read", "x-versions-location"})
 #: Headers with which the URL of one object would reach others (``tempurl`` of Swift).
@@ -122,7 +110,7 @@ class SwiftApi:
         # Four slashes divide at most: the name of an object may contain more.
         parts = path.split("/", 4)
         if len(parts) < 3 or parts[1] != "v1" or not parts[2].startswith("AUTH_"):
-            raise refused(404, _NOT_FOUND)
+            raise refused(404)
         account, container, name = (*parts[2:], "", "")[:3]
         self._check_access(request, path, account, container, is_object=len(parts) == 5)
         writes = request.method in ("PUT", "POST") and not self._lift_limits
@@ -157,7 +145,7 @@ class SwiftApi:
             needed = ".r:*" if is_object else ".rlistings"
             if request.method in ("GET", "HEAD") and needed in acl.split(","):
                 return
-            raise refused(401, _UNAUTHORIZED) from None
+            raise refused(401) from None
         if account != f"AUTH_{grant.project}":
             raise refused(403, "<html><h1>Forbidden</h1></html>")
 
@@ -281,7 +269,7 @@ class SwiftApi:
             # As Swift: 202 when the container was there already.
             return answer(202 if exists else 201)
         if not exists:
-            raise refused(404, _NOT_FOUND)
+            raise refused(404)
         if request.method == "POST":
             self._keep_headers(request, account, container)
             return answer(204)
@@ -304,7 +292,7 @@ class SwiftApi:
         ]
         if request.method == "DELETE":
             if entries:
-                raise refused(409, _CONFLICT)
+                raise refused(409)
             self._store.write(
                 "DELETE FROM hotplate_container WHERE account = ? AND name = ?", account, container
             )
@@ -354,11 +342,11 @@ class SwiftApi:
             *place,
         )
         if row is None:
-            raise refused(404, _NOT_FOUND)
+            raise refused(404)
         headers = json.loads(row["headers"])
         if swift_objects.has_expired(headers):
             self._drop(place)
-            raise refused(404, _NOT_FOUND)
+            raise refused(404)
         return StoredObject(bytes(row["data"]), row["type"], row["etag"], row["modified"], headers)
 
     def _content(self, request: Request, place: Place, stored: StoredObject) -> tuple[bytes, str]:
@@ -441,7 +429,7 @@ class SwiftApi:
         """Store an object, uploaded or copied from the container and name ``copied``."""
         account, container, _name = place
         if not self._has_container(account, container):
-            raise refused(404, _NOT_FOUND)
+            raise refused(404)
         self._check_room(account)
         kept, kind = swift_objects.kept_headers(request), request.headers.get("Content-Type", "")
         about_copy = {}
@@ -467,9 +455,9 @@ class SwiftApi:
         self._check_put(request, place, etag)
         headers = self._headers(account, container)
         self._check_quota(headers, place, len(data))
-        # Before the object is overwritten.
+        # The present object, before it is overwritten.
         if versions := unquote(headers.get("x-versions-location", "")):
-            self._keep_version(place, versions)
+            self._move(place, versions, f"{_version_prefix(place[2])}{time.time():016.5f}")
         now = time.time()
         self._store.write(
             "INSERT OR REPLACE INTO hotplate_object"
@@ -493,7 +481,7 @@ class SwiftApi:
             not.
         """
         if request.headers.get("Etag", "").strip('"').lower() not in ("", etag):
-            raise refused(422, _UNPROCESSABLE)
+            raise refused(422)
         unless = request.headers.get("If-None-Match")
         if unless is None:
             return
@@ -552,10 +540,6 @@ class SwiftApi:
     def _check_room(self, account: str) -> None:
         if self._store.stored("swift", account) > limits.STORED:
             raise refused(413, "Upload exceeds quota.")
-
-    def _keep_version(self, place: Place, versions: str) -> None:
-        """Move the present object to the container of older versions (``X-Versions-Location``)."""
-        self._move(place, versions, f"{_version_prefix(place[2])}{time.time():016.5f}")
 
     def _delete(self, place: Place) -> None:
         """Delete an object; its newest older version takes its place."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Any
@@ -20,6 +20,15 @@ from webob.acceptparse import create_accept_header
 META = "x-object-meta-"
 MANIFEST = "x-object-manifest"
 DELETE_AT = "x-delete-at"
+#: Status -> the text of the page about it: all but the one of 406 are Swift's own.
+_PAGES = {
+    401: "This server could not verify that you are authorized to access the document you "
+    "requested.",
+    404: "The resource could not be found.",
+    406: "Listings are application/json or text/plain here.",
+    409: "There was a conflict when trying to complete your request.",
+    422: "Unable to process the contained instructions",
+}
 #: Headers stored beside an object's metadata (``allowed_headers`` of the object server).
 KEPT = frozenset(
     {
@@ -71,9 +80,15 @@ def answer(status: int, body: str = "", headers: Mapping[str, str] | None = None
     return response
 
 
-def refused(status: int, body: str) -> exc.HTTPException:
-    """Return the error for a request that Swift refuses."""
-    error: exc.HTTPException = exc.status_map[status](body=body.encode(), content_type="text/html")
+def refused(status: int, body: str | None = None) -> exc.HTTPException:
+    """Return the error for a request that Swift refuses.
+
+    :param body: None for Swift's page about the status.
+    """
+    kind = exc.status_map[status]
+    if body is None:
+        body = f"<html><h1>{kind.title}</h1><p>{_PAGES[status]}</p></html>"
+    error: exc.HTTPException = kind(body=body.encode(), content_type="text/html")
     return error
 
 
@@ -228,11 +243,7 @@ def listing_type(request: Request) -> str:
     accepted = create_accept_header("application/xml") if wanted else request.accept
     offers = accepted.acceptable_offers(["text/plain", "application/json"])
     if not offers:
-        raise refused(
-            406,
-            "<html><h1>Not Acceptable</h1><p>Listings are application/json or text/plain here.</p>"
-            "</html>",
-        )
+        raise refused(406)
     return str(offers[0][0])
 
 
@@ -264,12 +275,11 @@ def _by_delimiter(
     entries: Sequence[dict[str, Any]], prefix: str, delimiter: str
 ) -> list[dict[str, Any]]:
     chosen: list[dict[str, Any]] = []
-    find: Callable[[str], int] = lambda name: name.find(delimiter, len(prefix))  # noqa: E731
     for each in entries:
         name = each["name"]
         if not name.startswith(prefix):
             continue
-        end = find(name) if delimiter else -1
+        end = name.find(delimiter, len(prefix)) if delimiter else -1
         if end < 0:
             chosen.append(each)
             continue
