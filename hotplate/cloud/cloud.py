@@ -197,8 +197,6 @@ class Cloud:
         return listener
 
     def _start_engine(self) -> None:
-        from hotplate.cloud.heat import client_plugins
-
         environment_dir = self.options.environment_dir or self.directory / "environment.d"
         environment_dir.mkdir(exist_ok=True)
         keystone_url = self._host["keystone"] + "/v3"
@@ -213,8 +211,6 @@ class Cloud:
                 "user_id": service.user_id,
                 "password": service.password,
             },
-            keystone_backend=keystone_backend.NAME,
-            cloud_backend=client_plugins.NAME,
             end_tasks=self.progress.stop,
             on_failure=self._doubt,
             lift_limits=self.options.lift_limits,

@@ -23,6 +23,7 @@ from typing import Any
 
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.addresses import guest_base
+from hotplate.cloud.keystone import heat_backend
 from hotplate.errors import HostError, UsageError
 from hotplate.text import clean
 
@@ -185,11 +186,9 @@ class Engine:
     environment_dir: Path
     keystone_url: str
     trustee: dict[str, str]
-    keystone_backend: str
-    cloud_backend: str
     end_tasks: Callable[[], None]
-    on_failure: Callable[[Exception], None] = lambda _: None
-    lift_limits: bool = False
+    on_failure: Callable[[Exception], None]
+    lift_limits: bool
     stood_in: list[str] = field(default_factory=list, init=False)
     _undo: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False)
 
@@ -236,6 +235,8 @@ class Engine:
         from oslo_config import cfg
         from oslo_policy import opts as policy_opts
 
+        from hotplate.cloud.heat import client_plugins
+
         conf = cfg.CONF
 
         # As deployments do: under the new defaults the cfn API refuses its own stack users.
@@ -244,8 +245,8 @@ class Engine:
         self._override("policy_file", str(Path(__file__).with_name("policy.yaml")), "oslo_policy")
         cfn = guest_base("cfn")
         options: dict[str, object] = {
-            "keystone_backend": self.keystone_backend,
-            "cloud_backend": self.cloud_backend,
+            "keystone_backend": heat_backend.NAME,
+            "cloud_backend": client_plugins.NAME,
             "convergence_engine": False,
             "heat_metadata_server_url": cfn,
             "heat_waitcondition_server_url": f"{cfn}/v1/waitcondition",
