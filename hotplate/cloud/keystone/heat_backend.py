@@ -66,9 +66,9 @@ class KeystoneBackend:
 
     # -- users and keys --------------------
 
-    def create_stack_domain_project(self, stack_name: str = "", stack_id: str = "") -> str:
+    def create_stack_domain_project(self, stack_id: str) -> str:
         """Create a project for the users of one stack."""
-        name = f"{self.context.project_id}-{stack_id or stack_name}"
+        name = f"{self.context.project_id}-{stack_id}"
         # Keystone's limit on a name; Heat's own client cuts it at the same place.
         return self._identity.create_project(name[:64])
 
@@ -119,15 +119,6 @@ class KeystoneBackend:
     ) -> AccessKey | None:
         """Return the key pair with that id or access key."""
         return self._identity.key(access=access or "", key_id=credential_id or "")
-
-    def delete_ec2_keypair(
-        self,
-        credential_id: str | None = None,
-        access: str | None = None,
-        user_id: str | None = None,
-    ) -> None:
-        if key := self.get_ec2_keypair(credential_id, access, user_id):
-            self._identity.delete_key(key.id)
 
     # -- trusts --------------------
 
