@@ -458,9 +458,9 @@ class Cloud:
             f"      user_domain_id: {owner.domain}\n"
         )
 
-    def metadata_tree(self, server_id: str, *, config_drive: bool = True) -> dict[str, bytes]:
+    def metadata_tree(self, server_id: str) -> dict[str, bytes]:
         """Return the files of a server's config drive: path -> content."""
-        return self.metadata.tree(server_id, config_drive=config_drive)
+        return self.metadata.config_drive(server_id)
 
     def taken_for_granted(self) -> list[StoodIn]:
         """Return Neutron's resources that were created because templates name them."""

@@ -81,6 +81,17 @@ class Cloud(StubServer):
         body = self.files.get(asked.path.lstrip("/"))
         return Reply(failure or (404 if body is None else 200), body or b"")
 
+    def served(self, instance, directory):
+        """Yield the path and the content of each file below a directory of the service."""
+        _, names = self.metadata.answer(instance, directory)
+        for name in names.decode().split("\n"):
+            # Keys are listed as INDEX=NAME, and are directories.
+            index, is_key, _ = name.partition("=")
+            if is_key or name.endswith("/"):
+                yield from self.served(instance, f"{directory}{index.rstrip('/')}/")
+            else:
+                yield directory + name, self.metadata.answer(instance, directory + name)[1]
+
     def boot(self, user_data=None, *, name="web-1", keys=(KEY,), vendor=""):
         """Serve a new instance; return its id."""
         spec = ServerSpec(
@@ -92,7 +103,8 @@ class Cloud(StubServer):
         self.servers.boot(spec)
         if vendor:
             self.metadata.set_vendor_data(spec.id, vendor)
-        self.files = self.metadata.tree(spec.id)
+        self.files = dict(self.served(spec.id, "openstack/latest/"))
+        self.files |= self.served(spec.id, "latest/")
         return spec.id
 
     def close(self):
@@ -475,7 +487,7 @@ def drive(guest, tree, kind="iso9660", label="config-2"):
 @pytest.mark.parametrize(("kind", "label"), [("iso9660", "config-2"), ("vfat", "CONFIG-2")])
 def test_config_drive_is_read(guest, cloud, kind, label):
     instance = cloud.boot()
-    calls = drive(guest, cloud.metadata.tree(instance, config_drive=True), kind, label)
+    calls = drive(guest, cloud.metadata.config_drive(instance), kind, label)
     guest.install()
     assert cloud.requests == []
     place = guest.root / "run/heat-config-bootstrap"
@@ -487,7 +499,7 @@ def test_config_drive_is_read(guest, cloud, kind, label):
 
 def test_service_is_asked_when_the_drive_is_unusable(guest, cloud):
     instance = cloud.boot()
-    drive(guest, cloud.metadata.tree(instance, config_drive=True))
+    drive(guest, cloud.metadata.config_drive(instance))
     guest.program("mount", "exit 32")
     guest.install()
 

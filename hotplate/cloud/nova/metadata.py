@@ -112,11 +112,9 @@ class Metadata:
     def _has_ports(self, server: ServerRecord) -> bool:
         return server.has_ports and server.spec.id not in self._isolated
 
-    def tree(self, server_id: str, *, config_drive: bool = False) -> dict[str, bytes]:
-        """Return every file that a server can read: path -> content.
+    def config_drive(self, server_id: str) -> dict[str, bytes]:
+        """Return the files of a server's config drive: path -> content.
 
-        :param config_drive: as on a config drive, with ``ec2/<version>/*.json``; otherwise as over
-            HTTP, where the paths of listings are left out of the result.
         :raises NoSuchServerError: when there is no such server.
         """
         server = self._servers.get(server_id)
@@ -124,21 +122,12 @@ class Metadata:
         for version in OPENSTACK_VERSIONS:
             for name, content in self._openstack(server, version).items():
                 # A drive is read-only, so Nova's has no password.
-                if config_drive and name == "password":
-                    continue
-                files[f"openstack/{version}/{name}"] = content
-        if config_drive:
-            for version in DRIVE_EC2_VERSIONS:
-                ec2 = _nested(self._ec2(server))
-                files[f"ec2/{version}/meta-data.json"] = _json(ec2)
-                if server.spec.user_data:
-                    files[f"ec2/{version}/user-data"] = server.spec.user_data
-            return files
-        for version in EC2_VERSIONS:
-            for name, value in self._ec2(server).items():
-                files[f"{version}/meta-data/{name}"] = _printed(value)
+                if name != "password":
+                    files[f"openstack/{version}/{name}"] = content
+        for version in DRIVE_EC2_VERSIONS:
+            files[f"ec2/{version}/meta-data.json"] = _json(_nested(self._ec2(server)))
             if server.spec.user_data:
-                files[f"{version}/user-data"] = server.spec.user_data
+                files[f"ec2/{version}/user-data"] = server.spec.user_data
         return files
 
     def answer(self, server_id: str, path: str) -> tuple[str, bytes] | None:
