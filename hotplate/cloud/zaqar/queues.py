@@ -30,12 +30,11 @@ from hotplate.cloud.zaqar.validation import (
     QueueError,
     check_client,
     check_deletion,
-    check_messages,
     check_metadata,
     check_metadata_size,
     check_name,
+    check_page,
     check_post_size,
-    check_queues,
     checked_messages,
     number,
     patched,
@@ -318,7 +317,7 @@ class ZaqarApi:
     def _list(self, request: Request, project: str) -> Answer:
         """Return a page of queues; the last page is empty, as Zaqar's clients expect."""
         limit, marker = number("limit", request.one("limit", "10")), request.one("marker")
-        check_queues(limit)
+        check_page(limit, words="Limit must be at least 1 and no greater than")
         names = self._queues.names(project)
         chosen = [name for name in names if name > marker][:limit]
         queues: list[dict[str, object]] = [
@@ -396,7 +395,7 @@ class ZaqarApi:
         queue = _queue(request)
         if "ids" in request.query:
             wanted = request.one("ids").split(",")
-            check_messages(len(wanted))
+            check_page(len(wanted))
             found = [self._queues.message(project, queue, each) for each in wanted]
             chosen = [each for each in found if each]
             if not chosen:
@@ -408,7 +407,7 @@ class ZaqarApi:
                 )
             return Answer(body={"messages": chosen})
         limit, marker = number("limit", request.one("limit", "10")), request.one("marker")
-        check_messages(limit)
+        check_page(limit)
         messages = self._queues.peek(project, queue, limit, marker=marker)
         links = _next(request, limit, str(messages[-1]["id"]) if messages else "")
         return Answer(body={"messages": messages, "links": links})

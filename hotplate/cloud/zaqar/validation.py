@@ -210,24 +210,16 @@ def number(name: str, text: str) -> int:
     return int(text)
 
 
-def check_queues(count: int) -> None:
-    """Refuse a page of more queues than ``max_queues_per_page``.
+def check_page(
+    count: int, *, words: str = "Limit must be at least 1 and may not be greater than"
+) -> None:
+    """Refuse a page of more queues or messages than Zaqar accepts.
 
+    :param words: of the error, without the maximum.
     :raises QueueError: for more, and for none.
     """
     if not 0 < count <= limits.ZAQAR_PAGE:
-        raise QueueError(f"Limit must be at least 1 and no greater than {limits.ZAQAR_PAGE}.")
-
-
-def check_messages(count: int) -> None:
-    """Refuse a page of more messages than ``max_messages_per_page``.
-
-    :raises QueueError: for more, and for none.
-    """
-    if not 0 < count <= limits.ZAQAR_PAGE:
-        raise QueueError(
-            f"Limit must be at least 1 and may not be greater than {limits.ZAQAR_PAGE}."
-        )
+        raise QueueError(f"{words} {limits.ZAQAR_PAGE}.")
 
 
 def check_deletion(*, pop: int | None, ids: list[str] | None) -> None:
@@ -242,10 +234,8 @@ def check_deletion(*, pop: int | None, ids: list[str] | None) -> None:
             'The request should have either "ids" or "pop" parameter in the request, to be able to '
             "delete."
         )
-    if pop is not None and not 0 < pop <= limits.ZAQAR_PAGE:
-        raise QueueError(
-            f"Pop value must be at least 1 and may not be greater than {limits.ZAQAR_PAGE}."
-        )
+    if pop is not None:
+        check_page(pop, words="Pop value must be at least 1 and may not be greater than")
     if ids is not None and not 0 < len(ids) <= limits.ZAQAR_PAGE:
         raise QueueError(
             f"ids parameter should have at least 1 and not greater than {limits.ZAQAR_PAGE} values."

@@ -26,9 +26,9 @@ from hotplate.cloud.zaqar.queues import Queues, QuotaError
 from hotplate.cloud.zaqar.validation import (
     QueueError,
     check_deletion,
-    check_messages,
     check_metadata_size,
     check_name,
+    check_page,
 )
 from hotplate.errors import is_unforeseen
 from hotplate.events.background import Background
@@ -226,7 +226,7 @@ class _Session:
             return action, 200, {"messages": messages}
         if action == "message_list":
             limit = int(body.get("limit", 10))
-            check_messages(limit)
+            check_page(limit)
             messages = queues.peek(project, queue, limit)
             return action, 200, {"messages": messages}
         if action == "message_post":
