@@ -124,11 +124,11 @@ class Networking:
         self.transaction = store.transaction
         # Each of these knows only those above it.
         pools = SubnetPools(self.records)
-        subnets = Subnets(self.records, pools)
+        self.subnets = Subnets(self.records, pools)
         rules = SecurityGroupRules(self.records)
         self.groups = SecurityGroups(self.records, rules)
-        self.ports = Ports(self.records, subnets, self.groups)
-        self.routers = Routers(self.records, subnets, self.ports)
+        self.ports = Ports(self.records, self.subnets, self.groups)
+        self.routers = Routers(self.records, self.subnets, self.ports)
         self.trunks = Trunks(self.records, self.ports)
         self.quotas = Quotas(self.records)
         self.kinds: dict[str, Resources] = {
@@ -136,7 +136,7 @@ class Networking:
             for each in (
                 Networks(self.records),
                 pools,
-                subnets,
+                self.subnets,
                 self.ports,
                 self.routers,
                 FloatingIPs(self.records, self.ports, self.routers),

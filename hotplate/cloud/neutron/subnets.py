@@ -194,7 +194,7 @@ class Subnets(Resources):
 
     def delete(self, record: Values) -> None:
         """Remove a subnet of which no port has an address, except one that it made itself."""
-        owners = {port["device_owner"] for port in self._ports(record["id"])} - {DHCP}
+        owners = {port["device_owner"] for port in self.ports(record["id"])} - {DHCP}
         if is_automatic(record):
             owners &= set(constants.ROUTER_INTERFACE_OWNERS_SNAT)
         if owners:
@@ -203,7 +203,7 @@ class Subnets(Resources):
                 reason="One or more ports have an IP allocation from this subnet",
             )
         # These are ports for DHCP, and those with an automatic address.
-        for port in self._ports(record["id"]):
+        for port in self.ports(record["id"]):
             kept = [ip for ip in port["fixed_ips"] if ip["subnet_id"] != record["id"]]
             self.records.change("ports", port, {"fixed_ips": kept})
         super().delete(record)
@@ -225,12 +225,13 @@ class Subnets(Resources):
         """Return the addresses of a subnet that are in use by ports."""
         return {
             ipaddress.ip_address(ip["ip_address"])
-            for port in self.records.all("ports")
+            for port in self.ports(subnet_id)
             for ip in port["fixed_ips"]
             if ip["subnet_id"] == subnet_id
         }
 
-    def _ports(self, subnet_id: str) -> list[Values]:
+    def ports(self, subnet_id: str) -> list[Values]:
+        """Return the ports that have addresses of a subnet."""
         return [
             port
             for port in self.records.all("ports")
@@ -249,7 +250,7 @@ class Subnets(Resources):
         present = record["gateway_ip"]
         if present is None or wanted == present:
             return
-        for port in self._ports(record["id"]):
+        for port in self.ports(record["id"]):
             addresses = [ip["ip_address"] for ip in port["fixed_ips"]]
             if port["device_owner"] == ROUTER_INTERFACE and present in addresses:
                 raise exceptions.GatewayIpInUse(ip_address=present, port_id=port["id"])

@@ -48,6 +48,7 @@ class TakenForGranted:
     def __init__(self, networking: Networking, *, project: str) -> None:
         self._networking = networking
         self._records = networking.records
+        self._subnets = networking.subnets
         self._project = project
 
     def give(self, kind: str, name_or_id: str) -> str:
@@ -168,7 +169,7 @@ class TakenForGranted:
 
     def _move(self, subnet_id: str, network_id: str) -> None:
         lone = self._lone_network(subnet_id)
-        if lone is None or lone["id"] == network_id or self._used(subnet_id):
+        if lone is None or lone["id"] == network_id or self._subnets.ports(subnet_id):
             return
         self._drop_unused(network_id)
         subnet = self._records.get("subnets", subnet_id)
@@ -189,7 +190,7 @@ class TakenForGranted:
         own: Values = {"name": str(cidr), _LONE: True}
         if subnet_id:
             subnet = self._records.get("subnets", subnet_id)
-            if subnet is None or not subnet.get(GRANTED) or self._used(subnet_id):
+            if subnet is None or not subnet.get(GRANTED) or self._subnets.ports(subnet_id):
                 return
             # Made anew with its id and name, since the CIDR of a subnet cannot be changed.
             own = {name: subnet[name] for name in ("id", "name", GRANTED)}
@@ -206,15 +207,8 @@ class TakenForGranted:
     def _drop_unused(self, network_id: str) -> None:
         """Remove subnets of a network created here that no template names and no port uses."""
         for subnet in self._records.where("subnets", network_id=network_id):
-            if subnet.get(_LONE) and not self._used(subnet["id"]):
+            if subnet.get(_LONE) and not self._subnets.ports(subnet["id"]):
                 self._records.remove("subnets", subnet["id"])
-
-    def _used(self, subnet_id: str) -> bool:
-        return any(
-            ip["subnet_id"] == subnet_id
-            for port in self._records.all("ports")
-            for ip in port["fixed_ips"]
-        )
 
 
 def _around(address: Address) -> allocation.Network:

@@ -277,19 +277,20 @@ class ServerPorts:
 
     def _dhcp_server(self, subnet: Values) -> str:
         """Return the address of a subnet's DHCP; its port is created for the first server."""
-        taken = {ipaddress.ip_address(subnet["gateway_ip"])} if subnet["gateway_ip"] else set()
-        for port in self._records.all("ports"):
-            for ip in port["fixed_ips"]:
-                if ip["subnet_id"] == subnet["id"]:
-                    if port["device_owner"] == DHCP:
-                        return str(ip["ip_address"])
-                    taken.add(ipaddress.ip_address(ip["ip_address"]))
+        subnets = self._networking.subnets
         network_id, fixed = subnet["network_id"], {"subnet_id": subnet["id"]}
-        if is_automatic(subnet):
-            port = self._networking.routers.own_port(network_id, HOST, DHCP, fixed_ips=[fixed])
+        own = [port for port in subnets.ports(subnet["id"]) if port["device_owner"] == DHCP]
+        if not own and is_automatic(subnet):
+            own = [self._networking.routers.own_port(network_id, HOST, DHCP, fixed_ips=[fixed])]
+        if own:
             return next(
-                str(ip["ip_address"]) for ip in port["fixed_ips"] if ip["subnet_id"] == subnet["id"]
+                str(ip["ip_address"])
+                for ip in own[0]["fixed_ips"]
+                if ip["subnet_id"] == subnet["id"]
             )
+        taken = subnets.taken(subnet["id"])
+        if subnet["gateway_ip"]:
+            taken.add(ipaddress.ip_address(subnet["gateway_ip"]))
         # Any address of the subnet when its pools are full.
         pools = [*pools_of(subnet), allocation.hosts(network_of(subnet))]
         # From the top, because servers get the lowest addresses.
