@@ -31,10 +31,9 @@ class Quotas:
 
     def details(self, project: str) -> Values:
         """Return the limits of a project and its usage."""
-        limits = self.of(project)
         return {
-            name: {"limit": limits[name], "used": self._used(kind, project), "reserved": 0}
-            for name, kind in {**_KINDS, "rbac_policy": None}.items()
+            name: {"limit": limit, "used": self._used(name, project), "reserved": 0}
+            for name, limit in self.of(project).items()
         }
 
     def all(self) -> list[Values]:
@@ -52,7 +51,7 @@ class Quotas:
         """
         new = {name: _limit(name, limits[name]) for name in limits.keys() - _NO_LIMITS}
         if limits.get("check_limit"):
-            used = {name: self._used(_KINDS.get(name), project) for name in new}
+            used = {name: self._used(name, project) for name in new}
             # A limit of -1 is unlimited.
             if overs := [name for name, limit in new.items() if 0 <= limit < used[name]]:
                 raise exceptions.OverQuota(overs=overs)
@@ -72,15 +71,14 @@ class Quotas:
         :raises neutron_lib.exceptions.OverQuota: when it does not.
         """
         limit = self.of(project)[kind.single]
-        used = self._used(kind, project)
+        used = self._used(kind.single, project)
         if used >= (MAX_UNLIMITED if limit < 0 else min(limit, MAX_UNLIMITED)):
             raise exceptions.OverQuota(overs=[kind.single])
 
-    def _used(self, kind: ResourceKind | None, project: str) -> int:
-        if kind is None:
-            # There are no RBAC policies.
-            return 0
-        return sum(record["project_id"] == project for record in self._records.all(kind.name))
+    def _used(self, name: str, project: str) -> int:
+        # There are no RBAC policies.
+        records = self._records.all(_KINDS[name].name) if name in _KINDS else []
+        return sum(record["project_id"] == project for record in records)
 
 
 def _limit(name: str, value: object) -> int:
