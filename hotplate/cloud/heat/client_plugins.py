@@ -268,11 +268,8 @@ class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
         fixed_ips = port.get("fixed_ips") or []
         for each in fixed_ips:
             if each.get("subnet_id"):
-                each["subnet_id"] = self._id_of("subnet", each["subnet_id"])
+                each["subnet_id"] = _granted().give("subnet", each["subnet_id"])
         _granted().fit(network_id, fixed_ips)
-
-    def _id_of(self, kind: str, name_or_id: str) -> str:
-        return _granted().give(kind, name_or_id)
 
     def find_resourceid_by_name_or_id(
         self, resource: str, name_or_id: str, cmd_resource: str | None = None
@@ -291,10 +288,10 @@ class NeutronPlugin(neutron_plugin.NeutronClientPlugin):  # type: ignore[misc]
                 if not present:
                     raise
                 return present
-            return self._id_of(resource, name_or_id)
+            return _granted().give(resource, name_or_id)
 
     def network_id_from_subnet_id(self, subnet_id: str) -> str:
-        subnet_id = self._id_of("subnet", subnet_id)
+        subnet_id = _granted().give("subnet", subnet_id)
         network_id = str(super().network_id_from_subnet_id(subnet_id))
         return _NetworkOfAny(network_id) if _granted().goes_with_any(subnet_id) else network_id
 
