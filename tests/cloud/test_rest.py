@@ -16,7 +16,7 @@ from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, page, r
 ROUTES: Routes[str] = Routes()
 ROUTES.add("GET", "/things", lambda request, caller: Answer(body={"caller": caller}))
 ROUTES.add("POST", "/things", lambda request, caller: Answer(201, request.json()))
-ROUTES.add("GET", "/things/{id}/a.b", lambda request, caller: Answer(body=request.part("id")))
+ROUTES.add("GET", "/things/{id}/a.b", lambda request, caller: Answer(body=request.parts["id"]))
 ROUTES.add("DELETE", "/things/{id}", lambda request, caller: Answer(204))
 ROUTES.add("GET", "/raw", lambda request, caller: Answer(body=b"\x00raw"))
 ROUTES.add(

@@ -167,9 +167,9 @@ class GlanceApi:
 
     def _mine(self, request: Request, caller: Grant) -> Values:
         """Return the image of a path, if the caller may see it."""
-        image = self._images.get(request.part("id"))
+        image = self._images.get(request.parts["id"])
         if not _visible(image, caller):
-            raise HttpError(404, f"No image found with ID {request.part('id')}")
+            raise HttpError(404, f"No image found with ID {request.parts['id']}")
         return image
 
     # -- data --------------------
@@ -208,7 +208,7 @@ class GlanceApi:
     # -- tags --------------------
 
     def _tag(self, request: Request, caller: Grant) -> Answer:
-        tag = request.part("tag")
+        tag = request.parts["tag"]
         with self._images.transaction():
             image = self._mine(request, caller)
             if request.method == "PUT":
@@ -235,7 +235,7 @@ class GlanceApi:
 
     def _member(self, request: Request, caller: Grant) -> Answer:
         image = self._mine(request, caller)
-        return Answer(body=self._images.members.get(image, request.part("project")))
+        return Answer(body=self._images.members.get(image, request.parts["project"]))
 
     def _add_member(self, request: Request, caller: Grant) -> Answer:
         project = request.json().get("member")
@@ -245,18 +245,18 @@ class GlanceApi:
     def _refuse_status(self, request: Request, caller: Grant) -> Answer:
         """Refuse to accept an image, which its owner cannot do."""
         image = self._mine(request, caller)
-        self._images.members.get(image, request.part("project"))
+        self._images.members.get(image, request.parts["project"])
         raise HttpError(403, f"Not allowed to update members for image {image['id']}.")
 
     def _remove_member(self, request: Request, caller: Grant) -> Answer:
         image = self._mine(request, caller)
-        self._images.members.remove(image, request.part("project"))
+        self._images.members.remove(image, request.parts["project"])
         return Answer(204)
 
     # -- versions and schemas --------------------
 
     def _schema(self, request: Request, _caller: Grant) -> Answer:
-        name = request.part("name")
+        name = request.parts["name"]
         if name not in schemas.SCHEMAS:
             raise HttpError(404, "The resource could not be found.")
         return Answer(body=schemas.SCHEMAS[name])

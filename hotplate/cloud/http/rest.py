@@ -89,10 +89,6 @@ class Request:
         query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
         return cls(environ["REQUEST_METHOD"], path.rstrip("/"), query, environ)
 
-    def part(self, name: str) -> str:
-        """Return a part of the path that the route names."""
-        return self.parts[name]
-
     def header(self, name: str) -> str:
         """Return a header's value, "" when it is missing."""
         return str(self.environ.get("HTTP_" + name.upper().replace("-", "_"), ""))
@@ -165,7 +161,7 @@ class Routes(Generic[Caller]):
         self._table: list[tuple[str, re.Pattern[str], Callable[[Request, Caller], Answer]]] = []
 
     def add(self, method: str, template: str, handler: Callable[[Request, Caller], Answer]) -> None:
-        """Add a handler; a part of the path in braces is available as :meth:`Request.part`."""
+        """Add a handler; a part of the path in braces is one of :attr:`Request.parts`."""
         # Because of the group, each second piece is a name in braces.
         names = re.split(r"\{(\w+)\}", template)
         pattern = "".join(

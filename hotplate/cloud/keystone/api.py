@@ -207,12 +207,10 @@ class KeystoneApi:
 
     # -- look-ups of command-line clients --------------------
 
-    def _entries(self, request: Request, side: Side) -> list[dict[str, Any]]:
-        return self._identity.catalog(self._caller(request).project, side)
-
     def _catalog(self, request: Request, side: Side) -> Answer:
         links = {"self": f"{self._base(side)}/v3/auth/catalog"}
-        return Answer(body={"catalog": self._entries(request, side), "links": links})
+        entries = self._identity.catalog(self._caller(request).project, side)
+        return Answer(body={"catalog": entries, "links": links})
 
     def _projects(self, request: Request, side: Side, rule: str = "") -> Answer:
         """List the projects of the caller, of which there is one."""
@@ -222,7 +220,7 @@ class KeystoneApi:
 
     def _project(self, request: Request, side: Side) -> Answer:
         caller = self._caller(request)
-        if request.part("project") != caller.project:
+        if request.parts["project"] != caller.project:
             raise _forbidden("get_project")
         return Answer(body={"project": self._own_project(caller, side)})
 
@@ -242,7 +240,7 @@ class KeystoneApi:
 
     def _domain(self, request: Request, side: Side) -> Answer:
         domain = self._caller(request).user.domain
-        if request.part("domain") != domain:
+        if request.parts["domain"] != domain:
             raise _forbidden("get_domain")
         shown = {
             "id": domain,
@@ -261,8 +259,8 @@ class KeystoneApi:
 
     def _region(self, request: Request, side: Side) -> Answer:
         self._caller(request)
-        if request.part("region") != REGION:
-            raise HttpError(404, f"Could not find region: {request.part('region')}.")
+        if request.parts["region"] != REGION:
+            raise HttpError(404, f"Could not find region: {request.parts['region']}.")
         return Answer(body={"region": self._only_region(side)})
 
     def _only_region(self, side: Side) -> dict[str, Any]:
@@ -358,7 +356,7 @@ class KeystoneApi:
 
     def _own_key(self, request: Request) -> AccessKey:
         user = self._for_keys(request, "ec2_get_credential").user
-        access = request.part("access")
+        access = request.parts["access"]
         for key in self._identity.keys_of(user.id):
             if key.access == access:
                 return key
@@ -415,9 +413,9 @@ class KeystoneApi:
 
     def _own_application(self, request: Request, rule: str) -> ApplicationCredential:
         user = self._for_applications(request, rule).user
-        found = self._identity.applications.get(request.part("id"))
+        found = self._identity.applications.get(request.parts["id"])
         if found is None or found.user != user.id:
-            raise HttpError(404, f"Could not find Application Credential: {request.part('id')}.")
+            raise HttpError(404, f"Could not find Application Credential: {request.parts['id']}.")
         return found
 
     def _check_unrestricted(self, caller: Grant) -> None:

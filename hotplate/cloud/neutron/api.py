@@ -173,9 +173,9 @@ class NeutronApi:
 
     def _mine(self, kind: ResourceKind, request: Request, caller: Grant) -> Values:
         """Return the resource of a path, if the caller may see it."""
-        record = self._networking.get(kind.name, request.part("id"))
+        record = self._networking.get(kind.name, request.parts["id"])
         if not self._visible(kind, record, caller):
-            raise self._networking.kinds[kind.name].missing(request.part("id"))
+            raise self._networking.kinds[kind.name].missing(request.parts["id"])
         return record
 
     def _visible(self, kind: ResourceKind, record: Values, caller: Grant) -> bool:
@@ -204,7 +204,7 @@ class NeutronApi:
 
     def _tag(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
         """Look up, add or remove one tag of a resource."""
-        tags, tag = self._mine(kind, request, caller)["tags"], request.part("tag")
+        tags, tag = self._mine(kind, request, caller)["tags"], request.parts["tag"]
         if request.method == "PUT":
             self._keep_tags(kind, request, [tag], tags)
             return Answer(201)
@@ -228,7 +228,7 @@ class NeutronApi:
         if len(tags) > MAX_TAGS:
             raise exc.HTTPBadRequest(f"A resource has {MAX_TAGS} tags at most")
         with self._networking.transaction():
-            kept = self._networking.kinds[kind.name].get(request.part("id"))
+            kept = self._networking.kinds[kind.name].get(request.parts["id"])
             self._networking.records.change(kind.name, kept, {"tags": tags})
         return tags
 
@@ -244,7 +244,7 @@ class NeutronApi:
         self._mine(kind, request, caller)
         body = request.json()
         with self._networking.transaction():
-            record = self._networking.kinds[kind.name].get(request.part("id"))
+            record = self._networking.kinds[kind.name].get(request.parts["id"])
             return Answer(body=act(record, body))
 
     def _subports(self, request: Request, caller: Grant) -> Answer:
@@ -264,12 +264,12 @@ class NeutronApi:
         policy.check_admin("update_quota", caller)
         limits = inside(request.json(), "quota")
         with self._networking.transaction():
-            changed = self._networking.quotas.change(request.part("project"), limits)
+            changed = self._networking.quotas.change(request.parts["project"], limits)
         return Answer(body={"quota": changed})
 
     def _reset_quota(self, request: Request, caller: Grant) -> Answer:
         policy.check_admin("delete_quota", caller)
-        self._networking.quotas.reset(request.part("project"))
+        self._networking.quotas.reset(request.parts["project"])
         return Answer(204)
 
     # -- extensions and versions --------------------
@@ -289,7 +289,7 @@ class NeutronApi:
         return Answer(body={"extensions": extensions()})
 
     def _extension(self, request: Request, _caller: Grant) -> Answer:
-        alias = request.part("alias")
+        alias = request.parts["alias"]
         for extension in extensions():
             if extension["alias"] == alias:
                 return Answer(body={"extension": extension})
@@ -324,7 +324,7 @@ def _version(base: str) -> Values:
 
 def _project(request: Request, caller: Grant, rule: str) -> str:
     """Return the project of a path, the caller's own unless an administrator calls."""
-    project = request.part("project")
+    project = request.parts["project"]
     if project != caller.project:
         policy.check_admin(rule, caller)
     return project

@@ -117,7 +117,7 @@ def _list(request: Request, caller: Caller, view: Any) -> Answer:
 
 
 def _show(request: Request, caller: Caller) -> Answer:
-    name = request.part("name")
+    name = request.parts["name"]
     if len(name) > 255:
         raise HttpError(404, f"Flavor {name} could not be found.")
     return Answer(body={"flavor": _full(flavor(name), caller)})
@@ -240,7 +240,7 @@ class QuotasApi:
 
         :raises HttpError: 403 for another project.
         """
-        if request.part("project") != caller.grant.project and not policy.is_admin(caller):
+        if request.parts["project"] != caller.grant.project and not policy.is_admin(caller):
             kind = "detail" if request.path.endswith("/detail") else "show"
             raise policy.forbidden(f"os-quota-sets:{kind}")
         of_networks = ("fixed_ips", "floating_ips", "security_group_rules", "security_groups")
@@ -252,7 +252,7 @@ class QuotasApi:
 
     def _quota(self, request: Request, caller: Caller) -> Answer:
         limits = self._of_project(request, caller)
-        return Answer(body={"quota_set": {"id": request.part("project"), **limits}})
+        return Answer(body={"quota_set": {"id": request.parts["project"], **limits}})
 
     def _detail(self, request: Request, caller: Caller) -> Answer:
         used = self._used()
@@ -260,7 +260,7 @@ class QuotasApi:
             name: {"limit": limit, "in_use": used.get(name, 0), "reserved": 0}
             for name, limit in self._of_project(request, caller).items()
         }
-        return Answer(body={"quota_set": {"id": request.part("project"), **detail}})
+        return Answer(body={"quota_set": {"id": request.parts["project"], **detail}})
 
     def _zones(self, _request: Request, _caller: Caller) -> Answer:
         zone = {"zoneName": "nova", "zoneState": {"available": True}, "hosts": None}

@@ -107,16 +107,16 @@ class GroupsApi:
         return Answer(body={"server_group": self._view(made, caller)})
 
     def _show(self, request: Request, caller: Caller) -> Answer:
-        group = self._groups.get(request.part("id"))
+        group = self._groups.get(request.parts["id"])
         if group is None:
             raise _no_group(request)
         return Answer(body={"server_group": self._view(group, caller)})
 
     def _delete(self, request: Request, _caller: Caller) -> Answer:
-        if not self._groups.delete(request.part("id")):
+        if not self._groups.delete(request.parts["id"]):
             raise _no_group(request)
         return Answer(204)
 
 
 def _no_group(request: Request) -> HttpError:
-    return HttpError(404, f"Instance group {request.part('id')} could not be found.")
+    return HttpError(404, f"Instance group {request.parts['id']} could not be found.")

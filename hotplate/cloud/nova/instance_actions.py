@@ -205,7 +205,7 @@ class InstanceActionsApi:
         return Answer(body={"instanceActions": [each.shown(caller) for each in rows], **links})
 
     def _show(self, request: Request, caller: Caller) -> Answer:
-        rows, wanted = self._of(request, caller), request.part("request")
+        rows, wanted = self._of(request, caller), request.parts["request"]
         for place, each in enumerate(rows):
             if each.request_id == wanted:
                 status = self._servers.status_if_present(each.server)
@@ -220,7 +220,7 @@ class InstanceActionsApi:
 
     def _of(self, request: Request, caller: Caller) -> list[InstanceAction]:
         """Return the actions on a server; since 2.21 it may be a deleted one."""
-        server_id = request.part("id")
+        server_id = request.parts["id"]
         rows = self._actions.of(server_id)
         if not (rows and caller.since(21)):
             self._servers.get(server_id)

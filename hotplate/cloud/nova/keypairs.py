@@ -63,7 +63,7 @@ class KeyPairsApi:
         return Answer(201 if caller.since(2) else 200, {"keypair": shown})
 
     def _show(self, request: Request, caller: Caller) -> Answer:
-        pair = self._servers.keypair(request.part("name")[:255])
+        pair = self._servers.keypair(request.parts["name"][:255])
         more = {
             "user_id": caller.grant.user.id,
             "id": 1,
@@ -75,7 +75,7 @@ class KeyPairsApi:
         return Answer(body={"keypair": {**_view(pair, caller), **more}})
 
     def _delete(self, request: Request, caller: Caller) -> Answer:
-        name = request.part("name")
+        name = request.parts["name"]
         if not self._servers.delete_keypair(name):
             user = caller.grant.user.id
             raise HttpError(404, f"Keypair {name} not found for user {user}")

@@ -121,7 +121,7 @@ class ActionsApi:
         routes.add("POST", "/servers/{id}/remote-consoles", self._remote_console)
 
     def _act(self, request: Request, caller: Caller) -> Answer:
-        server = self._servers.get(request.part("id"))
+        server = self._servers.get(request.parts["id"])
         body = request.json()
         # The only key of the body names the action.
         name = next(iter(body), "")
@@ -260,7 +260,7 @@ class ActionsApi:
         return Answer(body={"output": "\n".join(lines[-wanted:] if wanted else [])})
 
     def _remote_console(self, request: Request, _caller: Caller) -> Answer:
-        self._servers.get(request.part("id"))
+        self._servers.get(request.parts["id"])
         raise _no_console(request.json().get("remote_console"))
 
 

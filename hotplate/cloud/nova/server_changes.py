@@ -57,7 +57,7 @@ class ChangesApi:
         routes.add("DELETE", "/servers/{id}/os-volume_attachments/{volume}", self._detach_volume)
 
     def _server(self, request: Request) -> ServerRecord:
-        return self._servers.get(request.part("id"))
+        return self._servers.get(request.parts["id"])
 
     def _unlocked(self, request: Request, caller: Caller) -> ServerRecord:
         server = self._server(request)
@@ -102,12 +102,12 @@ class ChangesApi:
         return Answer(body={"metadata": self._servers.change(server.spec.id, change).metadata})
 
     def _item(self, request: Request, _caller: Caller) -> Answer:
-        server, key = self._server(request), request.part("key")
+        server, key = self._server(request), request.parts["key"]
         _check_has(server, key)
         return Answer(body={"meta": {key: server.spec.metadata[key]}})
 
     def _set_item(self, request: Request, caller: Caller) -> Answer:
-        server, key = self._unlocked(request, caller), request.part("key")
+        server, key = self._unlocked(request, caller), request.parts["key"]
         asked = schemas.read(request, schemas.METADATA_ITEM)["meta"]
         if key not in asked:
             raise HttpError(400, "Request body and URI mismatch")
@@ -115,7 +115,7 @@ class ChangesApi:
         return Answer(body={"meta": asked})
 
     def _delete_item(self, request: Request, caller: Caller) -> Answer:
-        server, key = self._unlocked(request, caller), request.part("key")
+        server, key = self._unlocked(request, caller), request.parts["key"]
         _check_has(server, key)
         self._keep(server, lambda present: {each: present[each] for each in present if each != key})
         return Answer(204)
@@ -142,11 +142,11 @@ class ChangesApi:
         return Answer(204)
 
     def _has_tag(self, request: Request, caller: Caller) -> Answer:
-        _check_tagged(self._tagged(request, caller), request.part("tag"))
+        _check_tagged(self._tagged(request, caller), request.parts["tag"])
         return Answer(204)
 
     def _add_tag(self, request: Request, caller: Caller) -> Answer:
-        server, tag = self._tagged(request, caller), request.part("tag")
+        server, tag = self._tagged(request, caller), request.parts["tag"]
         if tag in server.notes.tags:
             return Answer(204)
 
@@ -161,7 +161,7 @@ class ChangesApi:
         return Answer(201, headers=(("Location", where),) if tag.isascii() else ())
 
     def _delete_tag(self, request: Request, caller: Caller) -> Answer:
-        server, tag = self._tagged(request, caller), request.part("tag")
+        server, tag = self._tagged(request, caller), request.parts["tag"]
         _check_tagged(server, tag)
         self._servers.note(
             server.spec.id, tags=lambda present: [each for each in present if each != tag]
@@ -177,7 +177,7 @@ class ChangesApi:
         return Answer(body={"interfaceAttachments": shown})
 
     def _interface(self, request: Request, caller: Caller) -> Answer:
-        server, port = self._server(request), request.part("port")
+        server, port = self._server(request), request.parts["port"]
         for each in self._servers.interfaces(server):
             if each.port.id == port:
                 shown = each.attachment(tagged=caller.since(70))
@@ -200,7 +200,7 @@ class ChangesApi:
         server_id = self._unlocked(request, caller).spec.id
         # end() is called when the guest, asked in the background, has released it.
         with self._begun(server_id, "detach_interface", caller) as end:
-            self._servers.detach(server_id, request.part("port"), end)
+            self._servers.detach(server_id, request.parts["port"], end)
         return Answer(202)
 
     def _detach_volume(self, request: Request, caller: Caller) -> Answer:
@@ -212,7 +212,7 @@ class ChangesApi:
         return Answer(body={"volumeAttachments": []})
 
     def _volume(self, request: Request, _caller: Caller) -> Answer:
-        server_id, volume = self._server(request).spec.id, request.part("volume")
+        server_id, volume = self._server(request).spec.id, request.parts["volume"]
         raise HttpError(404, f"{volume} is not attached to {server_id}.")
 
     def _attach_volume(self, request: Request, caller: Caller) -> Answer:

@@ -53,7 +53,7 @@ class ServersApi:
         routes.add("GET", "/servers/{id}/os-security-groups", self._security_groups)
 
     def _server(self, request: Request) -> ServerRecord:
-        return self._servers.get(request.part("id"))
+        return self._servers.get(request.parts["id"])
 
     # -- lists --------------------
 
@@ -126,7 +126,7 @@ class ServersApi:
     # -- one --------------------
 
     def _show(self, request: Request, caller: Caller) -> Answer:
-        return Answer(body={"server": view(self._servers, request.part("id"), caller)})
+        return Answer(body={"server": view(self._servers, request.parts["id"], caller)})
 
     def _addresses(self, request: Request, _caller: Caller) -> Answer:
         interfaces = self._servers.interfaces(self._server(request))

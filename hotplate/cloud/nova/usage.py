@@ -27,7 +27,7 @@ class UsageApi:
         routes.add("GET", "/os-simple-tenant-usage/{project}", self._show)
 
     def _show(self, request: Request, caller: Caller) -> Answer:
-        project = request.part("project")
+        project = request.parts["project"]
         if project != caller.grant.project and not policy.is_admin(caller):
             raise policy.forbidden("os-simple-tenant-usage:show")
         now = datetime.now(UTC)

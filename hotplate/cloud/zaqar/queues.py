@@ -413,9 +413,9 @@ class ZaqarApi:
         return Answer(body={"messages": messages, "links": links})
 
     def _message(self, request: Request, project: str) -> Answer:
-        message = self._queues.message(project, _queue(request), request.part("message"))
+        message = self._queues.message(project, _queue(request), request.parts["message"])
         if message is None:
-            raise HttpError(404, request.part("message"))
+            raise HttpError(404, request.parts["message"])
         return Answer(body=message)
 
     def _remove_messages(self, request: Request, project: str) -> Answer:
@@ -430,7 +430,7 @@ class ZaqarApi:
         return Answer(204)
 
     def _remove_message(self, request: Request, project: str) -> Answer:
-        self._queues.remove(project, _queue(request), request.part("message"))
+        self._queues.remove(project, _queue(request), request.parts["message"])
         return Answer(204)
 
     # -- authorisation --------------------
@@ -502,7 +502,7 @@ def _next(request: Request, limit: int, marker: str) -> list[dict[str, str]]:
 
 def _queue(request: Request) -> str:
     """Return the queue of a path (Zaqar's hook ``validate_queue_identification``)."""
-    queue = request.part("queue")
+    queue = request.parts["queue"]
     try:
         check_name(queue)
     except QueueError:
