@@ -80,7 +80,6 @@ class Store:
     """A few tables in a SQLite file, usable from every thread."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         # Reentrant: transaction() holds it while its block calls row() and write().
         self._lock = threading.RLock()
         # The lock serialises the threads.  isolation_level None turns off the module's implicit
@@ -139,14 +138,6 @@ class Store:
                 # transaction.
                 self._connection.execute("ROLLBACK")
                 raise
-
-    def take(self, select: str, delete: str, *values: object) -> list[sqlite3.Row]:
-        """Return the rows of ``select``, after deleting each by its first column, in one step."""
-        with self.transaction():
-            rows = self.rows(select, *values)
-            for row in rows:
-                self.write(delete, row[0])
-        return rows
 
     def _count(self, table: str, service: str, owner: str) -> None:
         """Maintain the sum of a table's rows for each owner with triggers."""

@@ -227,14 +227,16 @@ class Queues:
     def pop(self, project: str, queue: str, count: int) -> list[dict[str, Any]]:
         """Remove and return the oldest messages; no two callers get the same."""
         self._drop_old()
-        rows = self._store.take(
-            "SELECT * FROM hotplate_message WHERE project = ? AND queue = ?"
-            " ORDER BY number LIMIT ?",
-            "DELETE FROM hotplate_message WHERE number = ?",
-            project,
-            queue,
-            count,
-        )
+        with self._store.transaction():
+            rows = self._store.rows(
+                "SELECT * FROM hotplate_message WHERE project = ? AND queue = ?"
+                " ORDER BY number LIMIT ?",
+                project,
+                queue,
+                count,
+            )
+            for row in rows:
+                self._store.write("DELETE FROM hotplate_message WHERE number = ?", row["number"])
         return [_message(row, queue) for row in rows]
 
     def remove(self, project: str, queue: str, message_id: str) -> None:
