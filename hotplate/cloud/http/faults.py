@@ -110,9 +110,9 @@ class Faults:
                     self._faults.remove(fault)
 
     def hit(
-        self, endpoint: str, matches: Callable[[Fault], bool] = lambda _fault: True
+        self, endpoint: str, server: str, matches: Callable[[Fault], bool] = lambda _fault: True
     ) -> Fault | None:
-        """Return the fault for the next request to ``endpoint``, and count the hit."""
+        """Return the fault for the next request of a server to ``endpoint``, and count the hit."""
         # Without the lock: each request asks, and there is seldom a fault.
         if not self._faults:
             return None
@@ -124,7 +124,7 @@ class Faults:
                 # A skew does not hit a request: services ask for it by skew().
                 if fault.kind == "skew" or fault.endpoint not in ("*", endpoint):
                     continue
-                if matches(fault):
+                if fault.server in ("", server) and matches(fault):
                     fault.hits += 1
                     return fault
         return None

@@ -83,8 +83,7 @@ class Front:
     def refuses(self) -> bool:
         """Return True when a fault resets a new connection or request."""
         fault = self._faults.hit(
-            self.service,
-            lambda fault: fault.kind == "refuse" and fault.server in ("", self._server_id),
+            self.service, self._server_id, lambda fault: fault.kind == "refuse"
         )
         if fault is None:
             return False
@@ -123,7 +122,13 @@ class Front:
         started = StartedResponse()
         # Saved now: Heat's own filters modify the path while they work.
         method, path = environ["REQUEST_METHOD"], environ.get("PATH_INFO", "")
-        fault = self._faults.hit(self.service, lambda fault: self._meets(fault, method, path))
+        fault = self._faults.hit(
+            self.service,
+            self._server_id,
+            lambda fault: (
+                fault.kind != "refuse" and fault.method in ("", method) and fault.path in path
+            ),
+        )
         try:
             body = self._sensible(environ, started, fault)
         finally:
@@ -148,14 +153,6 @@ class Front:
             # Waitress closes the connection when the body is shorter than announced.
             return [body[: len(body) // 2]]
         return [body]
-
-    def _meets(self, fault: Fault, method: str, path: str) -> bool:
-        return (
-            fault.kind != "refuse"
-            and fault.server in ("", self._server_id)
-            and fault.method in ("", method)
-            and fault.path in path
-        )
 
     def _sensible(
         self, environ: WSGIEnvironment, keep: StartResponse, fault: Fault | None

@@ -91,7 +91,7 @@ class WebsocketServer:
         self._thread.join(timeout=5)
 
     def _meet_fault(self, connection: ServerConnection, request: Request) -> Response | None:
-        fault = self._faults.hit(SERVICE, lambda fault: fault.server in ("", self._server_id))
+        fault = self._faults.hit(SERVICE, self._server_id)
         if fault is None:
             return None
         if fault.kind == "refuse":
