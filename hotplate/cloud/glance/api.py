@@ -26,8 +26,8 @@ from hotplate.cloud.http.rest import (
 from hotplate.cloud.keystone.guard import Guard
 from hotplate.cloud.keystone.identity import Grant, Identity
 
-PAGE = 25
 #: Glance: ``[DEFAULT] limit_param_default`` and ``api_limit_max``.
+PAGE = 25
 MAX_PAGE = 1000
 _CONTROL = {"limit", "marker", "sort_key", "sort_dir", "sort", "member_status", "os_hidden"}
 _SORTED = ("name", "status", "container_format", "disk_format", "size", "id", "created_at",

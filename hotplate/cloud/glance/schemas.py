@@ -15,8 +15,8 @@ from hotplate.cloud.http.rest import HttpError
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
-MAX_PROPERTIES = 128
 #: Glance: ``[DEFAULT] image_property_quota`` and ``image_tag_quota`` (``glance/common/config.py``).
+MAX_PROPERTIES = 128
 MAX_TAGS = 128
 MAX_TEXT = 255
 #: Bytes of a property's value: Glance's column is a ``TEXT`` of MySQL, and its schema has no limit.

@@ -15,18 +15,20 @@ RESOURCES = 1000
 #: pipeline of ``keystone/server/flask/core.py``); a larger one is answered with 413.
 KEYSTONE_BODY = 114688
 
+#: Zaqar: ``[transport] max_messages_post_size``, ``max_queue_metadata``, ``max_messages_per_page``,
+#: ``max_queues_per_page`` and ``max_messages_per_claim_or_pop``, ``default_message_ttl``,
+#: ``max_message_delay``, the longest name of a queue, the shortest and ``max_message_ttl``
+#: (``zaqar/conf/transport.py``, ``zaqar/transport/validation.py``); more is answered with 400.
 ZAQAR_POST = 256 * 1024
 ZAQAR_METADATA = 64 * 1024
 ZAQAR_PAGE = 20
 ZAQAR_DEFAULT_TTL = 3600
 ZAQAR_DELAY = 900
 ZAQAR_NAME = 64
-#: Zaqar: ``[transport] max_messages_post_size``, ``max_queue_metadata``, ``max_messages_per_page``,
-#: ``max_queues_per_page`` and ``max_messages_per_claim_or_pop``, ``default_message_ttl``,
-#: ``max_message_delay``, the longest name of a queue, the shortest and ``max_message_ttl``
-#: (``zaqar/conf/transport.py``, ``zaqar/transport/validation.py``); more is answered with 400.
 ZAQAR_TTL = (60, 1209600)
 
+#: Swift: ``max_file_size`` and the constraints on names, metadata and the other headers
+#: (``swift/common/constraints.py``); a larger object is answered with 413, the others with 400.
 SWIFT_OBJECT = 5 * (1 << 30) + 2
 SWIFT_OBJECT_NAME = 1024
 SWIFT_CONTAINER_NAME = 256
@@ -34,8 +36,6 @@ SWIFT_META_NAME = 128
 SWIFT_META_VALUE = 256
 SWIFT_META_COUNT = 90
 SWIFT_META_OVERALL = 4096
-#: Swift: ``max_file_size`` and the constraints on names, metadata and the other headers
-#: (``swift/common/constraints.py``); a larger object is answered with 413, the others with 400.
 SWIFT_HEADER = 8192
 
 #: A path with its query: ``url_length_limit`` of eventlet, under which Heat and Swift run
@@ -95,9 +95,9 @@ WEBSOCKETS = 32
 #: Maximum number of subscriptions of a websocket.
 SUBSCRIPTIONS = 16
 
-REQUESTS = 10_000
 #: Requests that a guest may make at once, and additional ones per second; further ones are answered
 #: with 429 and reported as a flood.
+REQUESTS = 10_000
 REQUESTS_PER_SECOND = 50.0
 
 #: Number of requests of a guest that are answered at once.

@@ -20,8 +20,8 @@ from hotplate.cloud.neutron.networking import Networking
 from hotplate.cloud.neutron.quotas import DEFAULTS
 from hotplate.cloud.neutron.records import Values
 
-MAX_TAGS = 50
 #: Neutron: ``MAX_TAGS_COUNT`` and ``MAX_TAG_LEN`` of its tagging extension.
+MAX_TAGS = 50
 MAX_TAG_LENGTH = 255
 #: Maximum number of resources that one request may create.
 MAX_BULK = 100

@@ -226,13 +226,13 @@ _OWN: dict[str, AttributeMap] = {
     "trunks": {},
 }
 
+#: Modules of neutron-lib's ``api.definitions``: Neutron's core, and the supported extensions.
 _CORE = ("network", "subnet", "subnetpool", "port")
 _WITH_ATTRIBUTES = (
     *("external_net", "network_mtu", "network_mtu_writable", "provider_net", "port_security"),
     *("portbindings", "allowedaddresspairs", "extra_dhcp_opt", "l3", "l3_ext_gw_mode"),
     *("extraroute", "fip_port_details", "auto_allocated_topology", "trunk", "trunk_details"),
 )
-#: Modules of neutron-lib's ``api.definitions``: Neutron's core, and the supported extensions.
 _WITHOUT_ATTRIBUTES = (
     *("extraroute_atomic", "filter_validation", "pagination"),
     *("project_id", "quota_check_limit", "sorting", "stateful_security_group"),

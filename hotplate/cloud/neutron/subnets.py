@@ -20,8 +20,8 @@ from hotplate.cloud.neutron.resources import (
     invalid,
 )
 
-MAX_NAMESERVERS = 5
 #: Neutron: ``[DEFAULT] max_dns_nameservers`` and ``max_subnet_host_routes``.
+MAX_NAMESERVERS = 5
 MAX_HOST_ROUTES = 20
 #: Maximum number of prefixes in a pool.
 MAX_PREFIXES = 64
