@@ -130,7 +130,7 @@ class NeutronApi:
 
     def _made(self, kind: ResourceKind, body: Values, caller: Grant) -> Values:
         owner = body.get("project_id", body.get("tenant_id")) or caller.project
-        if owner != caller.project and not policy.is_admin(caller):
+        if owner != caller.project and not caller.is_admin:
             raise exc.HTTPBadRequest(
                 "Specifying 'project_id' or 'tenant_id' other than the authenticated project in "
                 "request requires admin privileges"
@@ -180,7 +180,7 @@ class NeutronApi:
 
     def _visible(self, kind: ResourceKind, record: Values, caller: Grant) -> bool:
         """Return True for a resource of the caller's, on such a network, or offered to all."""
-        if policy.is_admin(caller) or record["project_id"] == caller.project:
+        if caller.is_admin or record["project_id"] == caller.project:
             return True
         network = self._network_of(kind, record) or {}
         if kind.name == "subnets":

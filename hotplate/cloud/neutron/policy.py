@@ -47,14 +47,9 @@ _MARKED: Mapping[str, Collection[str]] = {
 }
 
 
-def is_admin(caller: Grant) -> bool:
-    """Return True for an administrator of the cloud."""
-    return "admin" in caller.roles
-
-
 def seen(kind: ResourceKind, record: Values, caller: Grant) -> Values:
     """Return a resource without the attributes that the caller does not see."""
-    if is_admin(caller):
+    if caller.is_admin:
         return record
     hidden = _SEEN_BY_ADMIN.get(kind.single, ())
     return {name: value for name, value in record.items() if name not in hidden}
@@ -102,7 +97,7 @@ def check_owner(
     :raises HttpError: 403.
     """
     owners = {record["project_id"], network["project_id"] if network else None}
-    if not is_admin(caller) and caller.project not in owners:
+    if not caller.is_admin and caller.project not in owners:
         raise _refused(f"rule:{verb}_{kind.single}")
 
 
@@ -111,7 +106,7 @@ def check_admin(rule: str, caller: Grant) -> None:
 
     :raises HttpError: 403.
     """
-    if not is_admin(caller):
+    if not caller.is_admin:
         raise _refused(f"rule:{rule}")
 
 
@@ -123,7 +118,7 @@ def _marked(kind: ResourceKind) -> Iterator[str]:
 def _check(
     verb: str, kind: ResourceKind, given: Values, caller: Grant, network: Values | None
 ) -> None:
-    if is_admin(caller):
+    if caller.is_admin:
         return
     action = f"{verb}_{kind.single}"
     foreign = network is not None and network["project_id"] != caller.project

@@ -17,7 +17,6 @@ from sqlite3 import Row
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
-from hotplate.cloud.nova import policy
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import HOST
 from hotplate.cloud.nova.servers import Servers
@@ -102,7 +101,7 @@ class InstanceAction:
             "finish_time": _text(self.ended) if over else None,
             "result": ("Error" if self.error else "Success") if over else None,
         }
-        admin = policy.is_admin(caller)
+        admin = caller.grant.is_admin
         if admin:
             event["traceback"] = None
         if caller.since(62):
@@ -213,7 +212,7 @@ class InstanceActionsApi:
                 unfinished = place == 0 and status is not None and status[0] in UNFINISHED
                 shown = each.shown(caller)
                 # Users see them since 2.51.
-                if policy.is_admin(caller) or caller.since(51):
+                if caller.grant.is_admin or caller.since(51):
                     shown["events"] = [each.event(caller, unfinished=unfinished)]
                 return Answer(body={"instanceAction": shown})
         raise HttpError(404, f"Action {wanted[:255]} not found")

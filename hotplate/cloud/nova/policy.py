@@ -61,11 +61,6 @@ USERS_FILTERS = {
 }
 
 
-def is_admin(caller: Caller) -> bool:
-    """Return True for an administrator of the cloud."""
-    return "admin" in caller.grant.roles
-
-
 def forbidden(rule: str) -> HttpError:
     """Return Nova's refusal.
 
@@ -89,5 +84,5 @@ def check_lock(server: ServerRecord, caller: Caller) -> None:
 
     :raises HttpError: 409.
     """
-    if server.notes.locked and not is_admin(caller):
+    if server.notes.locked and not caller.grant.is_admin:
         raise HttpError(409, f"Instance {server.spec.id} is locked")

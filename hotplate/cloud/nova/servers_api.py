@@ -179,7 +179,7 @@ def _of_user(request: Request, caller: Caller) -> Request:
 
     :raises HttpError: 403 for the servers of all projects.
     """
-    if policy.is_admin(caller):
+    if caller.grant.is_admin:
         return request
     if "all_tenants" in request.query and request.one("all_tenants").lower() not in FALSE:
         kind = "detail" if request.path.endswith("/detail") else "index"
@@ -394,7 +394,7 @@ def full(
         "OS-SRV-USG:terminated_at": None,
         **_state(word),
         **_newer(server, caller),
-        **(_of_admin(server, caller) if policy.is_admin(caller) else {}),
+        **(_of_admin(server, caller) if caller.grant.is_admin else {}),
     }
     if word == "ERROR":
         shown["fault"] = {"code": 500, "created": server.created, "message": reason}

@@ -28,7 +28,7 @@ class UsageApi:
 
     def _show(self, request: Request, caller: Caller) -> Answer:
         project = request.parts["project"]
-        if project != caller.grant.project and not policy.is_admin(caller):
+        if project != caller.grant.project and not caller.grant.is_admin:
             raise policy.forbidden("os-simple-tenant-usage:show")
         now = datetime.now(UTC)
         start, stop = _moment(request, "start", now), _moment(request, "end", now)
