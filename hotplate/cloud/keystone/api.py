@@ -164,22 +164,21 @@ class KeystoneApi:
 
     def _password(self, password: dict[str, Any]) -> User:
         given = password.get("user") or {}
-        if given.get("id"):
-            user = self._identity.user(str(given["id"]))
-        else:
-            user = self._identity.find_user(str(given.get("name", "")))
-        return self._identity.check_password(user, str(given.get("password", "")))
+        return self._identity.check_password(self._named(given), str(given.get("password", "")))
+
+    def _named(self, user: dict[str, Any]) -> User | None:
+        """Return the user that a request names, by the id or the name."""
+        if user.get("id"):
+            return self._identity.user(str(user["id"]))
+        return self._identity.find_user(str(user.get("name", "")))
 
     def _by_application(self, given: dict[str, Any]) -> Grant:
         credentials = self._identity.applications
         found = credentials.get(str(given.get("id") or ""))
         if given.get("name"):
             # A name is a user's own.
-            owner = given.get("user") or {}
-            user_id = str(owner.get("id") or "")
-            if not user_id and (user := self._identity.find_user(str(owner.get("name", "")))):
-                user_id = user.id
-            those = credentials.of(user_id)
+            owner = self._named(given.get("user") or {})
+            those = credentials.of(owner.id) if owner else []
             found = next((each for each in those if each.name == given["name"]), None)
         return self._identity.grant_by_application(found, str(given.get("secret", "")))
 
