@@ -313,13 +313,11 @@ class SwiftApi:
         if request.method == "COPY":
             # Swift's ``copy`` middleware makes a PUT of it, too.
             account, container, name = place
-            to, new = _container_and_name(
-                "Destination", unquote(request.headers.get("Destination", ""))
-            )
-            return self._put(request, (account, to, new), copied=(container, name))
+            destination = _container_and_name(request, "Destination")
+            return self._put(request, (account, *destination), copied=(container, name))
         if request.method == "PUT":
-            source = request.headers.get("X-Copy-From")
-            copied = None if source is None else _container_and_name("X-Copy-From", unquote(source))
+            copies = "X-Copy-From" in request.headers
+            copied = _container_and_name(request, "X-Copy-From") if copies else None
             return self._put(request, place, copied=copied)
         stored = self._look_up(place)
         if request.method == "DELETE":
@@ -607,9 +605,10 @@ def _signature(text: str) -> str:
         return ""
 
 
-def _container_and_name(header: str, text: str) -> tuple[str, str]:
+def _container_and_name(request: Request, header: str) -> tuple[str, str]:
     """Return the container and the object that a header of a copy names."""
-    container, _, name = text.lstrip("/").partition("/")
+    given = unquote(request.headers.get(header, ""))
+    container, _, name = given.lstrip("/").partition("/")
     if not container or not name:
         form = "<container name>/<object name>"
         raise refused(412, f"{header} header must be of the form {form}")
