@@ -64,11 +64,10 @@ class CreateApi:
             ):
                 if ports is None:
                     requested = [asdict(each) for each in self._servers.requested_networks(wanted)]
-                    with_notes = replace(notes, requested_networks=requested)
-                    made.append(self._servers.boot(spec, with_notes))
+                    notes = replace(notes, requested_networks=requested)
                 else:
-                    with_notes = replace(notes, has_ports=True)
-                    made.append(self._servers.boot(replace(spec, ports=ports), with_notes))
+                    notes, spec = replace(notes, has_ports=True), replace(spec, ports=ports)
+                made.append(self._servers.boot(spec, notes))
         return self._answer(asked, made[0], caller)
 
     def _answer(self, asked: dict[str, Any], server: ServerRecord, caller: Caller) -> Answer:
