@@ -368,8 +368,5 @@ class _Wakened(wasyncore.dispatcher):  # type: ignore[misc]
         self.recv(4096)
         self._callback()
 
-    def handle_accept(self) -> None:
-        pass
-
     def handle_close(self) -> None:
         self.close()
