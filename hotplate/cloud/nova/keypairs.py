@@ -13,7 +13,7 @@ import hashlib
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, now
 from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.microversions import MAX_PAGE, Caller
-from hotplate.cloud.nova.server_records import KeyPair
+from hotplate.cloud.nova.server_records import KeyPair, naive
 from hotplate.cloud.nova.servers import Servers
 
 _BAD = "Keypair data is invalid: failed to generate fingerprint"
@@ -54,7 +54,7 @@ class KeyPairsApi:
         private, public = "", asked.get("public_key") or ""
         if not public:
             private, public = generate(name, kind)
-        pair = KeyPair(name, public, kind, now().removesuffix("Z") + ".000000")
+        pair = KeyPair(name, public, kind, naive(now()))
         shown = _view(pair, caller) | {"user_id": caller.grant.user.id}
         self._servers.create_keypair(pair, caller.grant.user.id)
         if private:

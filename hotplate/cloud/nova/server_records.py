@@ -147,6 +147,11 @@ LIFTED = ServerQuotas(
 )
 
 
+def naive(time: str) -> str:
+    """Return a time as Nova shows that of a database: with microseconds, without a zone."""
+    return time.removesuffix("Z") + ".000000"
+
+
 def check_state(server_id: str, word: str, action: str, allowed: Sequence[str]) -> None:
     """Refuse an action that the state does not allow.
 

@@ -27,6 +27,7 @@ from hotplate.cloud.nova.server_records import (
     ServerQuotas,
     ServerRecord,
     check_state,
+    naive,
 )
 from hotplate.errors import is_unforeseen, sentence_of
 from hotplate.events.background import Background
@@ -106,7 +107,7 @@ class Servers:
         self.image_id = image_id
         self.quotas = quotas
         # Key pairs that no user created are as old as the cloud.
-        self._began = now().removesuffix("Z") + ".000000"
+        self._began = naive(now())
         self._lock = threading.Lock()
         self._plugs: dict[str, threading.Lock] = {}
         self._closed = False

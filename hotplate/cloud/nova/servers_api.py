@@ -18,7 +18,7 @@ from hotplate.cloud.http.rest import TAG_FILTERS, Answer, HttpError, Request, Ro
 from hotplate.cloud.nova import capacity, policy
 from hotplate.cloud.nova.interfaces import GUEST_IP, Interface, by_network
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_records import HOST, STATES, ServerRecord
+from hotplate.cloud.nova.server_records import HOST, STATES, ServerRecord, naive
 from hotplate.cloud.nova.servers import Servers
 
 #: Maximum length of a pattern for names.
@@ -329,13 +329,6 @@ _DETAIL_PREFIXES = ("OS-EXT-AZ:", "OS-EXT-STS:", "OS-SRV-USG:", "os-extended-vol
 _DETAILS = ("config_drive", "security_groups", "host_status")
 
 
-def _view(
-    servers: Servers, server: ServerRecord, status: tuple[str, str], caller: Caller
-) -> dict[str, Any]:
-    interfaces, image = servers.interfaces(server), servers.image_id(server.spec.image)
-    return full(server, status, caller, interfaces=interfaces, image=image)
-
-
 def brief(server: ServerRecord, caller: Caller) -> dict[str, object]:
     """Return a server as a list without details shows it."""
     spec = server.spec
@@ -355,21 +348,13 @@ def groups(interfaces: Sequence[Interface]) -> list[dict[str, str]]:
     return [{"name": name} for name in dict.fromkeys(g for each in interfaces for g in each.groups)]
 
 
-def full(
-    server: ServerRecord,
-    status: tuple[str, str],
-    caller: Caller,
-    *,
-    interfaces: Sequence[Interface],
-    image: str,
+def _view(
+    servers: Servers, server: ServerRecord, status: tuple[str, str], caller: Caller
 ) -> dict[str, Any]:
-    """Return a server with its details.
-
-    :param status: Nova's word for its state, and the reason.
-    :param image: the id of its image, "" for none.
-    """
     word, reason = status
     spec, notes = server.spec, server.notes
+    interfaces = servers.interfaces(server)
+    machine, power, task = STATES.get(word, STATES["ERROR"])
     shown: dict[str, Any] = {
         **brief(server, caller),
         "status": word,
@@ -377,7 +362,7 @@ def full(
         "user_id": notes.user or caller.grant.user.id,
         "metadata": dict(spec.metadata),
         "hostId": hashlib.sha224(f"{caller.grant.project}{HOST}".encode()).hexdigest(),
-        "image": _image(image, caller),
+        "image": _image(servers.image_id(spec.image), caller),
         "flavor": _flavor(spec.flavor, caller),
         "created": server.created,
         "updated": notes.updated or server.created,
@@ -390,9 +375,11 @@ def full(
         "os-extended-volumes:volumes_attached": [],
         "OS-DCF:diskConfig": notes.disk_config,
         "OS-EXT-AZ:availability_zone": spec.availability_zone,
-        "OS-SRV-USG:launched_at": None if word == "BUILD" else _naive(server.created),
+        "OS-SRV-USG:launched_at": None if word == "BUILD" else naive(server.created),
         "OS-SRV-USG:terminated_at": None,
-        **_state(word),
+        "OS-EXT-STS:vm_state": machine,
+        "OS-EXT-STS:power_state": power,
+        "OS-EXT-STS:task_state": task,
         **_newer(server, caller),
         **(_of_admin(server, caller) if caller.grant.is_admin else {}),
     }
@@ -401,20 +388,6 @@ def full(
     elif word != "SHUTOFF":
         shown["progress"] = 0
     return shown
-
-
-def _state(word: str) -> dict[str, object]:
-    machine, power, task = STATES.get(word, STATES["ERROR"])
-    return {
-        "OS-EXT-STS:vm_state": machine,
-        "OS-EXT-STS:power_state": power,
-        "OS-EXT-STS:task_state": task,
-    }
-
-
-def _naive(time: str) -> str:
-    """Return a time as Nova shows that of a database: with microseconds, without a zone."""
-    return time.removesuffix("Z") + ".000000"
 
 
 def _of_admin(server: ServerRecord, caller: Caller) -> dict[str, object]:
