@@ -115,6 +115,11 @@ def by_network(interfaces: Sequence[Interface]) -> dict[str, list[dict[str, obje
     return shown
 
 
+def group_names(interfaces: Sequence[Interface]) -> list[str]:
+    """Return the names of the security groups of interfaces, each once."""
+    return list(dict.fromkeys(name for each in interfaces for name in each.groups))
+
+
 def host_name(name: str) -> str:
     """Return the host name that Nova's ``sanitize_hostname`` derives from a server's name.
 

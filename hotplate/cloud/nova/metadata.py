@@ -18,7 +18,7 @@ from webob import exc
 from hotplate.cloud.http.gateway import SERVER, WSGIApp
 from hotplate.cloud.http.rest import Answer
 from hotplate.cloud.nova.compute import PortAddress, ServerPort
-from hotplate.cloud.nova.interfaces import MADE_BY_GUEST, own_link, physical_links
+from hotplate.cloud.nova.interfaces import MADE_BY_GUEST, group_names, own_link, physical_links
 from hotplate.cloud.nova.server_records import NoSuchServerError, ServerRecord
 from hotplate.cloud.nova.servers import Servers
 from hotplate.errors import HostError
@@ -271,9 +271,7 @@ class Metadata:
             "public-hostname": hostname,
             "public-ipv4": floating if server.has_ports else local,
             "reservation-id": f"r-{server.number:08x}",
-            "security-groups": list(
-                dict.fromkeys(each for one in interfaces for each in one.groups)
-            ),
+            "security-groups": group_names(interfaces),
         }
         for index, key in enumerate(spec.public_keys.values()):
             values[f"public-keys/{index}/openssh-key"] = key

@@ -16,7 +16,7 @@ from typing import Any
 
 from hotplate.cloud.http.rest import TAG_FILTERS, Answer, HttpError, Request, Routes
 from hotplate.cloud.nova import capacity, policy
-from hotplate.cloud.nova.interfaces import GUEST_IP, Interface, by_network
+from hotplate.cloud.nova.interfaces import GUEST_IP, Interface, by_network, group_names
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import HOST, STATES, ServerRecord, naive
 from hotplate.cloud.nova.servers import Servers
@@ -343,17 +343,13 @@ def addresses(interfaces: Sequence[Interface]) -> dict[str, list[dict[str, objec
     }
 
 
-def groups(interfaces: Sequence[Interface]) -> list[dict[str, str]]:
-    """Return the names of the security groups of a server's interfaces."""
-    return [{"name": name} for name in dict.fromkeys(g for each in interfaces for g in each.groups)]
-
-
 def _view(
     servers: Servers, server: ServerRecord, status: tuple[str, str], caller: Caller
 ) -> dict[str, Any]:
     word, reason = status
     spec, notes = server.spec, server.notes
     interfaces = servers.interfaces(server)
+    groups = group_names(interfaces)
     machine, power, task = STATES.get(word, STATES["ERROR"])
     shown: dict[str, Any] = {
         **brief(server, caller),
@@ -371,7 +367,7 @@ def _view(
         "accessIPv6": notes.access_ipv6,
         "key_name": spec.key_name or None,
         "config_drive": "True" if spec.config_drive else "",
-        **({"security_groups": named} if (named := groups(interfaces)) else {}),
+        **({"security_groups": [{"name": each} for each in groups]} if groups else {}),
         "os-extended-volumes:volumes_attached": [],
         "OS-DCF:diskConfig": notes.disk_config,
         "OS-EXT-AZ:availability_zone": spec.availability_zone,
@@ -392,8 +388,11 @@ def _view(
 
 def _of_admin(server: ServerRecord, caller: Caller) -> dict[str, object]:
     """Return the attributes that only an administrator sees (``os-extended-server-attributes``)."""
-    shown: dict[str, object] = {"host": HOST, "hypervisor_hostname": HOST}
-    shown["instance_name"] = server.instance_name
+    shown: dict[str, object] = {
+        "host": HOST,
+        "hypervisor_hostname": HOST,
+        "instance_name": server.instance_name,
+    }
     if caller.since(3):
         shown |= {
             "hostname": server.host_name,
