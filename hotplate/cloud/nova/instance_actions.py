@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from sqlite3 import Row
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
@@ -66,11 +65,6 @@ class InstanceAction:
     began: float
     ended: float
     error: str
-
-    @classmethod
-    def of(cls, row: Row) -> InstanceAction:
-        """Return the action of a table row."""
-        return cls(*(row[name] for name in cls.__dataclass_fields__))
 
     @property
     def updated(self) -> float:
@@ -154,8 +148,12 @@ class InstanceActions:
 
     def of(self, server_id: str) -> list[InstanceAction]:
         """Return the actions on a server, newest first."""
-        sql = "SELECT * FROM hotplate_action WHERE server = ? ORDER BY number DESC"
-        return [InstanceAction.of(row) for row in self._store.rows(sql, server_id)]
+        rows = self._store.rows(
+            "SELECT server, action, request_id, user, project, began, ended, error"
+            " FROM hotplate_action WHERE server = ? ORDER BY number DESC",
+            server_id,
+        )
+        return [InstanceAction(*row) for row in rows]
 
     def _end(self, server_id: str, request_id: str, error: str) -> None:
         self._store.write(
