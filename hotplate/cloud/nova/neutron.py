@@ -112,7 +112,7 @@ class ServerPorts:
         :raises HttpError: 404 when there is no such group, 409 when several have that name.
         """
         with self._networking.transaction():
-            group = self._known_group(name_or_id)
+            group = self._group(name_or_id, missing=404)
             for port in self._of(server_id):
                 if port["fixed_ips"] and port["port_security_enabled"]:
                     self._set_groups(port, [*port["security_groups"], group])
@@ -123,7 +123,7 @@ class ServerPorts:
         :raises HttpError: as :meth:`add_group`, and 404 when no port is in it.
         """
         with self._networking.transaction():
-            group = self._known_group(name_or_id)
+            group = self._group(name_or_id, missing=404)
             inside = [port for port in self._of(server_id) if group in port["security_groups"]]
             if not inside:
                 raise HttpError(
@@ -132,13 +132,6 @@ class ServerPorts:
                 )
             for port in inside:
                 self._set_groups(port, [each for each in port["security_groups"] if each != group])
-
-    def _known_group(self, name_or_id: str) -> str:
-        try:
-            return self._group(name_or_id)
-        except HttpError as error:
-            # It is a bad request only when the server is created with the group.
-            raise HttpError(404 if error.status == 400 else error.status, str(error)) from error
 
     def _of(self, server_id: str) -> list[Values]:
         ports = self._records.all("ports")
@@ -201,18 +194,18 @@ class ServerPorts:
         if entry.get("fixed_ip"):
             body["fixed_ips"] = [{"ip_address": str(entry["fixed_ip"])}]
         if wanted.groups and network["port_security_enabled"]:
-            body["security_groups"] = [self._group(each) for each in wanted.groups]
+            body["security_groups"] = [self._group(each, missing=400) for each in wanted.groups]
         self._networking.quotas.check(KINDS["ports"], self._project)
         values = KINDS["ports"].new(body, self._project)
         return self._networking.kinds["ports"].create({**values, _MADE: True})
 
-    def _group(self, name_or_id: str) -> str:
+    def _group(self, name_or_id: str, *, missing: int) -> str:
         self._networking.groups.default(self._project)
         groups = self._records.all("security_groups")
         fitting = [each for each in groups if name_or_id in (each["id"], each["name"])]
         if not fitting:
             raise HttpError(
-                400, f"Security group {name_or_id} not found for project {self._project}."
+                missing, f"Security group {name_or_id} not found for project {self._project}."
             )
         if len(fitting) > 1:
             raise HttpError(
