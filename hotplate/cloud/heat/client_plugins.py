@@ -76,7 +76,8 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
             # The look-up creates a group that the template assumes.
             groups = fields.get("security_groups")
             if groups:
-                fields["security_groups"] = self._neutron.get_secgroup_uuids(groups)
+                neutron = self.clients.client_plugin("neutron")
+                fields["security_groups"] = neutron.get_secgroup_uuids(groups)
             if nics := self._fitting(nics):
                 return create(*args, nics=nics, **fields)
             # Heat (19 to 27) passes no networks for a server without any, and novaclient refuses
@@ -103,10 +104,6 @@ class NovaPlugin(nova.NovaClientPlugin):  # type: ignore[misc]
                 if network_id := next(filter(None, map(_granted().inner, _read_names(loaded))), ""):
                     return [{"net-id": network_id}]
         return []
-
-    @property
-    def _neutron(self) -> Any:
-        return self.clients.client_plugin("neutron")
 
     def _fitting(self, nics: Any) -> Any:
         """Return the networks of a server's request, after creating those that are assumed."""
