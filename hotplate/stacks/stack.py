@@ -29,11 +29,13 @@ from hotplate.events.kinds import (
 )
 from hotplate.events.log import EventLog
 from hotplate.stacks.template import Template
-from hotplate.timing.deadline import GuestDeadline
+from hotplate.timing.deadline import GuestDeadline, retry
 
 SECONDS = 600.0
 HTTP_SERVER_ERROR = 500
 BEGIN_SECONDS = 60.0
+#: Heat needs milliseconds to store the end of an action and to release the stack.
+STORE_SECONDS = 10.0
 
 SERVER_TYPE = "OS::Nova::Server"
 MAX_NESTED = 10
@@ -124,9 +126,7 @@ class Stack:
         arguments = new.create_arguments()
         # Heat takes the default of a parameter that is not sent: the earlier values are sent again.
         arguments["parameters"] = {**new.parameters, **(parameters or {})}
-        # Before the request, whose first events may come at once.
-        self._begin("UPDATE")
-        self._ask(lambda: self._heat.stacks.update(self.name, **arguments))
+        self._act("UPDATE", lambda: self._heat.stacks.update(self.name, **arguments))
         # Only after Heat has accepted it.
         self.template = new
         return self
@@ -137,8 +137,7 @@ class Stack:
         >>> stack.suspend().wait().status
         'SUSPEND_COMPLETE'
         """
-        self._begin("SUSPEND")
-        self._ask(lambda: self._heat.actions.suspend(self.name))
+        self._act("SUSPEND", lambda: self._heat.actions.suspend(self.name))
         return self
 
     def resume(self) -> Stack:
@@ -148,8 +147,7 @@ class Stack:
         >>> stack.resume().wait().status
         'RESUME_COMPLETE'
         """
-        self._begin("RESUME")
-        self._ask(lambda: self._heat.actions.resume(self.name))
+        self._act("RESUME", lambda: self._heat.actions.resume(self.name))
         return self
 
     def delete(self) -> Stack:
@@ -158,8 +156,7 @@ class Stack:
         >>> stack.delete().wait().status
         'DELETE_COMPLETE'
         """
-        self._begin("DELETE")
-        self._ask(lambda: self._heat.stacks.delete(self.name))
+        self._act("DELETE", lambda: self._heat.stacks.delete(self.name))
         return self
 
     def forget(self) -> None:
@@ -224,8 +221,23 @@ class Stack:
                 hint="see the end of its console.log",
             )
         if end := self._end(ended):
+            self._wait_until_stored()
             self._state, self.reason = end.status, end.reason
         return self
+
+    def _wait_until_stored(self) -> None:
+        """Wait until Heat shows the end of an action, which it stores after its event."""
+        from heatclient import exc
+
+        def stored(_: bool) -> bool | None:
+            try:
+                shown = self._heat.stacks.get(self.name, resolve_outputs=False)
+            except exc.HTTPNotFound:
+                return True
+            return shown.stack_status != f"{self._action}_IN_PROGRESS" or None
+
+        what = f'{self._action} of the stack "{self.name}" to be stored'
+        retry(stored, GuestDeadline(STORE_SECONDS, what), every=0.02)
 
     @property
     def status(self) -> str:
@@ -318,9 +330,26 @@ class Stack:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _begin(self, action: str) -> None:
+    def _act(self, action: str, call: Callable[[], object]) -> None:
+        """Ask Heat for an action; again where it has not yet released the stack after the last."""
+        from heatclient import exc
+
+        ended = self._state != "IN_PROGRESS"
+        # Before the request, whose first events may come at once.
         self._action, self._state, self.reason = action, "IN_PROGRESS", ""
         self._since = len(self._cloud.events)
+
+        def accepted(last_try: bool) -> bool | None:
+            try:
+                call()
+            except exc.HTTPConflict as error:
+                if last_try or not ended or "ActionInProgress" not in str(error.error):
+                    raise
+                return None
+            return True
+
+        what = f'the stack "{self.name}" to be released'
+        self._ask(lambda: retry(accepted, GuestDeadline(STORE_SECONDS, what), every=0.02))
 
     def _name_of(self, server: str) -> str:
         """Return the name of a server, or its id when this log has no boot of it."""

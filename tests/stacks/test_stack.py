@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +66,9 @@ class Cloud:
 
     def create(self, **_: Any) -> Any:
         return {"stack": {"id": "id"}}
+
+    def get(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(stack_status="CREATE_COMPLETE")
 
 
 def panic(cloud: Cloud, action: str = "pause") -> None:
