@@ -200,12 +200,13 @@ def test_manifest_names_the_installed_programs(tree: Tree) -> None:
 
 
 def test_agent_is_small(tree: Tree) -> None:
-    """The agent and the script hook, with their bytecode, add at most 1.1 MB, unpacked."""
+    """The agent and the script hook, with their bytecode, add at most 1.15 MB, unpacked."""
     if tree.kind.install_type != "slim":
         return
     folders = ("usr/libexec/heat-config", "usr/libexec/heat-agent", "usr/libexec/os-collect-config")
     paths = [path for folder in folders for path in (tree / folder).rglob("*")]
-    assert sum(path.stat().st_size for path in paths if path.is_file()) <= 1_100_000
+    # 1.13 MB with unstable's Python 3.14, whose bytecode is larger than that of 3.13.
+    assert sum(path.stat().st_size for path in paths if path.is_file()) <= 1_150_000
 
 
 def test_all_modules_of_the_agent_are_compiled(tree: Tree) -> None:
