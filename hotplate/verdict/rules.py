@@ -93,9 +93,10 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "storage-flood",
         detectors.flood("storage-flood"),
-        "see requests.jsonl for what is written to Swift or Zaqar again and again",
+        "see requests.jsonl for what is written to Swift, Zaqar or Heat again and again",
         missing=(*_EVERY, None),
-        in_cloud="look for a program in the guest that writes to Swift or Zaqar again and again",
+        in_cloud="look for a program in the guest that writes to Swift, Zaqar or Heat again and "
+        "again",
     ),
     # The guest does not boot, or stopped.
     Rule(

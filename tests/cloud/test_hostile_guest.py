@@ -448,6 +448,17 @@ def test_guest_that_writes_without_end_is_refused_and_is_a_flood(
     assert floods(cloud, writer.vm) == ["storage-flood"]
 
 
+def test_guest_that_signals_without_end_is_refused_and_is_a_flood(
+    cloud: Any, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SIGNALLED", 100_000)
+    url = f"http://127.0.0.1:{writer.vm.ports[8000]}/v1/waitcondition/nonsense"
+    answers = [writer.vm.request("PUT", url, data="x" * 40_000).status_code for _ in range(3)]
+    assert 413 not in answers[:2]
+    assert answers[2] == 413
+    assert floods(cloud, writer.vm) == ["storage-flood"]
+
+
 def test_object_metadata_is_refused_when_no_room_is_left(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

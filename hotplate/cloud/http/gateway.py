@@ -116,6 +116,12 @@ class Front:
         if self._quota is not None and not self._quota.request():
             later = ("Retry-After", "10")
             return [_plain(start_response, "429 Too Many Requests", "Too many requests.", later)]
+        if (
+            self._quota is not None
+            and self.service in limits.HEAT
+            and not self._quota.signals(_size(environ))
+        ):
+            return [_plain(start_response, "413 Payload Too Large", "No room is left.")]
         begun = time.monotonic()
         environ[SIDE] = self._side
         environ[SERVER] = self._server_id

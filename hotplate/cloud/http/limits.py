@@ -77,6 +77,11 @@ FULL = {"swift": 413, "zaqar": 503}
 #: be reported as a flood, because the servers of a stack share one project.
 SHARE = 16
 
+#: The services of Heat, and the bytes that a guest may send to them: Heat's database keeps every
+#: signal.  More is answered with 413.
+HEAT = frozenset({"heat", "cfn"})
+SIGNALLED = 256 << 20
+
 #: Bytes of images that may be uploaded in a session; more is answered with 413.
 IMAGES_STORED = 8 << 30
 

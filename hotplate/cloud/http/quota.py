@@ -28,6 +28,7 @@ class Quota:
         self._at = time.monotonic()
         self._websockets = 0
         self._written = dict.fromkeys(limits.FULL, 0)
+        self._signalled = 0
         self._count = 0
         self._begun = self._at
         self._passed: set[str] = set()
@@ -90,6 +91,20 @@ class Quota:
                 f"the guest wrote to {service.capitalize()} until there were more than "
                 f"{limits.STORED >> 20} MiB",
             )
+
+    def signals(self, size: int) -> bool:
+        """Count the bytes of a request that Heat may keep; return False when it exceeds the limit.
+
+        :param size: bytes.
+        """
+        with self._lock:
+            if self._signalled + size <= limits.SIGNALLED:
+                self._signalled += size
+                return True
+        self.passed(
+            "storage-flood", f"the guest sent more than {limits.SIGNALLED >> 20} MiB to Heat"
+        )
+        return False
 
     def passed(self, fault: str, text: str) -> None:
         """Report an exceeded limit, once."""
