@@ -24,7 +24,6 @@ class DeploymentTrack:
     :param expected: the deployment as Heat serves it; None when Heat does not.
     :param withdrawn: Heat does not serve it any more, after an update or a delete.
     :param rejected: why the runner did not start a hook for it, "" when it did.
-    :param status: the exit status of its hook.
     :param failed: why it failed, "" when it did not.
     :param failed_at: seconds on the monotonic clock.
     """
@@ -35,7 +34,6 @@ class DeploymentTrack:
     expected: ExpectedDeployment | None = None
     withdrawn: bool = False
     rejected: str = ""
-    status: int | None = None
     failed: str = ""
     failed_at: float = 0.0
     marks: dict[Stage, Mark] = field(default_factory=dict)
@@ -101,7 +99,6 @@ class DeploymentTrack:
 
     def finish(self, status: int | None, at: float) -> None:
         """Note the end of the hook; without a signal nobody else reports its failure."""
-        self.status = status
         if self.silent and status:
             self.fail(f"the hook ended with status {status}", at)
 
@@ -128,7 +125,6 @@ class WaitSignal:
     stages = SIGNALS
     id = ""
     group = ""
-    rejected = ""
 
     @property
     def named(self) -> str:

@@ -202,14 +202,12 @@ class Health:
     """The answer.
 
     :param sections: the lines of each section; empty when nobody asked or nobody answered.
-    :param at: the host's time when it came, seconds since the epoch.
     """
 
     sections: Mapping[str, list[str]] = field(default_factory=dict)
-    at: float = 0.0
 
     @classmethod
-    def read(cls, text: str, *, at: float = 0.0) -> Health:
+    def read(cls, text: str) -> Health:
         """Parse the output of the script."""
         sections: dict[str, list[str]] = {}
         lines: list[str] = []
@@ -218,7 +216,7 @@ class Health:
                 lines = sections.setdefault(line[4:].strip(), [])
             elif line.strip():
                 lines.append(line.rstrip()[:LINE])
-        return cls(sections, at)
+        return cls(sections)
 
     def lines(self, section: str) -> list[str]:
         """Return the lines of a section, none when it was not answered."""

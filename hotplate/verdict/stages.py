@@ -231,10 +231,8 @@ class Mark:
 
     stage: Stage
     at: float
-    wall: float
     evidence: str
     implied: bool = False
-    deployment: str = ""
 
     def implying(self, stage: Stage) -> Mark:
         """Return the mark of an earlier stage, which this one proves."""

@@ -275,7 +275,7 @@ class StageTracker:
                 if evidence := row.proves(event):
                     if row.stage is Stage.METADATA_SERVED:
                         self._from_drive = classify.console_text(event) is not None
-                    self._mark(Mark(row.stage, event.at, event.wall, evidence), fresh, self._marks)
+                    self._mark(Mark(row.stage, event.at, evidence), fresh, self._marks)
         if self._on_reached:
             for mark in fresh:
                 self._on_reached(mark)
@@ -376,7 +376,7 @@ class StageTracker:
     def _advance(self, track: Track, stage: Stage, event: Event, fresh: list[Mark]) -> None:
         if stage in track.marks or stage not in track.stages:
             return
-        mark = Mark(stage, event.at, event.wall, classify.describe(event), deployment=track.label)
+        mark = Mark(stage, event.at, classify.describe(event))
         track.marks[stage] = mark
         # The signal of a wait condition needs no agent, and so proves none.
         ours = isinstance(track, DeploymentTrack)

@@ -24,7 +24,7 @@ class Gone(io.StringIO):
 
 
 def mark(stage: Stage, seconds: float, start: float) -> Mark:
-    return Mark(stage, start + seconds, 0.0, "seen")
+    return Mark(stage, start + seconds, "seen")
 
 
 def test_stages_are_plain_lines_without_terminal():
