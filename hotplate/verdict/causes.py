@@ -7,7 +7,7 @@ agent is not the reason why nothing polls.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 from hotplate.verdict import guest_boot, guest_files, guest_network, guest_units, health
 from hotplate.verdict.facts import Facts
@@ -60,6 +60,12 @@ _ALWAYS = (*_METADATA, *_AFTER_BOOT)
 
 _SPACE = "make the image's root file system larger (DIB_IMAGE_SIZE), or remove what fills it"
 
+
+def _also_of_hook(rule: Rule) -> tuple[Rule, Rule]:
+    """Return a rule, and the same for a hook that failed when all stages were reached."""
+    return rule, replace(rule, stage=Stage.HOOK_FINISHED, missing=(None,))
+
+
 CAUSES: tuple[Rule, ...] = (
     # Disks first: any other failure may be a consequence of theirs.
     Rule("disk-full", guest_files.disk_full, _SPACE, missing=_ALWAYS),
@@ -106,18 +112,13 @@ CAUSES: tuple[Rule, ...] = (
         stage=Stage.BOOTED,
         missing=(*_ALWAYS, None),
     ),
-    Rule(
-        "line-ends",
-        guest_files.line_ends,
-        "write it with the line ends of Linux: sed -i 's/\\r$//'",
-        missing=_ALWAYS,
-    ),
-    Rule(
-        "line-ends",
-        guest_files.line_ends,
-        "write it with the line ends of Linux: sed -i 's/\\r$//'",
-        stage=Stage.HOOK_FINISHED,
-        missing=(None,),
+    *_also_of_hook(
+        Rule(
+            "line-ends",
+            guest_files.line_ends,
+            "write it with the line ends of Linux: sed -i 's/\\r$//'",
+            missing=_ALWAYS,
+        )
     ),
     Rule(
         "agent-command",
@@ -170,7 +171,7 @@ CAUSES: tuple[Rule, ...] = (
         guest_boot.cloud_init_off,
         "remove it: without cloud-init the guest gets no metadata",
         stage=Stage.METADATA_SERVED,
-        missing=(*_TO_AGENT,),
+        missing=_TO_AGENT,
     ),
     Rule(
         "unit-disabled",
@@ -232,18 +233,13 @@ CAUSES: tuple[Rule, ...] = (
         "give the agent, and all that hooks run, the memory that they need",
         missing=_AFTER_BOOT,
     ),
-    Rule(
-        "agent-limit",
-        guest_units.limits,
-        "remove that line, or give the agent, and all that hooks run, what they need",
-        missing=_AFTER_BOOT,
-    ),
-    Rule(
-        "agent-limit",
-        guest_units.limits,
-        "remove that line, or give the agent, and all that hooks run, what they need",
-        stage=Stage.HOOK_FINISHED,
-        missing=(None,),
+    *_also_of_hook(
+        Rule(
+            "agent-limit",
+            guest_units.limits,
+            "remove that line, or give the agent, and all that hooks run, what they need",
+            missing=_AFTER_BOOT,
+        )
     ),
     Rule(
         "agent-config-broken",
@@ -315,19 +311,19 @@ CAUSES: tuple[Rule, ...] = (
         "not-executable",
         guest_files.not_executable,
         "make it executable in the image (mode 0755)",
-        missing=(Stage.AGENT_POLLED, Stage.DEPLOYMENT_DELIVERED, *_RUNS),
+        missing=_TO_RUNS,
     ),
     Rule(
         "script-broken",
         guest_files.script_broken,
         "correct it: no phase after its own is run",
-        missing=(Stage.AGENT_POLLED, Stage.DEPLOYMENT_DELIVERED, *_RUNS),
+        missing=_TO_RUNS,
     ),
     Rule(
         "template-broken",
         guest_files.template_broken,
         "correct it: os-apply-config writes no file then, and so no deployment reaches a hook",
-        missing=(Stage.AGENT_POLLED, Stage.DEPLOYMENT_DELIVERED, *_RUNS),
+        missing=_TO_RUNS,
     ),
     Rule(
         "script-hangs",

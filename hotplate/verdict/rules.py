@@ -254,7 +254,6 @@ RULES: tuple[Rule, ...] = (
         detectors.no_init_data,
         "give the server user_data_format: SOFTWARE_CONFIG in the template",
         stage=Stage.AGENT_POLLED,
-        missing=_POLL[:1],
     ),
     Rule(
         "agent-missing",
@@ -283,7 +282,6 @@ RULES: tuple[Rule, ...] = (
         detectors.endpoint_down,
         "check metadata_url in the guest's /etc/os-collect-config.conf, and Heat's log",
         stage=Stage.AGENT_POLLED,
-        missing=_POLL[:1],
         in_cloud="check metadata_url in the guest's /etc/os-collect-config.conf, and whether the "
         "guest reaches it",
     ),
@@ -292,7 +290,6 @@ RULES: tuple[Rule, ...] = (
         detectors.endpoint_down,
         "see requests.jsonl and Heat's log in the artifacts",
         stage=Stage.DEPLOYMENT_DELIVERED,
-        missing=_POLL[1:],
         in_cloud="journalctl -u os-collect-config in the guest has the answers of the cloud's Heat",
     ),
     Rule(
@@ -314,7 +311,6 @@ RULES: tuple[Rule, ...] = (
         detectors.nothing_to_deliver,
         "look at the stack's events: does a deployment name this server? What does it wait for?",
         stage=Stage.DEPLOYMENT_DELIVERED,
-        missing=_POLL[1:],
     ),
     # The hook.
     Rule(
