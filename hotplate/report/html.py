@@ -130,6 +130,10 @@ def _pages() -> Environment:
     return pages
 
 
+def _render(template: str, **values: object) -> str:
+    return _pages().get_template(template).render(values)
+
+
 def report(
     verdict: Verdict,
     events: Iterable[Event],
@@ -158,16 +162,13 @@ def results(images: Sequence[str], rows: Mapping[str, Mapping[str, Cell]]) -> st
     """
     cells = [cell for row in rows.values() for cell in row.values()]
     counts = Counter(cell.outcome for cell in cells)
-    return (
-        _pages()
-        .get_template("results.html")
-        .render(
-            title=f"{len(cells)} tests",
-            word=_word(counts["passed"] + counts["skipped"] == len(cells)),
-            counted=", ".join(f"{counts[each]} {each}" for each in OUTCOMES if counts[each]),
-            images=images,
-            rows=rows,
-        )
+    return _render(
+        "results.html",
+        title=f"{len(cells)} tests",
+        word=_word(counts["passed"] + counts["skipped"] == len(cells)),
+        counted=", ".join(f"{counts[each]} {each}" for each in OUTCOMES if counts[each]),
+        images=images,
+        rows=rows,
     )
 
 
@@ -178,18 +179,15 @@ def images(document: Mapping[str, Any]) -> str:
     """
     first, second = (image["sizes"] for image in document["images"])
     sizes = [(name, first.get(name, 0), second.get(name, 0)) for name in {*first, *second}]
-    return (
-        _pages()
-        .get_template("images.html")
-        .render(
-            title=" and ".join(Path(image["image"]).name for image in document["images"]),
-            word="images",
-            images=document["images"],
-            sizes=sorted(sizes, key=lambda row: (-max(row[1:]), row[0]))[:MAX_SIZES],
-            max_rows=MAX_ROWS,
-            parts={part: document[part] for part in COMPARED},
-            owners=document["owners"],
-        )
+    return _render(
+        "images.html",
+        title=" and ".join(Path(image["image"]).name for image in document["images"]),
+        word="images",
+        images=document["images"],
+        sizes=sorted(sizes, key=lambda row: (-max(row[1:]), row[0]))[:MAX_SIZES],
+        max_rows=MAX_ROWS,
+        parts={part: document[part] for part in COMPARED},
+        owners=document["owners"],
     )
 
 
@@ -200,16 +198,13 @@ def _word(passed: bool) -> str:
 def _page(title: str, runs: Sequence[RunReport]) -> str:
     passed = sum(run.verdict.passed for run in runs)
     shown = {each.stage for run in runs for each in run.verdict.stages}
-    return (
-        _pages()
-        .get_template("runs.html")
-        .render(
-            title=title,
-            word=_word(passed == len(runs)),
-            passed=passed,
-            order=[stage for stage in ORDER if stage in shown],
-            runs=[_Run(number, run) for number, run in enumerate(runs, start=1)],
-        )
+    return _render(
+        "runs.html",
+        title=title,
+        word=_word(passed == len(runs)),
+        passed=passed,
+        order=[stage for stage in ORDER if stage in shown],
+        runs=[_Run(number, run) for number, run in enumerate(runs, start=1)],
     )
 
 
