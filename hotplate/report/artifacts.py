@@ -168,8 +168,7 @@ class Folder:
             # A part of a file is worth nothing, and takes room on a full disk.
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-            if self.problem is None:
-                self.problem = _host_error(self.folder, error)
+            self.problem = self.problem or _host_error(self.folder, error)
             return None
         return path
 
@@ -178,8 +177,8 @@ class Folder:
         try:
             data = source.read_bytes()
         except OSError as error:
-            if self.problem is None:
-                self.problem = HostError(f'"{source}" cannot be read: {error.strerror}')
+            unread = HostError(f'"{source}" cannot be read: {error.strerror}')
+            self.problem = self.problem or unread
             return None
         return self.write(name or source.name, data)
 
@@ -193,8 +192,8 @@ class Folder:
             for each in self.folder.glob(pattern):
                 each.unlink(missing_ok=True)
         except OSError as error:
-            if self.problem is None:
-                self.problem = HostError(f'"{error.filename}" cannot be removed: {error.strerror}')
+            kept = HostError(f'"{error.filename}" cannot be removed: {error.strerror}')
+            self.problem = self.problem or kept
 
     def write_events(self, events: Iterable[Event]) -> None:
         """Write ``timeline.json`` (all events) and ``requests.jsonl`` (the guests' requests)."""
@@ -329,8 +328,7 @@ class Artifacts(Folder):
         except OSError as error:
             with contextlib.suppress(OSError):
                 link.unlink(missing_ok=True)
-            if self.problem is None:
-                self.problem = _host_error(self.base / LAST, error)
+            self.problem = self.problem or _host_error(self.base / LAST, error)
 
     def _newer_has_it(self) -> bool:
         """Return True when ``last`` points at a run that began later, by the time in its name."""
