@@ -84,21 +84,21 @@ class ResultFiles:
 
 def _write(file: Path, data: bytes) -> None:
     """Write a file; readers meanwhile see the old one, and never a part."""
-    target = file if _is_stream(file) else file.with_name(f".{file.name}.new")
+    if _is_stream(file):
+        file.write_bytes(data)
+        return
+    new = file.with_name(f".{file.name}.new")
     try:
-        if target != file:
-            # Left by a killed command, or a link that somebody else has put there.
-            target.unlink(missing_ok=True)
+        # Left by a killed command, or a link that somebody else has put there.
+        new.unlink(missing_ok=True)
         # Exclusive: a link that somebody puts there meanwhile is not followed.
-        with target.open("wb" if target == file else "xb") as stream:
+        with new.open("xb") as stream:
             stream.write(data)
-        if target != file:
-            target.replace(file)
+        new.replace(file)
     # A signal, too, leaves no part behind.
     except BaseException:
-        if target != file:
-            with contextlib.suppress(OSError):
-                target.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
         raise
 
 
