@@ -247,16 +247,17 @@ def _wait_for_shell(
         ) from error
 
 
+def _polled_by(server: Server) -> Callable[[Event], bool]:
+    return lambda event: event.server == server.spec.id and classify.is_poll(event)
+
+
 def wait_between_polls(events: EventLog, server: Server) -> bool:
     """Wait until the agent's poll was answered and it sleeps; return whether it does.
 
     An agent saved in the middle of a poll gets no answer when it is restored; one that has just
     polled leaves a test the time to deploy something before the next poll.
     """
-
-    def polled(event: Event) -> bool:
-        return event.server == server.spec.id and classify.is_poll(event)
-
+    polled = _polled_by(server)
     for _ in range(LOOKS):
         since = len(events)
         if events.wait(polled, seconds=MAX_POLL_SECONDS, since=since) is None:
@@ -277,11 +278,7 @@ def wait_for_agent(events: EventLog, server: Server, *, since: int) -> None:
     :raises DeadlineExceeded: when it does not poll.
     """
     deadline = GuestDeadline(MAX_POLL_SECONDS, f'the agent of "{server.spec.name}" to poll')
-
-    def polled(event: Event) -> bool:
-        return event.server == server.spec.id and classify.is_poll(event)
-
-    if events.wait(polled, seconds=deadline.left, since=since) is None:
+    if events.wait(_polled_by(server), seconds=deadline.left, since=since) is None:
         deadline.check()
     server.shell().run(IDLE, timeout=deadline.left)
 
@@ -360,11 +357,9 @@ def _wait_for(
             event = heard.get(timeout=min(silence.left, NEWS_SECONDS))
         except queue.Empty:
             narrator.remind()
-            if not silence.passed:
-                continue
-            event = None
-        if event is None:
-            raise _never_came(testbed, sign)
+            if silence.passed:
+                raise _never_came(testbed, sign) from None
+            continue
         if event.source == "machine" and event.kind == "power-on":
             ours = ours or event.server
         if event.server == ours:
