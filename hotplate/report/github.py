@@ -19,7 +19,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TextIO
 
 from hotplate.errors import sentence_of
@@ -78,12 +77,7 @@ class GithubStep:
         print(f"::stop-commands::{self._token}", file=self._stream, flush=True)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         lines = [f"::{self._token}::", *annotate(self._verdicts, self._workspace)]
         if isinstance(error, Exception):
             lines.append(_command("error", sentence_of(error), title="hotplate test"))
