@@ -149,14 +149,38 @@ class BaseTrial:
         return [(each.boots.number, each.boots.rebooting) for each in self.trackers.values()]
 
     def _result(self, stack: Stack, end: StackEnd) -> StackResult:
+        failed = stack.failed_outputs(self.trackers)
         return StackResult(
             status=end.status,
             reason=end.reason,
             wanted=self.template.expect_status,
             outputs=stack.outputs,
-            hook_outputs=hook_outputs(stack, self.trackers, Folder(self.folder)),
+            hook_outputs=self._written(
+                {key: HookOutput.of(each) for key, each in failed.items()}, stack
+            ),
             unsent=stack.unsent_outputs(self.trackers),
         )
+
+    def _written(self, outputs: Mapping[str, HookOutput], stack: Stack) -> dict[str, HookOutput]:
+        """Write outputs of deployments into files, without secrets; return them as written.
+
+        :param outputs: by config id.
+        """
+        if not outputs:
+            return {}
+        folder = Folder(self.folder)
+        secrets = stack.secrets(self.trackers)
+        written = {key: each.without(secrets, redacted) for key, each in outputs.items()}
+        for tracker in self.trackers.values():
+            for track in tracker.deployments:
+                if track.id in written:
+                    folder.write_output(
+                        written[track.id],
+                        server=tracker.name if len(self.trackers) > 1 else "",
+                        label=track.label,
+                        group=track.group,
+                    )
+        return written
 
     def _unmet(
         self, result: StackResult, servers: Mapping[str, tuple[str, Callable[[], Sequence[str]]]]
@@ -235,43 +259,3 @@ def at_work(trackers: Iterable[StageTracker]) -> str:
         elif track is not None and track.missing() is Stage.HOOK_FINISHED:
             words.append(f'the hook of "{track.label}"{where}')
     return " and ".join(words)
-
-
-def hook_outputs(
-    stack: Stack, trackers: Mapping[str, StageTracker], folder: Folder
-) -> dict[str, HookOutput]:
-    """Write the outputs of failed deployments into files, and return them by config id.
-
-    :param trackers: of the stack's servers, by their ids.
-    :param folder: of the run.
-    """
-    outputs = stack.failed_outputs(trackers)
-    return write_outputs(
-        {key: HookOutput.of(each) for key, each in outputs.items()}, stack, trackers, folder
-    )
-
-
-def write_outputs(
-    outputs: Mapping[str, HookOutput],
-    stack: Stack,
-    trackers: Mapping[str, StageTracker],
-    folder: Folder,
-) -> dict[str, HookOutput]:
-    """Write outputs of deployments into files, without secrets; return them as written.
-
-    :param outputs: by config id.
-    """
-    if not outputs:
-        return {}
-    secrets = stack.secrets(trackers)
-    written = {key: each.without(secrets, redacted) for key, each in outputs.items()}
-    for tracker in trackers.values():
-        for track in tracker.deployments:
-            if track.id in written:
-                folder.write_output(
-                    written[track.id],
-                    server=tracker.name if len(trackers) > 1 else "",
-                    label=track.label,
-                    group=track.group,
-                )
-    return written

@@ -23,14 +23,13 @@ from hotplate.heat_releases import installed_version
 from hotplate.image.inspect import Image
 from hotplate.machine.machine import Capability
 from hotplate.machine.wiring import FIRST_GUEST_ADDRESS
-from hotplate.report.artifacts import Folder
 from hotplate.report.html import SCREENSHOT
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import Template
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
-from hotplate.trial.base import BaseTrial, Surroundings, write_outputs
+from hotplate.trial.base import BaseTrial, Surroundings
 from hotplate.trial.guest_probe import ask_guest, read_unsent, save_logs
 from hotplate.trial.network_check import NetworkCheck
 from hotplate.trial.rest import Rest
@@ -274,7 +273,7 @@ class Trial(BaseTrial):
             server = self.testbed.server(tracker.server)
             if failed and server is not None and server.machine.running:
                 outputs |= read_unsent(server, failed)
-        return write_outputs(outputs, stack, self.trackers, Folder(self.folder))
+        return self._written(outputs, stack)
 
     def _ask_guest(self, server: Server, tracker: StageTracker) -> bool:
         """Ask a guest for its state; return False when it is out of reach."""
