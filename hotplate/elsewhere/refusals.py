@@ -29,30 +29,19 @@ LIST = "openstack --os-cloud {cloud} {kind} list; a parameter of the template: -
 QUOTA = 'the quota of the project in the cloud "{cloud}" is used up: {words}'
 SHOW_QUOTA = "openstack --os-cloud {cloud} quota show --usage"
 
-REFUSALS = (
+_NOT_FOUND = (
     # Heat's EntityNotFound, by the constraint of a property or a parameter.
-    Refusal(
-        r"The (?P<kind>[A-Za-z]+) \((?P<name>[^)]*)\) could not be found",
-        Outcome.FAILED,
-        NO_SUCH,
-        LIST,
-    ),
+    r"The (?P<kind>[A-Za-z]+) \((?P<name>[^)]*)\) could not be found",
     # novaclient 18, by which Heat 19 finds a flavor.
-    Refusal(
-        r"No (?P<kind>Flavor) matching \{'name': '(?P<name>[^']*)'\}",
-        Outcome.FAILED,
-        NO_SUCH,
-        LIST,
-    ),
+    r"No (?P<kind>Flavor) matching \{'name': '(?P<name>[^']*)'\}",
     # Neutron's client, which Heat uses to find a network, a subnet or a port by name.
-    Refusal(
-        r"Unable to find (?P<kind>\w+) with name or id '(?P<name>[^']*)'",
-        Outcome.FAILED,
-        NO_SUCH,
-        LIST,
-    ),
+    r"Unable to find (?P<kind>\w+) with name or id '(?P<name>[^']*)'",
     # openstacksdk, which newer versions of Heat use.
-    Refusal(r"No (?P<kind>\w+) found for (?P<name>[^\s,;]+)", Outcome.FAILED, NO_SUCH, LIST),
+    r"No (?P<kind>\w+) found for (?P<name>[^\s,;]+)",
+)
+
+REFUSALS = (
+    *(Refusal(pattern, Outcome.FAILED, NO_SUCH, LIST) for pattern in _NOT_FOUND),
     Refusal(
         r"Multiple possible networks found",
         Outcome.FAILED,
