@@ -58,7 +58,6 @@ class RunReport:
 
     verdict: Verdict
     events: tuple[Event, ...]
-    screenshot: bytes | None = None
     page: str = ""
     earlier: EarlierRun | None = None
 
@@ -134,19 +133,12 @@ def _render(template: str, **values: object) -> str:
     return _pages().get_template(template).render(values)
 
 
-def report(
-    verdict: Verdict,
-    events: Iterable[Event],
-    *,
-    screenshot: bytes | None = None,
-    earlier: EarlierRun | None = None,
-) -> str:
-    """Return the report of one run.
+def report(verdict: Verdict, events: Iterable[Event], *, earlier: EarlierRun | None = None) -> str:
+    """Return the report of one run, with ``screen.png`` of its artifacts.
 
-    :param screenshot: a PNG of the guest's screen; by default ``screen.png`` of the artifacts.
     :param earlier: the run of the same case before it, which it is compared with.
     """
-    runs = [RunReport(verdict, tuple(events), screenshot, earlier=earlier)]
+    runs = [RunReport(verdict, tuple(events), earlier=earlier)]
     return _page(str(verdict.subject), runs)
 
 
@@ -230,7 +222,7 @@ class _Run:
         self.topology = draw_networks(of_events(run.events))
         self.together = _together(run)
         self.compared = _Compared(verdict, run.earlier) if run.earlier else None
-        self.screenshot = _screenshot(run)
+        self.screenshot = _screenshot(verdict.artifacts)
         asked = [event for event in run.events if classify.is_request(event)]
         self.asked = len(asked)
         self.requests = _requests(run.events, asked[-REQUESTS:])
@@ -402,17 +394,13 @@ def _text(value: object) -> str:
     return text
 
 
-def _screenshot(run: RunReport) -> str:
+def _screenshot(artifacts: str) -> str:
     """Return the PNG of the guest's screen in base64, "" when there is none."""
-    data = run.screenshot
-    if data is None and run.verdict.artifacts:
-        try:
-            data = (Path(run.verdict.artifacts) / SCREENSHOT).read_bytes()
-        except OSError:
-            data = None
-    if not data or not data.startswith(_PNG):
+    try:
+        data = (Path(artifacts) / SCREENSHOT).read_bytes() if artifacts else b""
+    except OSError:
         return ""
-    return base64.b64encode(data).decode("ascii")
+    return base64.b64encode(data).decode("ascii") if data.startswith(_PNG) else ""
 
 
 def _requests(events: Sequence[Event], asked: Sequence[Event]) -> list[tuple[str, str]]:

@@ -94,8 +94,10 @@ def test_failure_shows_stage_reason_and_advice_first(story):
     assert "What to do: " in head
 
 
-def test_page_loads_nothing(passed):
-    balance = parsed(html.report(verdict_of(passed), passed.events, screenshot=png()))
+def test_page_loads_nothing(passed, tmp_path):
+    (tmp_path / "screen.png").write_bytes(png())
+    verdict = verdict_of(passed, artifacts=str(tmp_path))
+    balance = parsed(html.report(verdict, passed.events))
     assert "script" not in balance.tags
     assert "link" not in balance.tags
     for name, value in balance.attributes:
@@ -322,7 +324,8 @@ def test_pages_are_legible_and_run_no_script_in_browser(passed, tmp_path):
         pytest.skip("chromium is not installed")
     plain = html.report(verdict_of(passed), passed.events)
     passed.console(EVIL)
-    report = html.report(verdict_of(passed), passed.events, screenshot=png())
+    (tmp_path / "screen.png").write_bytes(png())
+    report = html.report(verdict_of(passed, artifacts=str(tmp_path)), passed.events)
     script = "<script>document.title='ran'</script>"
     pages = [
         ("report", 1300, report),
