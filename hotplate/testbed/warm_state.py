@@ -106,9 +106,7 @@ class WarmState:
                 raise sqlite3.DatabaseError("heat.db is missing")
         except (sqlite3.Error, shutil.Error, FileNotFoundError) as error:
             shutil.rmtree(directory, ignore_errors=True)
-            raise MachineLostError(
-                f'the saved state "{self.directory}" is damaged: its database: {error}'
-            ) from error
+            raise self._lost(f"is damaged: its database: {error}") from error
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
@@ -120,9 +118,7 @@ class WarmState:
             try:
                 held.enter_context(locks.shared(self.directory))
             except FileNotFoundError as error:
-                raise MachineLostError(
-                    f'the saved state "{self.directory}" was removed before it was used'
-                ) from error
+                raise self._lost("was removed before it was used") from error
             yield
         # The last user removes it: before that, others hold their locks.
         if self.discarded:
@@ -140,17 +136,16 @@ class WarmState:
             pass
         return True
 
+    def _lost(self, why: str) -> MachineLostError:
+        return MachineLostError(f'the saved state "{self.directory}" {why}')
+
     def _private(self) -> dict[str, Any]:
         try:
             document: dict[str, object] = json.loads((self.directory / "server.json").read_text())
         except FileNotFoundError as error:
-            raise MachineLostError(
-                f'the saved state "{self.directory}" was removed while it was used'
-            ) from error
+            raise self._lost("was removed while it was used") from error
         except ValueError as error:
-            raise MachineLostError(
-                f'the saved state "{self.directory}" is damaged: server.json: {error}'
-            ) from error
+            raise self._lost(f"is damaged: server.json: {error}") from error
         return document
 
     def restore(self, testbed: Testbed) -> Server:
@@ -189,14 +184,9 @@ class WarmState:
             try:
                 is_now = path.stat().st_size
             except OSError as error:
-                raise MachineLostError(
-                    f'the saved state "{self.directory}" was removed while it was used'
-                ) from error
+                raise self._lost("was removed while it was used") from error
             if is_now != size:
-                raise MachineLostError(
-                    f'the saved state "{self.directory}" is damaged: '
-                    f'"{name}" has {is_now} bytes, not {size}'
-                )
+                raise self._lost(f'is damaged: "{name}" has {is_now} bytes, not {size}')
 
 
 def store(cache: Path) -> Path:
