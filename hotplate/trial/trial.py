@@ -78,7 +78,7 @@ class Trial(BaseTrial):
         self.others = others
         self.asked = plain is not None
         self._plain = plain
-        self._guest_check: GuestCheck | None = None
+        self._guest_checks: list[NetworkCheck | GuestCheck] = []
         self._options = options
         self._owned = ExitStack()
         self._told_wiring = False
@@ -100,14 +100,15 @@ class Trial(BaseTrial):
             name = "the cloud" if self._plain else f"Heat {installed_version()}"
             self._say(f"{name} answers after {time.monotonic() - began:.1f} s")
             rest = Rest(self.events, self.testbed.server, self.trackers)
-            self._network = NetworkCheck(
+            network = NetworkCheck(
                 self.events,
                 self.testbed.server,
                 self.trackers,
                 own_network_data=self.testbed.cloud.options.own_network_data,
             )
+            self._guest_checks = [network]
             if self._plain is not None:
-                self._ask_plain(self._plain)
+                self._guest_checks.append(self._ask_plain(self._plain))
             self._watch_from(owned, at_rest=rest.why, check=self._look)
             self._owned = owned.pop_all()
         return self
@@ -173,13 +174,12 @@ class Trial(BaseTrial):
 
     def _wait_for_what_is_due(self) -> bool:
         done = super()._wait_for_what_is_due()
-        self._network.conclude()
-        if self._guest_check is not None:
-            self._guest_check.conclude()
+        for check in self._guest_checks:
+            check.conclude()
         return done
 
-    def _ask_plain(self, plain: PlainImage) -> None:
-        """Give the servers a key pair of this run, and ask their guests after their boots."""
+    def _ask_plain(self, plain: PlainImage) -> GuestCheck:
+        """Give the servers a key pair of this run; return the check that asks their guests."""
         # Imported here: paramiko is slow to load, and most runs do without it.
         from paramiko import ECDSAKey
 
@@ -188,7 +188,7 @@ class Trial(BaseTrial):
         key = ECDSAKey.generate()
         public_key = f"{key.get_name()} {key.get_base64()} hotplate"
         self.template = plain.fitted(self.template, public_key)
-        self._guest_check = GuestCheck(
+        return GuestCheck(
             self.events,
             self.testbed.server,
             self.trackers,
@@ -198,9 +198,8 @@ class Trial(BaseTrial):
         )
 
     def _look(self) -> None:
-        self._network.look()
-        if self._guest_check is not None:
-            self._guest_check.look()
+        for check in self._guest_checks:
+            check.look()
 
     def _guests(self) -> dict[str, tuple[str, Callable[[], list[str]]]]:
         return {
