@@ -275,7 +275,8 @@ def draw_networks(topology: Topology) -> Drawing | None:
     box = BOX_WITH_NOTE if topology.images or routers else BOX
     drawing = Drawing(width, base + box + MARGIN, base, box, more=_left_out(topology))
     for number, network in enumerate(networks):
-        _add_line(drawing, number, network)
+        y = MARGIN + 16 + BETWEEN_NETWORKS * number
+        drawing.lines.append(Line(f"{network.name} {network.cidr}", y, number % COLOURS))
     for number, (identity, name) in enumerate(servers):
         image = topology.images.get(identity, "")
         _add_box(drawing, number, name, _ports(networks, identity), note=_short(image))
@@ -296,11 +297,6 @@ def _left_out(topology: Topology) -> str:
         (len(topology.routers) - MAX_ROUTERS, "routers"),
     )
     return " and ".join(f"{count} {what}" for count, what in counts if count > 0)
-
-
-def _add_line(drawing: Drawing, number: int, network: Network) -> None:
-    y = MARGIN + 16 + BETWEEN_NETWORKS * number
-    drawing.lines.append(Line(f"{network.name} {network.cidr}", y, number % COLOURS))
 
 
 def _ports(networks: list[Network], identity: str) -> list[tuple[int, str]]:

@@ -248,6 +248,15 @@ class _Builder:
         self.moment(lane, label, tone, classify.describe(event) + took)
 
 
+def _spans(events: Iterable[Event], start: float) -> dict[str, list[Span]]:
+    """Return the spans of each lane in :data:`TITLES`."""
+    builder = _Builder(start)
+    for event in events:
+        builder.see(event)
+    builder.close()
+    return builder.lanes
+
+
 def build(events: Iterable[Event], server: str) -> Timeline:
     """Return the timeline of one server.
 
@@ -258,14 +267,11 @@ def build(events: Iterable[Event], server: str) -> Timeline:
     ]
     power = next((e.at for e in mine if e.source == "machine" and e.kind == "power-on"), None)
     start = power if power is not None else (mine[0].at if mine else 0.0)
-    builder = _Builder(start)
-    for event in mine:
-        builder.see(event)
-    builder.close()
+    spans_of = _spans(mine, start)
     lanes = [
-        Lane(title, side, builder.lanes[name])
+        Lane(title, side, spans_of[name])
         for name, (title, side) in TITLES.items()
-        if builder.lanes[name]
+        if spans_of[name]
     ]
     spans = [span for lane in lanes for span in lane.spans]
     # Events before the power-on have negative times.
@@ -293,17 +299,13 @@ def build_together(events: Iterable[Event], servers: Mapping[str, str]) -> Timel
 
 def _band(events: list[Event], server: str, start: float) -> list[Span]:
     """Return a server's progress from power-on: a span up to each stage, and its hooks."""
-    builder = _Builder(start)
-    for event in events:
-        builder.see(event)
-    builder.close()
     powers = [e.at for e in events if e.source == "machine" and e.kind == "power-on"]
     before = (powers[0] if powers else start) - start
     spans = []
     for stage, at in sorted(_flags(events, server, start), key=lambda flag: flag[1]):
         spans.append(Span(before, at, stage, Tone.GUEST, f"on its way to: {stage}"))
         before = at
-    return [*spans, *(each for each in builder.lanes["hooks"] if each.end is not None)]
+    return [*spans, *(each for each in _spans(events, start)["hooks"] if each.end is not None)]
 
 
 def _flags(events: list[Event], server: str, start: float) -> list[tuple[str, float]]:
