@@ -61,17 +61,16 @@ class ResultFiles:
 
         :raises HostError: when a file cannot be written; the others are.
         """
-        documents: list[tuple[Path, bytes]] = []
-        if self.junit is not None:
-            documents.append((self.junit, junit.to_xml(verdicts)))
-        if self.json is not None:
-            documents.append((self.json, self._as_json(verdicts)))
-        if self.tap is not None:
-            documents.append((self.tap, tap.to_tap(verdicts)))
         problem: HostError | None = None
-        for file, data in documents:
+        for file, document_of in (
+            (self.junit, junit.to_xml),
+            (self.json, self._as_json),
+            (self.tap, tap.to_tap),
+        ):
+            if file is None:
+                continue
             try:
-                _write(file, data)
+                _write(file, document_of(verdicts))
             except OSError as error:
                 problem = problem or _cannot(file, error)
         if problem is not None:
