@@ -16,7 +16,6 @@ from hotplate.cloud.nova.compute import GuestServices, ServerPort, ServerSpec
 from hotplate.errors import MachineLostError, UsageError
 from hotplate.events.event import Event
 from hotplate.events.log import EventLog
-from hotplate.guest import shell
 from hotplate.guest.base import BOOT_ID, Guest, GuestGoneError
 from hotplate.guest.shell import Shell
 from hotplate.machine.console import Console
@@ -60,7 +59,7 @@ class Server:
         self.power = threading.RLock()
         # cloud-init gives the guest this nonce again at each boot.
         self._boot_nonce = nonce
-        self._shell: shell.Shell | None = None
+        self._shell: Shell | None = None
         self._shell_of: int | None = None
         self.login: Callable[[float], Ssh] | None = None
         self._ssh: Ssh | None = None
@@ -105,7 +104,7 @@ class Server:
         """Return the folder of this server's console, QEMU's messages and ``qemu.sh``."""
         return self.machine.directory
 
-    def shell(self, *, seconds: float = 120.0) -> shell.Shell:
+    def shell(self, *, seconds: float = 120.0) -> Shell:
         """Return a root shell in the guest, over a virtio port; a new one after a power cut.
 
         :param seconds: how long to wait for the guest to answer on it.
@@ -116,13 +115,13 @@ class Server:
             # Another process id means that the machine was off meanwhile.
             fits = self._shell_of == self.machine.pid
             if self._shell is None or not fits or not self._shell.is_alive:
-                way = shell.Shell(
-                    self.machine.shell_channel, nonce=self.nonce, at_boot=self._boot_nonce
-                )
+                way = Shell(self.machine.shell_channel, nonce=self.nonce, at_boot=self._boot_nonce)
                 what = f'a root shell in the server "{self.spec.name}"'
                 way.attach(GuestDeadline(seconds, what))
                 if self.restored:
-                    self._give_nonce(way)
+                    nonce = secrets.token_hex(16)
+                    way.renew(nonce)
+                    self.nonce = nonce
                 self._shell, self._shell_of = way, self.machine.pid
             return self._shell
 
@@ -192,11 +191,6 @@ class Server:
         if Capability.KERNEL in self.machine.capabilities:
             # The guest's clock lags by the time since the state was saved.
             way.set_time(time.time())
-
-    def _give_nonce(self, way: Shell) -> None:
-        nonce = secrets.token_hex(16)
-        way.renew(nonce)
-        self.nonce = nonce
 
     def reboot(self, deadline: Deadline) -> None:
         """Reboot the guest gracefully and wait until its shell answers again."""
