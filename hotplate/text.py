@@ -60,6 +60,20 @@ def clean_line(text: str) -> str:
     return " ".join(clean(text).split("\n"))
 
 
+def file_name(text: str, *, longest: int = 100, otherwise: str = "unnamed") -> str:
+    """Return a file name made of the words of a template's author, or of a path.
+
+    It has no slash, and no dot at the start.
+
+    >>> file_name("../my web server")
+    'my-web-server'
+
+    :param longest: characters that are kept; a name has less than 256 bytes.
+    :param otherwise: the name when nothing of the text is left.
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:longest] or otherwise
+
+
 def shortened(text: str, limit: int) -> str:
     """Return text of at most about ``limit`` characters; a shortened one states the full length."""
     if len(text) <= limit:

@@ -7,7 +7,6 @@ Nova for the servers and their consoles, at intervals that grow while nothing ha
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from hotplate.events.kinds import (
     StackResource,
 )
 from hotplate.events.log import clipped
+from hotplate.text import file_name
 from hotplate.timing.deadline import Deadline, Pauses
 
 SERVER_TYPES = frozenset({"OS::Nova::Server", "AWS::EC2::Instance"})
@@ -440,7 +440,7 @@ class Following:
 
 def folder_name(server: str) -> str:
     """Return the name of a server's folder."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", server).strip("-.")[:60] or "server"
+    return file_name(server, longest=60, otherwise="server")
 
 
 def _addresses(shown: Any) -> tuple[str, ...]:

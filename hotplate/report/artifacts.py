@@ -24,7 +24,7 @@ from hotplate import locks
 from hotplate.errors import HostError, Outcome
 from hotplate.events.event import Event
 from hotplate.events.kinds import GUEST_SERVICES
-from hotplate.text import map_json
+from hotplate.text import file_name, map_json
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.verdict import Subject, Verdict
 
@@ -72,14 +72,6 @@ def redacted(text: str) -> str:
 
 def _redacted(value: Any) -> Any:
     return redacted(value) if isinstance(value, str) else value
-
-
-def plain_name(text: str) -> str:
-    """Return a file name made of the words of a template's author, or of a path.
-
-    It has no slash, no dot at the start, and less than a name's 255 bytes.
-    """
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:100] or "unnamed"
 
 
 def json_bytes(document: object, *, indent: int | None = 2) -> bytes:
@@ -219,7 +211,7 @@ class Folder:
         :param server: its name; "" where there is only one.
         :param label: of the deployment.
         """
-        plain = [plain_name(each) for each in (server, label) if each]
+        plain = [file_name(each) for each in (server, label) if each]
         of = f" on the server {server}" if server else ""
         text = (
             f"deployment {label} ({group}){of}\n"
@@ -268,8 +260,8 @@ class Artifacts(Folder):
         self.base = base
         self._pointed = False
         stem = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        # In the same way, but shorter: the time and a number are parts of the name, too.
-        label = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:60] or "run"
+        # Shorter than others: the time and a number are parts of the name, too.
+        label = file_name(name, longest=60, otherwise="run")
         try:
             base.mkdir(parents=True, exist_ok=True)
             super().__init__(self._make(stem, label))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +41,7 @@ from hotplate.testbed.maker import Maker, Start
 from hotplate.testbed.qemu_maker import QemuMaker
 from hotplate.testbed.segments import Segments, check
 from hotplate.testbed.server import Server
+from hotplate.text import file_name
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline
 
 #: In a server's folder: its id and its nonce, so that a later session can resume it.
@@ -492,7 +492,7 @@ class LocalCompute:
     def _folder(self, spec: ServerSpec) -> Path:
         """Return a folder named after the server; a second one of that name gets a number."""
         # The name comes from a template: it must not lead out of the directory.
-        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.name).strip("-.")[:60] or "server"
+        plain = file_name(spec.name, longest=60, otherwise="server")
         with self._lock:
             for name in (plain, *(f"{plain}-{number}" for number in range(2, 10_000))):
                 folder = self.directory / name

@@ -12,8 +12,9 @@ from hotplate.checks.run import not_run, run_checks
 from hotplate.checks.runner import CheckRunner, GuestAccess
 from hotplate.errors import HotplateError, Outcome
 from hotplate.guest.base import Guest, GuestGoneError
-from hotplate.report.artifacts import Folder, plain_name, redacted
+from hotplate.report.artifacts import Folder, redacted
 from hotplate.testbed.server import Server
+from hotplate.text import file_name
 from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.trial.guest_probe import wait_for_boot
 from hotplate.verdict.verdict import Verdict
@@ -115,6 +116,6 @@ def _kept(result: CheckResult, folder: Folder, number: int) -> CheckResult:
         return result
     # The number: "net/dns" and "net-dns" are two checks.
     plain = [*filter(None, [result.server]), f"{number:02}-{result.name}"]
-    name = "/".join(["checks", *map(plain_name, plain)]) + ".txt"
+    name = "/".join(["checks", *map(file_name, plain)]) + ".txt"
     text = f"check {result.label}: {result.status}: {result.reason}\n\n{result.output}\n"
     return replace(result, file=name) if folder.write(name, text) else result
