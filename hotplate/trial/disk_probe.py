@@ -46,16 +46,12 @@ def look_at_disk(disk: Path) -> str:
         for partition in partitions(opened):
             if partition.file_system != "ext4":
                 continue
-            if tree := _system(Ext4(partition.on(opened), 0)):
+            tree = Tree(Ext4(partition.on(opened), 0))
+            # The root file system, and no other.
+            if tree.exists("/etc") and tree.exists("/usr"):
                 lines = [*_report(tree), ""]
                 break
     return "\n".join(lines)
-
-
-def _system(file_system: Ext4) -> Tree | None:
-    """Return the files of a root file system; None for another file system."""
-    tree = Tree(file_system)
-    return tree if tree.exists("/etc") and tree.exists("/usr") else None
 
 
 # -- the sections of the report --------------------------------------------------------------------

@@ -158,7 +158,7 @@ class Rest:
             return False
         inside = ask(server)
         if inside is None:
-            return idle and tracker.boots.ended and not _hook_runs(tracker)
+            return idle and tracker.boots.ended and tracker.missing() is not Stage.HOOK_FINISHED
         if not inside.booted or inside.busy:
             return False
         if inside.crashing:
@@ -216,10 +216,6 @@ def _carries(row: list[str]) -> bool:
     A device that is switched off keeps its address.
     """
     return row[1] != "lo" and len(row) > 3 and row[2] not in ("DOWN", "LOWERLAYERDOWN")
-
-
-def _hook_runs(tracker: StageTracker) -> bool:
-    return tracker.missing() is Stage.HOOK_FINISHED
 
 
 def _answer(event: Event) -> tuple[object, ...]:

@@ -30,8 +30,11 @@ def subject_of(
         **maker.facts,
         "datasource": testbed.settings.datasource.value,
     }
-    if testbed.compute.images.by_name and testbed.servers:
-        facts["images"] = images_of(testbed)
+    images = testbed.compute.images
+    if images.by_name and testbed.servers:
+        facts["images"] = "; ".join(
+            f'{each.spec.name} ran "{images.name_of(each.spec.image)}"' for each in testbed.servers
+        )
     if server is not None:
         machine = server.machine
         facts["network"] = f"{machine.wiring.name} ({machine.wiring.reason})"
@@ -43,14 +46,6 @@ def subject_of(
         server=server.spec.name if server else "",
         stand_ins=(*stand_ins, *([NO_LIMITS] if testbed.cloud.options.lift_limits else ())),
         facts=facts,
-    )
-
-
-def images_of(testbed: Testbed) -> str:
-    """Return a sentence with the image of each server."""
-    images = testbed.compute.images
-    return "; ".join(
-        f'{each.spec.name} ran "{images.name_of(each.spec.image)}"' for each in testbed.servers
     )
 
 

@@ -124,7 +124,9 @@ class Trial(BaseTrial):
         """
         stack = Stack.create(self.testbed.cloud, self.template, name=STACK_NAME)
         end = self._watch.stack(STACK_NAME, "CREATE")
-        self._check_host()
+        # A start error of ours first: Heat reports a server that did not start as failed.
+        if (fault := self.testbed.fault) is not None:
+            raise fault
         as_wanted = end.status == self.template.expect_status
         # Heat waits for signals only, and reports COMPLETE for a server that was switched on.
         settled = as_wanted and self._wait_for_what_is_due()
@@ -166,11 +168,6 @@ class Trial(BaseTrial):
         return picture if picture.exists() else None
 
     # -- inside ----------------------------------------------------------------------------------
-
-    def _check_host(self) -> None:
-        """Raise a start error of ours first: Heat reports a server that did not start as failed."""
-        if (fault := self.testbed.fault) is not None:
-            raise fault
 
     def _wait_for_what_is_due(self) -> bool:
         done = super()._wait_for_what_is_due()
