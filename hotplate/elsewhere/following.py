@@ -110,7 +110,8 @@ class StackTree:
         whole = event.physical_resource_id == stack
         resource = self._resources.get((stack, name))
         action, _, status = event.resource_status.partition("_")
-        reason = self._whole(_reason(event))
+        cut = _reason(event)
+        reason = max((cut, *(_joined(cut, each) for each in self._reasons)), key=len)
         self._reasons.add(reason)
         return StackResource(
             stack=links["stack"].split("/")[-2] if "stack" in links else self._name,
@@ -122,10 +123,6 @@ class StackTree:
             status=status,
             reason=reason,
         )
-
-    def _whole(self, reason: str) -> str:
-        """Return a reason of a failure, completed when Heat has cut its end."""
-        return max((reason, *(_joined(reason, each) for each in self._reasons)), key=len)
 
 
 def _reason(of: Any) -> str:

@@ -163,7 +163,8 @@ class Ways:
             words += ["-F", str(self._options.config)]
         if others:
             words += ["-J", ",".join(others)]
-        return shlex.join([*words, "-W", f"[{host}]:{port}", _ssh_url(last)])
+        url = last if last.startswith("ssh://") else f"ssh://{last}"
+        return shlex.join([*words, "-W", f"[{host}]:{port}", url])
 
     def _through(
         self, command: str, *, by_descriptor: bool = False, jump: str = ""
@@ -201,10 +202,6 @@ def _proxy_command(address: str, config: Mapping[str, str]) -> str:
     command = config.get("proxycommand", "none")
     # paramiko fills in %h, %p and %r only (ssh_config(5), TOKENS).
     return "" if command == "none" else command.replace("%n", address).replace("%%", "%")
-
-
-def _ssh_url(jump: str) -> str:
-    return jump if jump.startswith("ssh://") else f"ssh://{jump}"
 
 
 def _refused(program: WayProgram, address: str) -> HostError:
