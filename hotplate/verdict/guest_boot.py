@@ -139,11 +139,12 @@ def other_target(facts: Facts) -> str:
 def missing_device(facts: Facts) -> str:
     if not facts.finding("emergency-mode"):
         return ""
+    fstab = facts.health.rows("fstab", 2)
     for line in facts.lines:
         if not (match := _DEVICE_LATE.search(line)) or _IN_VAIN.search(match[1]):
             continue
         shown = _last_words(match[1])
-        rows = [row for row in _fstab(facts) if shown and _path(row[0]).endswith(shown)]
+        rows = [row for row in fstab if shown and _path(row[0]).endswith(shown)]
         device = rows[0][0] if rows else shown
         at = f' for "{rows[0][1].split()[0]}"' if rows and rows[0][1] else ""
         return f'/etc/fstab names "{device}"{at}, a device that the machine does not have'
@@ -153,19 +154,16 @@ def missing_device(facts: Facts) -> str:
 def mount_failed(facts: Facts) -> str:
     if not facts.finding("emergency-mode"):
         return ""
+    fstab = facts.health.rows("fstab", 2)
     for line in facts.lines:
         if not (match := _MOUNT_FAILED.search(line)):
             continue
         shown = _last_words(match[1])
-        rows = [row for row in _fstab(facts) if shown and row[1].endswith(shown)]
+        rows = [row for row in fstab if shown and row[1].endswith(shown)]
         of = f' of "{rows[0][0]}"' if rows else ""
         point = rows[0][1] if rows else shown
         return f'the mount{of} on "{point}", which /etc/fstab asks for, failed'
     return ""
-
-
-def _fstab(facts: Facts) -> list[list[str]]:
-    return facts.health.rows("fstab", 2)
 
 
 def _last_words(shown: str) -> str:
