@@ -15,10 +15,9 @@ from hotplate.cloud.http.addresses import PORTS
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.container.machine import HELPER as CONTAINER_HELPER
 from hotplate.container.machine import LAYER, ContainerConfig, ContainerMachine, check_host
-from hotplate.container.root import Root, open_root
+from hotplate.container.root import open_root
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.events.log import EventLog
-from hotplate.image.inspect import Image
 from hotplate.machine.cpu_models import is_model
 from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Alone, Cables, Wiring
@@ -151,7 +150,7 @@ class ContainerMaker:
     ) -> ContainerMachine:
         """See :meth:`Maker.make`."""
         image = start.image or self.images.of(start.spec.image)
-        root = self._root(image, owned)
+        root = owned.enter_context(open_root(image, self.settings.cache))
         if start.state is not None:
             copy_sparse(start.state / LAYER, directory / LAYER)
         return ContainerMachine(
@@ -209,9 +208,6 @@ class ContainerMaker:
             self._ahead.popitem()[1].close()
 
     # -- inside ----------------------------------------------------------------------------------
-
-    def _root(self, image: Image, owned: ExitStack) -> Root:
-        return owned.enter_context(open_root(image, self.settings.cache))
 
     def _seeds(self, start: Start) -> Mapping[str, Mapping[str, bytes]]:
         source = self.settings.datasource
