@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -29,18 +29,18 @@ from hotplate.hookkit.push import (
 )
 from hotplate.machine.machine import Capability
 from hotplate.stacks.deployment import Config, Deployment, DeploymentSpec
-from hotplate.timing.deadline import Deadline, GuestDeadline
+from hotplate.timing.deadline import GuestDeadline
 from hotplate.verdict.diagnosis import Diagnosis
 from hotplate.verdict.hook_output import HookOutput
 
 if TYPE_CHECKING:
     from testinfra.host import Host
 
-    from hotplate.elsewhere.server import CloudConsole
-    from hotplate.guest.shell import Shell
+    from hotplate.elsewhere.server import CloudConsole, CloudServer
     from hotplate.guest.ssh import Ssh
     from hotplate.machine.console import Console
     from hotplate.testbed.links import Links
+    from hotplate.testbed.server import Server
 
 BOOT_SECONDS = 300.0
 #: The number of characters of a hook's output shown with a failed test.
@@ -58,57 +58,14 @@ fi
 """
 
 
-class Instance(Protocol):
-    """A running server that a test can use, of any kind.
-
-    The kinds are :class:`hotplate.testbed.server.Server`, whose machine is QEMU's or a container,
-    and :class:`hotplate.elsewhere.server.CloudServer`.
-    """
-
-    @property
-    def id(self) -> str:
-        """Return Nova's id."""
-
-    @property
-    def name(self) -> str:
-        """Return Nova's name."""
-
-    @property
-    def kind(self) -> str:
-        """Return words that complete "this server is ..."."""
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """Return its abilities beyond those of every server."""
-
-    @property
-    def directory(self) -> Path:
-        """Return the folder of its artifacts."""
-
-    @property
-    def console(self) -> Console | CloudConsole:
-        """Return the serial console."""
-
-    def shell(self, *, seconds: float = ...) -> Shell | Ssh:
-        """Return a root connection to the guest; a new one when the last was lost."""
-
-    def ssh(self) -> Ssh:
-        """Return a root connection to the guest's ssh server."""
-
-    def address(self, network: str = "") -> str:
-        """Return the address on a network; without one, that by which it is reached first."""
-
-    def reboot(self, deadline: Deadline) -> None:
-        """Reboot the guest gracefully and wait until it answers again."""
-
-
 class Platform(ABC):
     """The platform of one server under test: a testbed of this host, or a project in a cloud.
 
+    :ivar server: its machine is QEMU's or a container, or a cloud's.
     :ivar events: of the platform; those from the number ``since`` on may be the server's.
     """
 
-    server: Instance
+    server: Server | CloudServer
     events: EventLog
     since: int = 0
 
@@ -169,7 +126,7 @@ def skip_without(
     """Skip the test when its server lacks an ability; the reason names all those that it lacks.
 
     :param what: the test or the method that needs them.
-    :param kind: see :attr:`Instance.kind`.
+    :param kind: words that complete "this server is ...".
     """
     if lacking := [each.value for each in needed if each not in capabilities]:
         pytest.skip(f"{what} needs {' and '.join(lacking)}; this server is {kind}")
