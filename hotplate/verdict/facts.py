@@ -162,13 +162,13 @@ class Facts:
 
     def marker(self, word: str) -> classify.Marker | None:
         """Return the last marker of a kind, of the stuck deployment if there is one."""
-        wanted = self.track.id if self.track else ""
-        markers = [
-            each
-            for each in self.markers
-            if each.event == word and (not wanted or each.id == wanted)
-        ]
+        markers = [each for each in self._own_markers if each.event == word]
         return markers[-1] if markers else None
+
+    @property
+    def _own_markers(self) -> list[classify.Marker]:
+        wanted = self.track.id if self.track else ""
+        return [each for each in self.markers if not wanted or each.id == wanted]
 
     @property
     def finished(self) -> classify.Marker | None:
@@ -231,8 +231,7 @@ class Facts:
 
         The texts are the output in :attr:`words`, the runner's reasons and Heat's reason.
         """
-        wanted = self.track.id if self.track else ""
-        reasons = [each.reason for each in self.markers if not wanted or each.id == wanted]
+        reasons = [each.reason for each in self._own_markers]
         for text in [*map(str, self.words), *reasons, self.stack_reason]:
             if match := re.search(pattern, text):
                 return match
