@@ -108,6 +108,8 @@ PACKAGES = {
     "diskimage-builder": Use.BUILD,
 }
 
+NOT_NEEDED = "hotplate's block-device plug-in does not need it"
+
 Probe = Callable[[], Iterator[Finding]]
 
 
@@ -180,11 +182,11 @@ def python_packages() -> Iterator[Finding]:
 
 def disk_image_create() -> Iterator[Finding]:
     """Look for diskimage-builder's program."""
-    path = shutil.which("disk-image-create", path=_search_path())
-    if path is None:
-        yield Finding("disk-image-create", Use.BUILD, State.FAILS, "is not on PATH")
+    name = "disk-image-create"
+    if path := shutil.which(name, path=_search_path()):
+        yield Finding(name, Use.BUILD, State.WORKS, f"is {path}")
     else:
-        yield Finding("disk-image-create", Use.BUILD, State.WORKS, f"is {path}")
+        yield Finding(name, Use.BUILD, State.FAILS, "is not on PATH")
 
 
 def accelerator(cache: Path) -> Iterator[Finding]:
@@ -344,7 +346,6 @@ def _loop(file: Path, *options: str) -> Iterator[str]:
 def loop_devices() -> Iterator[Finding]:
     """Check loop devices, and that the kernel finds a partition on one."""
     name, parsing = "loop devices", "partition parsing"
-    other = "hotplate's block-device plug-in does not need it"
     with tempfile.TemporaryDirectory(prefix="hotplate-doctor-") as folder:
         file = Path(folder) / "disk"
         with file.open("wb") as stream:
@@ -363,7 +364,7 @@ def loop_devices() -> Iterator[Finding]:
                 if Path(f"/sys/block/{base}/{base}p1").exists():
                     yield Finding(parsing, Use.EXTRA, State.WORKS, "the kernel found a partition")
                 else:
-                    sentence = f"the kernel finds no partition on a loop device; {other}"
+                    sentence = f"the kernel finds no partition on a loop device; {NOT_NEEDED}"
                     yield Finding(parsing, Use.EXTRA, State.OTHERWISE, sentence)
         except HostError as error:
             yield Finding(name, Use.BUILD, State.FAILS, f"cannot be used: {error.message}")
@@ -371,7 +372,6 @@ def loop_devices() -> Iterator[Finding]:
 
 def device_mapper() -> Iterator[Finding]:
     """Ask the kernel's device-mapper for its version (DM_VERSION of linux/dm-ioctl.h)."""
-    other = "hotplate's block-device plug-in does not need it"
     size = 312
     # _IOWR(DM_IOCTL, DM_VERSION_CMD, struct dm_ioctl): a structure of 312 bytes, which begins with
     # the caller's version, 4.0.0, and its own size.
@@ -381,7 +381,7 @@ def device_mapper() -> Iterator[Finding]:
         with Path("/dev/mapper/control").open("rb") as control:
             fcntl.ioctl(control, request, answer)
     except OSError as error:
-        sentence = f"is not usable ({error.strerror}); {other}"
+        sentence = f"is not usable ({error.strerror}); {NOT_NEEDED}"
         yield Finding("device-mapper", Use.EXTRA, State.OTHERWISE, sentence)
         return
     version = ".".join(str(part) for part in struct.unpack_from("<III", answer))
