@@ -57,10 +57,10 @@ class Progress:
     def __exit__(self, *exc: object) -> None:
         self._lines.__exit__(*exc)
 
-    def powered(self, at: float | None = None) -> None:
-        """Count elapsed times from here, the power-on of the first machine."""
+    def powered(self, at: float) -> None:
+        """Count elapsed times from the power-on of the first machine."""
         if not self._powered:
-            self._start = time.monotonic() if at is None else at
+            self._start = at
         self._powered = True
 
     def say(self, text: str) -> None:
