@@ -2,13 +2,8 @@
 
 Some faults look the same from outside: an agent that is not installed and one that is disabled
 are both silent.  The caller that composes the run asks these questions when a stage is not
-reached, and emits each answer as an event that the diagnosis reads::
-
-    for probe in probes.for_stage(tracker.missing()):
-        result = guest.run(probe.command)
-        probes.report(events, server, probe, status=result.status, text=result.stdout)
-
-The commands only read, and print no inputs, outputs or secrets.
+reached, and emits each answer as an event that the diagnosis reads.  The commands only read, and
+print no inputs, outputs or secrets.
 """
 
 from __future__ import annotations
