@@ -27,7 +27,7 @@ from hotplate.errors import HotplateError, Outcome, UsageError
 from hotplate.plugin import options, outcomes
 from hotplate.plugin.options import pytest_addoption
 from hotplate.plugin.outcomes import one_sentence
-from hotplate.plugin.results import AGAIN, IMAGE, Results, note
+from hotplate.plugin.results import AGAIN, IMAGE, Results, image_of, note
 from hotplate.settings import Settings
 from hotplate.text import clean
 from hotplate.timing.deadline import DeadlineExceeded
@@ -192,7 +192,7 @@ def _name(item: pytest.Item, start: Path) -> str:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test that uses an image once for every ``--image``."""
-    if "image" not in metafunc.fixturenames or not _ours(metafunc, "image"):
+    if "image" not in metafunc.fixturenames or not _is_our_image(metafunc):
         return
     names = _image_names(options.value(metafunc.config, "image"))
     images: list[object] = [pytest.param(path, id=name) for name, path in names.items()]
@@ -218,9 +218,9 @@ def _image_names(paths: list[str]) -> dict[str, Path]:
     return named
 
 
-def _ours(metafunc: pytest.Metafunc, name: str) -> bool:
-    """Return True when the fixture of that name is this plug-in's, not the tests' own."""
-    definitions = metafunc._arg2fixturedefs.get(name, ())
+def _is_our_image(metafunc: pytest.Metafunc) -> bool:
+    """Return True when the fixture ``image`` is this plug-in's, not the tests' own."""
+    definitions = metafunc._arg2fixturedefs.get(IMAGE, ())
     # Of several definitions the last one overrides the others.
     return bool(definitions) and definitions[-1].func.__module__ == __name__
 
@@ -265,9 +265,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     from hotplate import paths
     from hotplate.image import manifest, plan
 
-    callspec = getattr(item, "callspec", None)
-    image = callspec.params.get(IMAGE) if callspec is not None else None
-    if not isinstance(image, Path):
+    if (image := image_of(item)) is None:
         return
     with one_sentence():
         if needed := _needed(item):

@@ -31,12 +31,17 @@ ON, LEFT, AGAIN = "hotplate_image", "hotplate_folder", "hotplate_first_try"
 PAGE = "report.html"
 
 
+def image_of(item: pytest.Item) -> Path | None:
+    """Return the image that a test is run on; None for a test of no image."""
+    callspec = getattr(item, "callspec", None)
+    image = callspec.params.get(IMAGE) if callspec is not None else None
+    return image if isinstance(image, Path) else None
+
+
 def note(item: pytest.Item, server: ServerUnderTest | None) -> None:
     """Add the data for the report to a test's properties, as soon as it is known."""
     properties = dict(item.user_properties)
-    callspec = getattr(item, "callspec", None)
-    image = callspec.params.get(IMAGE) if callspec is not None else None
-    if isinstance(image, Path) and ON not in properties:
+    if (image := image_of(item)) is not None and ON not in properties:
         item.user_properties.append((ON, str(image)))
     if server is not None and properties.get(LEFT) != str(server.directory):
         item.user_properties[:] = [each for each in item.user_properties if each[0] != LEFT]
