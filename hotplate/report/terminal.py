@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TextIO
 
 from hotplate.output import LiveLine, usually
@@ -145,11 +145,11 @@ def _deployments(verdict: Verdict) -> list[str]:
     if len(rows) < 2:
         return []
     several = len(verdict.servers) > 1
-    lines = ["", "deployments"]
+    lines = []
     for name, each in rows:
         where = f" on {name}" if several else ""
-        lines.append(clean(f"  {each.label}{where} ({each.group}): {each.outcome}"))
-    return lines
+        lines.append(f"{each.label}{where} ({each.group}): {each.outcome}")
+    return _block("deployments", lines)
 
 
 def _checks(verdict: Verdict) -> list[str]:
@@ -157,8 +157,14 @@ def _checks(verdict: Verdict) -> list[str]:
     lines = []
     for each in verdict.checks:
         why = f": {one_line(each.reason)}" if each.reason else ""
-        lines.append(clean(f"  {each.seconds:6.1f} s  {each.label}  {each.status}{why}"))
-    return ["", "checks", *lines] if lines else []
+        lines.append(f"{each.seconds:6.1f} s  {each.label}  {each.status}{why}")
+    return _block("checks", lines)
+
+
+def _block(title: str, lines: Iterable[str]) -> list[str]:
+    """Return lines below a title; nothing without lines."""
+    shown = [f"  {clean(line)}" for line in lines]
+    return ["", title, *shown] if shown else []
 
 
 def summary(verdict: Verdict) -> str:
@@ -172,18 +178,13 @@ def summary(verdict: Verdict) -> str:
             first, *rest = _value(value) or [""]
             lines.append(f"  {clean(name)} = {first}")
             lines += [f"    {line}" for line in rest]
-    if verdict.subject.stand_ins:
-        lines += ["", "stood in for a real cloud"]
-        lines += [f"  {clean(each)}" for each in verdict.subject.stand_ins]
+    lines += _block("stood in for a real cloud", verdict.subject.stand_ins)
     if len(verdict.unmet) > 1:
-        lines += ["", "not as expected"]
-        lines += [f"  {clean(one_line(each))}" for each in verdict.unmet]
-    if verdict.noticed:
-        lines += ["", "noticed"]
-        lines += [f"  {clean(str(each))}" for each in verdict.noticed]
-    if verdict.diagnosis is not None and verdict.diagnosis.evidence:
-        lines += ["", "evidence"]
-        lines += [f"  {clean(line)[:VALUE_WIDTH]}" for line in verdict.diagnosis.evidence]
+        lines += _block("not as expected", map(one_line, verdict.unmet))
+    lines += _block("noticed", map(str, verdict.noticed))
+    if verdict.diagnosis is not None:
+        evidence = (clean(line)[:VALUE_WIDTH] for line in verdict.diagnosis.evidence)
+        lines += _block("evidence", evidence)
     if lines:
         lines.append("")
     # The last line already has one reason of a run that did not pass.
