@@ -494,12 +494,12 @@ class LocalCompute:
         # The name comes from a template: it must not lead out of the directory.
         plain = file_name(spec.name, longest=60, otherwise="server")
         with self._lock:
-            for name in (plain, *(f"{plain}-{number}" for number in range(2, 10_000))):
-                folder = self.directory / name
-                if not folder.exists():
-                    folder.mkdir(mode=0o700, parents=True)
-                    return folder
-        raise RuntimeError(f'too many servers are called "{plain}"')
+            folder, number = self.directory / plain, 1
+            while folder.exists():
+                number += 1
+                folder = self.directory / f"{plain}-{number}"
+            folder.mkdir(mode=0o700, parents=True)
+            return folder
 
     def _see(self, event: Event) -> None:
         """Update Nova's state of a server when its machine ends by itself."""
