@@ -34,7 +34,7 @@ from hotplate.trial.cloud_trial import RUNS, UNSEEN, connection, make_stack
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
 from hotplate.verdict.noticed import notice
 from hotplate.verdict.tracker import StageTracker
-from hotplate.verdict.verdict import Subject, of_test
+from hotplate.verdict.verdict import EndedTest, Subject, of_test
 
 CREATE_SECONDS = 600.0
 
@@ -92,27 +92,21 @@ class CloudPlatform(Platform):
         return diagnose(self.events, tracker, stack_status=status, stack_reason=reason, **more)
 
     def leave_evidence(
-        self,
-        deployments: Sequence[Deployment],
-        *,
-        test: str,
-        faulty: bool,
-        whole: bool,
-        **more: Any,
+        self, deployments: Sequence[Deployment], test: EndedTest, *, whole: bool
     ) -> None:
         """See :meth:`Platform.leave_evidence`; without a disk."""
-        del faulty, whole
+        del whole
         # Events without a server are the cloud's own.
         seen = [each for each in self.events if each.server in ("", self.server.id)]
         facts = {"cloud": self._cloud.name}
         verdict = of_test(
-            Subject(image="", template=test, server=self.server.name, facts=facts),
+            Subject(image="", template=test.name, server=self.server.name, facts=facts),
             self._tracker(),
+            test,
             status=deployments[-1].stack.status if deployments else "",
             noticed=notice(seen, {self.server.id: ""}),
             now=time.monotonic(),
             artifacts=str(self.server.directory),
-            **more,
         )
         Folder(self.server.directory).finish(verdict, seen, report=report(verdict, seen))
 

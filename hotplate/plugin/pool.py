@@ -22,6 +22,7 @@ from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.trial.guest_probe import diagnose_since
 from hotplate.verdict.diagnosis import Diagnosis
+from hotplate.verdict.verdict import EndedTest
 
 if TYPE_CHECKING:
     from hotplate.image.inspect import Image
@@ -62,13 +63,13 @@ class LocalPlatform(Platform):
         return diagnose_since(self.events, self.server, since=self.since, stacks=stacks, **more)
 
     def leave_evidence(
-        self, deployments: Sequence[Deployment], *, whole: bool, **more: Any
+        self, deployments: Sequence[Deployment], test: EndedTest, *, whole: bool
     ) -> None:
         """See :meth:`Platform.leave_evidence`."""
         from hotplate.trial import evidence
 
         evidence.leave(
-            self.testbed, self.server, deployments, since=self.since, keep_disk=whole, **more
+            self.testbed, self.server, deployments, test, since=self.since, keep_disk=whole
         )
 
     def pause(self, *, say: Callable[[str], None]) -> None:

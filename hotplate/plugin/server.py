@@ -32,6 +32,7 @@ from hotplate.stacks.deployment import Config, Deployment, DeploymentSpec
 from hotplate.timing.deadline import GuestDeadline
 from hotplate.verdict.diagnosis import Diagnosis
 from hotplate.verdict.hook_output import HookOutput
+from hotplate.verdict.verdict import EndedTest
 
 if TYPE_CHECKING:
     from testinfra.host import Host
@@ -90,15 +91,7 @@ class Platform(ABC):
 
     @abstractmethod
     def leave_evidence(
-        self,
-        deployments: Sequence[Deployment],
-        *,
-        test: str,
-        problem: str,
-        lost: bool,
-        faulty: bool,
-        diagnosis: Diagnosis | None,
-        whole: bool,
+        self, deployments: Sequence[Deployment], test: EndedTest, *, whole: bool
     ) -> None:
         """Write the evidence; see :meth:`ServerUnderTest.leave_evidence`."""
 
@@ -493,15 +486,8 @@ class ServerUnderTest(Driver):
         :param problem: its problem, "" when it passed; with one, the guest is asked for its logs.
         :param whole: keep its disk too, even when the test passed.
         """
-        self._platform.leave_evidence(
-            self.deployments,
-            test=test,
-            problem=problem,
-            lost=self.lost,
-            faulty=self.faulty,
-            diagnosis=diagnosis,
-            whole=whole,
-        )
+        ended = EndedTest(test, problem, self.lost, self.faulty, diagnosis)
+        self._platform.leave_evidence(self.deployments, ended, whole=whole)
 
     def pause(self, *, say: Callable[[str], None]) -> None:
         """Keep it up and accept connections until Enter is pressed, as ``--pause-on-fail`` does."""

@@ -17,50 +17,39 @@ from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
 from hotplate.trial.guest_probe import follow, save_logs
 from hotplate.trial.subject import subject_of
-from hotplate.verdict.diagnosis import Diagnosis
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.noticed import Noticed, notice
-from hotplate.verdict.verdict import Verdict, of_test
+from hotplate.verdict.verdict import EndedTest, Verdict, of_test
 
 
 def leave(
     testbed: Testbed,
     server: Server,
     deployments: Sequence[Deployment],
+    test: EndedTest,
     *,
     since: int,
-    test: str,
-    problem: str = "",
-    lost: bool = False,
-    faulty: bool = False,
-    diagnosis: Diagnosis | None = None,
     keep_disk: bool = False,
 ) -> Verdict:
     """Write verdict, report, timeline, requests and templates; after a failure also guest logs.
 
     :param since: the length of the event log when the server was started.
-    :param test: the name of the test.
-    :param problem: why it failed, "" when it did not.
-    :param lost: the machine was lost.
-    :param faulty: hotplate itself has failed meanwhile, so that a failure is no verdict.
     :param keep_disk: also when the test passed; it is large.
     """
-    if problem:
+    if test.problem:
         save_logs(server, server.directory, events=testbed.events)
     stacks = [each.stack.name for each in deployments]
     seen, tracker = follow(testbed.events, server, since=since, stacks=stacks)
     verdict = of_test(
-        subject_of(testbed, server, template=test),
+        subject_of(testbed, server, template=test.name),
         tracker,
-        problem=problem,
-        lost=lost,
+        test,
         status=deployments[-1].stack.status if deployments else "",
-        diagnosis=diagnosis,
         noticed=_noticed(seen, server),
         now=time.monotonic(),
         artifacts=str(server.directory),
     )
-    if faulty and verdict.outcome is Outcome.FAILED:
+    if test.faulty and verdict.outcome is Outcome.FAILED:
         verdict = replace(verdict, outcome=Outcome.ERROR)
     folder = Folder(server.directory)
     folder.write_json(
@@ -75,7 +64,7 @@ def leave(
         with contextlib.suppress(Exception):
             _leave_output(folder, each)
     folder.finish(verdict, seen, report=report(verdict, seen))
-    if not problem and not keep_disk:
+    if not test.problem and not keep_disk:
         for name in DISKS:
             (server.directory / name).unlink(missing_ok=True)
     return verdict

@@ -501,32 +501,46 @@ def _noticed(
     return (*seen, *(replace(each, wrong=False) for each in late))
 
 
+@dataclass(frozen=True)
+class EndedTest:
+    """A test that has ended, which judges its server by itself.
+
+    :param problem: why it failed, "" when it did not.
+    :param lost: the machine was lost.
+    :param faulty: hotplate itself has failed meanwhile, so that a failure is no verdict.
+    """
+
+    name: str
+    problem: str = ""
+    lost: bool = False
+    faulty: bool = False
+    diagnosis: Diagnosis | None = None
+
+
 def of_test(
     subject: Subject,
     tracker: StageTracker,
+    test: EndedTest,
     *,
-    problem: str,
-    lost: bool,
     status: str,
-    diagnosis: Diagnosis | None,
     noticed: tuple[Noticed, ...],
     now: float,
     artifacts: str,
 ) -> Verdict:
-    """Return the verdict on the server of a test, which judges by itself.
+    """Return the verdict on the server of a test.
 
-    :param problem: why the test failed, "" when it did not.
-    :param lost: the machine was lost.
     :param status: of the last stack that it made, "" when it made none.
     :param now: seconds on the monotonic clock when the test ended.
     """
+    outcome = Outcome.FAILED if test.problem else Outcome.PASSED
+    outcome = Outcome.LOST if test.lost else outcome
     return Verdict(
         subject=subject,
-        outcome=Outcome.LOST if lost else Outcome.FAILED if problem else Outcome.PASSED,
+        outcome=outcome,
         status=status,
-        reasons=(problem,) if problem else (),
+        reasons=(test.problem,) if test.problem else (),
         stages=stage_times(tracker),
-        diagnosis=diagnosis,
+        diagnosis=test.diagnosis,
         seconds=_seconds(tracker, now),
         artifacts=artifacts,
         noticed=noticed,

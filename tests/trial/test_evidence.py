@@ -11,6 +11,7 @@ from hotplate.cloud.options import CloudOptions
 from hotplate.heat_releases import installed_version
 from hotplate.settings import Settings
 from hotplate.trial import evidence
+from hotplate.verdict.verdict import EndedTest
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def testbed(passed):
 
 
 def leave(testbed, server):
-    verdict = evidence.leave(testbed, server, [], since=0, test="test_a")
+    verdict = evidence.leave(testbed, server, [], EndedTest("test_a"), since=0)
     left = json.loads((server.directory / "verdict.json").read_text())
     page = (server.directory / "report.html").read_text()
     return verdict, [each["kind"] for each in left["noticed"]], page
