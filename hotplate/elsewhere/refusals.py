@@ -26,8 +26,6 @@ class Refusal:
 
 NO_SUCH = 'the template names the {kind} "{name}", and the cloud "{cloud}" has none of that name'
 LIST = "openstack --os-cloud {cloud} {kind} list; a parameter of the template: -P NAME=VALUE"
-QUOTA = 'the quota of the project in the cloud "{cloud}" is used up: {words}'
-SHOW_QUOTA = "openstack --os-cloud {cloud} quota show --usage"
 
 _NOT_FOUND = (
     # Heat's EntityNotFound, by the constraint of a property or a parameter.
@@ -64,8 +62,8 @@ REFUSALS = (
         r"[Vv]olume\w*ExceedsAvailableQuota|VolumeLimitExceeded|The limit of \d+ images has been)"
         r"[^\n]{0,200})",
         Outcome.HOST,
-        QUOTA,
-        SHOW_QUOTA,
+        'the quota of the project in the cloud "{cloud}" is used up: {words}',
+        "openstack --os-cloud {cloud} quota show --usage",
     ),
     Refusal(
         r"(?P<words>No valid host was found[^\n]{0,120}|No more IP addresses available[^\n]{0,120}|"
