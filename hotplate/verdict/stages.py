@@ -82,12 +82,15 @@ class StageRow:
         return f"look at {self.look_in_cloud if in_cloud and self.look_in_cloud else self.look}"
 
 
+def _shown(event: Event, pattern: re.Pattern[str]) -> str:
+    """Return the console line in an event that a pattern matches, "" for any other event."""
+    text = classify.console_text(event)
+    return text.strip() if text and pattern.search(text) else ""
+
+
 def booted(event: Event) -> str:
     """Return the console line that shows the init of the image, "" for any other event."""
-    text = classify.console_text(event)
-    if text and _USERSPACE.search(text):
-        return text.strip()
-    return ""
+    return _shown(event, _USERSPACE)
 
 
 def _network_up(event: Event) -> str:
@@ -97,10 +100,7 @@ def _network_up(event: Event) -> str:
         return _let_in(login)
     if (answer := NetworkAnswer.of(event)) is not None and answer.up:
         return answer.text
-    text = classify.console_text(event)
-    if text and _ADDRESS.search(text):
-        return text.strip()
-    return ""
+    return _shown(event, _ADDRESS)
 
 
 def _let_in(login: GuestLogin) -> str:
@@ -114,10 +114,7 @@ def _metadata_served(event: Event) -> str:
         return "restored from a state in which it had its metadata"
     if classify.is_metadata_fetch(event) and classify.answered(event):
         return classify.describe(event)
-    text = classify.console_text(event)
-    if text and _CONFIG_DRIVE.search(text):
-        return text.strip()
-    return ""
+    return _shown(event, _CONFIG_DRIVE)
 
 
 def _agent_polled(event: Event) -> str:
