@@ -16,6 +16,7 @@ from hotplate.events.kinds import GuestJournal, StackResource
 from hotplate.events.log import EventLog
 from hotplate.guest.base import BOOT_END, Guest
 from hotplate.guest.shell import Shell
+from hotplate.report.artifacts import Folder
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
 from hotplate.timing.deadline import DeadlineExceeded
@@ -126,12 +127,9 @@ def save_logs(server: Server, target: Path, *, events: EventLog) -> None:
         clock = shell.run(probes.CLOCK.command, timeout=SECONDS)
         text = clock.stdout.decode(errors="replace")
         probes.report(events, server.spec.id, probes.CLOCK, status=clock.rc, text=text)
-        target.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, command in GUEST_LOGS.items():
             answer = shell.run(command, timeout=SECONDS)
-            path = target / name
-            path.touch(mode=0o600)
-            path.write_bytes(answer.stdout)
+            Folder(target).write(name, answer.stdout)
             if name == JOURNAL and (lines := notable(answer.stdout.decode(errors="replace"))):
                 events.add(GuestJournal(lines), server=server.spec.id)
         check_standard(events, server.spec.id, shell)
