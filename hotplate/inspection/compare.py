@@ -121,9 +121,9 @@ def _efi(inspection: Inspection) -> dict[str, str]:
     efi = inspection.efi
     if efi is None:
         return facts
-    for file in inspection.efi_files:
-        digest = hashlib.sha256(efi.read(file, MAX_EFI_FILE)).hexdigest()
-        facts[f"EFI {file.path}"] = f"{file.size} bytes, SHA-256 {digest[:16]}"
+    for path in inspection.efi_files:
+        digest = hashlib.sha256(efi.read(path, MAX_EFI_FILE)).hexdigest()
+        facts[f"EFI {path}"] = f"{efi.size(path)} bytes, SHA-256 {digest[:16]}"
     return facts
 
 

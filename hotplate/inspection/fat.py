@@ -8,7 +8,6 @@ from __future__ import annotations
 import stat
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hotplate.errors import ImageError
 from hotplate.inspection.disk import Disk
@@ -26,33 +25,20 @@ MAX_FILES = 10_000
 #: Limit of the bytes of a directory.
 MAX_DIRECTORY = 1 << 20
 
-MAX_DEPTH = 16
-
-
-@dataclass(frozen=True)
-class FatFile:
-    """A file.
-
-    :param path: path from ``/`` on, in its original spelling.
-    :param size: bytes.
-    """
-
-    path: str
-    size: int
-    cluster: int
-
 
 class Fat:
-    """A FAT file system on a disk.
+    """A FAT file system by inodes, which it has none of; the same interface as ``Ext4``.
 
-    :param start: its offset in bytes.
-    :ivar top: the first cluster of its root; 0 for one in a place of its own.
+    :param disk: its bytes.
     :raises ImageError: it is no FAT file system, or damaged.
     """
 
-    def __init__(self, disk: Disk, start: int) -> None:
-        self._disk, self._start = disk, start
-        head = disk.read(start, 512)
+    unclean = False
+
+    def __init__(self, disk: Disk, *, uuid: str = "", label: str = "") -> None:
+        self.uuid, self.label = uuid, label
+        self._disk = disk
+        head = disk.read(0, 512)
         if len(head) < 512:
             raise self._damaged("ends in its first sector")
         sector, per_cluster, reserved, fats, entries, small = struct.unpack_from(
@@ -63,43 +49,62 @@ class Fat:
         total = small or struct.unpack_from("<I", head, 32)[0]
         if sector not in (512, 1024, 2048, 4096) or not per_cluster or not fats or not size:
             raise self._damaged("has no sizes that can be")
-        self._table = start + reserved * sector
+        self._table = reserved * sector
         self._root = self._table + fats * size * sector
         self._root_bytes = entries * ENTRY
         self._data = self._root + -(-self._root_bytes // sector) * sector
-        count = (total * sector - (self._data - start)) // self._cluster_bytes
+        count = (total * sector - self._data) // self._cluster_bytes
         self._clusters = max(count, 0)
         # The number of clusters alone decides.
         self._bits = 12 if count < 4085 else 16 if count < 65525 else 32
-        self.top = struct.unpack_from("<I", head, 44)[0] if self._bits == 32 else 0
+        # The first cluster of the root; 0 for one in a place of its own.
+        top = struct.unpack_from("<I", head, 44)[0] if self._bits == 32 else 0
+        self._inodes = {
+            ROOT_INODE: Inode(ROOT_INODE, stat.S_IFDIR | 0o755, 0, 0, 0, 1, 0, top, b"")
+        }
+        self._names: dict[int, dict[str, int]] = {}
 
     def _damaged(self, how: str) -> ImageError:
         return ImageError(f'the FAT file system of "{self._disk.name}" {how}')
 
-    def files(self) -> Iterator[FatFile]:
-        """Yield all files below the root.
+    def inode(self, number: int) -> Inode:
+        """Return the file or directory of a number; its flags are its first cluster."""
+        return self._inodes[number]
 
-        :raises ImageError: it is damaged.
+    def entries(self, directory: Inode) -> dict[str, int]:
+        """Return the numbers by name in a directory.
+
+        :raises ImageError: it is damaged, or there are too many files.
         """
-        waiting = [("", self.top, 0)]
-        left = MAX_FILES
-        while waiting:
-            folder, cluster, depth = waiting.pop()
-            for name, attributes, first, size in self.listed(cluster):
-                left -= 1
-                if left < 0 or depth > MAX_DEPTH:
+        if not directory.is_directory:
+            return {}
+        if directory.number not in self._names:
+            names = self._names[directory.number] = {}
+            for name, attributes, first, size in self._listed(directory.flags):
+                if len(self._inodes) > MAX_FILES:
                     raise self._damaged("has too many files")
-                if attributes & DIRECTORY:
-                    waiting.append((f"{folder}/{name}", first, depth + 1))
-                else:
-                    yield FatFile(f"{folder}/{name}", size, first)
+                number = ROOT_INODE + len(self._inodes)
+                kind = stat.S_IFDIR if attributes & DIRECTORY else stat.S_IFREG
+                self._inodes[number] = Inode(number, kind | 0o755, 0, 0, size, 1, 0, first, b"")
+                if "/" not in name:
+                    names[name] = number
+        return self._names[directory.number]
 
-    def read(self, file: FatFile, limit: int) -> bytes:
+    def read(self, inode: Inode, limit: int) -> bytes:
         """Return a file's first bytes.
 
         :raises ImageError: it is damaged.
         """
-        return self._chain(file.cluster, min(file.size, limit)) if file.cluster else b""
+        return self._chain(inode.flags, min(inode.size, limit)) if inode.flags else b""
+
+    def link(self, inode: Inode) -> str:
+        """Return "": it has no links."""
+        del inode
+        return ""
+
+    def space(self) -> tuple[int, int, int, int, int]:
+        """Return zeros: nobody asks for the space of an EFI system partition."""
+        return 0, 0, 0, 0, 0
 
     def _chain(self, cluster: int, length: int) -> bytes:
         """Return bytes of a chain of clusters."""
@@ -122,11 +127,8 @@ class Fat:
             return (number >> 4 if cluster & 1 else number) & 0xFFF
         return number & (0xFFFF if self._bits == 16 else 0x0FFFFFFF)
 
-    def listed(self, cluster: int) -> Iterator[tuple[str, int, int, int]]:
-        """Yield name, attributes, first cluster and size of the entries of a directory.
-
-        :param cluster: the directory's first.
-        """
+    def _listed(self, cluster: int) -> Iterator[tuple[str, int, int, int]]:
+        """Yield name, attributes, first cluster and size of a directory's entries."""
         if cluster:
             data = self._chain(cluster, MAX_DIRECTORY)
         else:
@@ -149,61 +151,6 @@ class Fat:
                     high, low = struct.unpack_from("<H", entry, 20)[0], entry[26:28]
                     first = high << 16 | struct.unpack("<H", low)[0]
                     yield name, attributes, first, struct.unpack_from("<I", entry, 28)[0]
-
-
-class FatTree:
-    """A FAT file system by inodes, which it has none of; the same interface as ``Ext4``.
-
-    :raises ImageError: it is no FAT file system, or damaged.
-    """
-
-    unclean = False
-
-    def __init__(self, disk: Disk, *, uuid: str = "", label: str = "") -> None:
-        self.uuid, self.label = uuid, label
-        self._fat = Fat(disk, 0)
-        top = self._fat.top
-        self._inodes = {
-            ROOT_INODE: Inode(ROOT_INODE, stat.S_IFDIR | 0o755, 0, 0, 0, 1, 0, top, b"")
-        }
-        self._names: dict[int, dict[str, int]] = {}
-
-    def inode(self, number: int) -> Inode:
-        """Return the file or directory of a number; its flags are its first cluster."""
-        return self._inodes[number]
-
-    def entries(self, directory: Inode) -> dict[str, int]:
-        """Return the numbers by name in a directory.
-
-        :raises ImageError: it is damaged.
-        """
-        if not directory.is_directory:
-            return {}
-        if directory.number not in self._names:
-            names = self._names[directory.number] = {}
-            for name, attributes, first, size in self._fat.listed(directory.flags):
-                number = ROOT_INODE + len(self._inodes)
-                kind = stat.S_IFDIR if attributes & DIRECTORY else stat.S_IFREG
-                self._inodes[number] = Inode(number, kind | 0o755, 0, 0, size, 1, 0, first, b"")
-                if "/" not in name:
-                    names[name] = number
-        return self._names[directory.number]
-
-    def read(self, inode: Inode, limit: int) -> bytes:
-        """Return a file's first bytes.
-
-        :raises ImageError: it is damaged.
-        """
-        return self._fat.read(FatFile("", inode.size, inode.flags), limit)
-
-    def link(self, inode: Inode) -> str:
-        """Return "": it has no links."""
-        del inode
-        return ""
-
-    def space(self) -> tuple[int, int, int, int, int]:
-        """Return zeros: nobody asks for the space of an EFI system partition."""
-        return 0, 0, 0, 0, 0
 
 
 def _short(entry: bytes) -> str:

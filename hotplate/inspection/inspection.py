@@ -18,13 +18,12 @@ from hotplate.image.checksum import sha256_of
 from hotplate.image.inspect import HEAD, INITRD, KERNEL, ImageFile, Table, read_table
 from hotplate.inspection.contents import Contents
 from hotplate.inspection.disk import Disk, open_disk
-from hotplate.inspection.fat import Fat, FatFile
 from hotplate.inspection.findings import ImageFault, fails, findings
 from hotplate.inspection.mounted import KINDS, Mounts
 from hotplate.inspection.partitions import Partition, partitions
 from hotplate.inspection.standard import deviations
 from hotplate.inspection.system import System, put_together
-from hotplate.inspection.tree import MAX_TEXT
+from hotplate.inspection.tree import MAX_TEXT, Tree
 
 #: The manifest that the element heat-config leaves in an image.
 IN_IMAGE = "/usr/share/heat-config/manifest.json"
@@ -48,7 +47,7 @@ class Inspection:
     :param unread: the reason for that, "" when it was read.
     :param missing: a sentence for each further file system that a guest mounts, and is not read.
     :param elements: the diskimage-builder elements of the image, as far as recorded.
-    :param efi: the EFI system partition, when there is a readable one.
+    :param efi: the files of the EFI system partition, when there is a readable one.
     """
 
     file: ImageFile
@@ -61,20 +60,21 @@ class Inspection:
     built: Mapping[str, Any] = field(default_factory=dict)
     elements: tuple[str, ...] = ()
     findings: tuple[ImageFault, ...] = ()
-    efi: Fat | None = None
+    efi: Tree | None = None
     missing: tuple[str, ...] = ()
 
     @property
-    def efi_files(self) -> list[FatFile]:
-        """Return the files of the EFI system partition; none when it is damaged."""
+    def efi_files(self) -> list[str]:
+        """Return the paths of the files of the EFI system partition; none when it is damaged."""
         with contextlib.suppress(ImageError):
-            return sorted(self.efi.files(), key=lambda each: each.path) if self.efi else []
+            found = self.efi.walk() if self.efi else ()
+            return sorted(path for path, inode in found if inode.is_file)
         return []
 
     @property
     def boot_loaders(self) -> list[str]:
         """Return the configured boot loaders, in the root file system or for UEFI."""
-        names = [each.path.lower() for each in self.efi_files]
+        names = [path.lower() for path in self.efi_files]
         systemd = any(path == "/loader/loader.conf" or "/systemd-boot" in path for path in names)
         grub = any(re.search(r"/grub[^/]*[.]efi$", path) for path in names)
         loaders = list(self.contents.boot_loaders) if self.contents else []
@@ -151,17 +151,16 @@ def _inspection(
         state,
         built,
         _elements(built, contents),
-        efi=_efi(disk, listed),
+        efi=system.efi,
         missing=tuple(system.missing),
     )
     if contents is None:
         return looked_at
-    efi_paths = [each.path for each in looked_at.efi_files]
     wrong = (
         *_boot_findings(looked_at, contents),
         *_mount_findings(system),
         *findings(contents),
-        *deviations(contents, listed, efi_paths),
+        *deviations(contents, listed, looked_at.efi_files),
     )
     return Inspection(**{**vars(looked_at), "findings": wrong})
 
@@ -185,14 +184,6 @@ def _why_not(disk: Disk, listed: tuple[Partition, ...]) -> str:
         f'the file system of "{disk.name}" is {" and ".join(others)}, which is not read here: '
         f"look at it with libguestfs: apt-get install guestfish && guestfish --ro -a {disk.name} -i"
     )
-
-
-def _efi(disk: Disk, listed: tuple[Partition, ...]) -> Fat | None:
-    for partition in listed:
-        if partition.purpose == "efi system" and partition.file_system == "vfat":
-            with contextlib.suppress(ImageError):
-                return Fat(disk, partition.start)
-    return None
 
 
 def _manifest(image: Path, checksums: Path | None) -> tuple[Manifest, dict[str, Any]]:

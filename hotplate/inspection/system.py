@@ -6,6 +6,7 @@ file systems that are mounted without a line there.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from hotplate.errors import ImageError
 from hotplate.inspection.disk import Disk
 from hotplate.inspection.ext4 import Ext4
-from hotplate.inspection.fat import FatTree
+from hotplate.inspection.fat import Fat
 from hotplate.inspection.mounted import KINDS, Mounted, Mounts
 from hotplate.inspection.partitions import Partition, identity
 from hotplate.inspection.tree import FileSystem, Joined, Tree
@@ -48,6 +49,7 @@ class System:
     :param root: its partition; None when there is none that is read.
     :param tree: all files, None without a root.
     :param unread: why there is no tree.
+    :param efi: the files of its EFI system partition; None when there is none that is read.
     :param missing: a sentence for each file system that a guest mounts, and is not read.
     :param nowhere: name and place of each mount that a boot waits for, and no partition has.
     """
@@ -55,6 +57,7 @@ class System:
     root: Partition | None = None
     tree: Tree | None = None
     unread: str = ""
+    efi: Tree | None = None
     missing: list[str] = field(default_factory=list)
     nowhere: list[tuple[str, str]] = field(default_factory=list)
 
@@ -85,7 +88,7 @@ class _Opener:
             return Ext4(content, 0), None
         uuid, label = identity(content, kind)
         if kind == "vfat":
-            return FatTree(content, uuid=uuid, label=label), None
+            return Fat(content, uuid=uuid, label=label), None
         if obstacle := self._mounts.obstacle(kind):
             raise ImageError(f'{partition} of "{self._disk.name}" is {obstacle}')
         return self._mounts.open(partition, uuid=uuid.replace("-", ""), label=label)
@@ -94,7 +97,7 @@ class _Opener:
 def put_together(disk: Disk, listed: tuple[Partition, ...], mounts: Mounts) -> System:
     """Find the root file system of an image, and mount the others in it."""
     opener = _Opener(disk, mounts)
-    system = System()
+    system = System(efi=_efi(opener, listed))
     for partition in sorted(
         (each for each in listed if each.file_system in ("ext4", *KINDS)),
         # First those that need no mount.
@@ -118,14 +121,16 @@ def put_together(disk: Disk, listed: tuple[Partition, ...], mounts: Mounts) -> S
             system.missing.append(f'"{path}" is not read: {error.message}')
     system.nowhere = list(_nowhere(tree, disk, listed))
     system.tree, system.unread = Tree(joined), ""
+    system.tree.efi = system.efi
+    return system
+
+
+def _efi(opener: _Opener, listed: tuple[Partition, ...]) -> Tree | None:
     for partition in listed:
         if partition.purpose == "efi system" and partition.file_system == "vfat":
-            try:
-                system.tree.efi = Tree(opener.open(partition))
-                break
-            except ImageError:
-                continue
-    return system
+            with contextlib.suppress(ImageError):
+                return Tree(opener.open(partition))
+    return None
 
 
 def _places(

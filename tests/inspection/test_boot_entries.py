@@ -14,7 +14,7 @@ from hotplate.errors import ImageError
 from hotplate.inspection.boot_entries import MAX_OPTIONS, boot_entries, kernel_words, pe_sections
 from hotplate.inspection.disk import Disk
 from hotplate.inspection.ext4 import Ext4
-from hotplate.inspection.fat import FatTree
+from hotplate.inspection.fat import Fat
 from hotplate.inspection.inspection import inspected
 from hotplate.inspection.tree import Tree
 
@@ -162,7 +162,7 @@ def test_damaged_program_has_no_sections():
 def test_files_of_fat_are_read_by_path(root: Path, tmp_path: Path, write):
     write(root, "loader/entries/a long name.conf", "text")
     write(root, "EFI/BOOT/BOOTX64.EFI", b"\1" * 70_000)
-    tree = Tree(FatTree(disk(esp(root, tmp_path / "esp")), uuid="1234-ABCD"))
+    tree = Tree(Fat(disk(esp(root, tmp_path / "esp")), uuid="1234-ABCD"))
     assert tree.names("/") == ["EFI", "loader"]
     assert tree.text("/loader/entries/a long name.conf") == "text"
     assert tree.read("/EFI/BOOT/BOOTX64.EFI") == b"\1" * 70_000
@@ -183,9 +183,7 @@ def test_damaged_fat_has_no_entries(root: Path, tmp_path: Path, write, opened: O
         data[at] ^= 0xFF
         try:
             content = bytes(data)
-            efi = FatTree(
-                Disk(lambda at, size, all_=content: all_[at : at + size], len(data), "esp")
-            )
+            efi = Fat(Disk(lambda at, size, all_=content: all_[at : at + size], len(data), "esp"))
         except ImageError as error:
             assert "FAT" in error.message
         else:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hotplate.errors import ImageError
 from hotplate.inspection.disk import Disk
 from hotplate.inspection.fat import Fat
+from hotplate.inspection.tree import Tree
 
 SBIN = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin", "MTOOLS_SKIP_CHECK": "1"}
 LOADER = "EFI/BOOT/BOOTX64.EFI"
@@ -22,12 +23,12 @@ LONG = "vmlinuz-6.12.118+deb13-cloud-amd64"
 SIZES = {12: 2, 16: 64, 32: 260}
 
 
-def make(path: Path, bits: int, start: int = 0) -> Path:
+def make(path: Path, bits: int) -> Path:
     for tool in ("mkfs.vfat", "mcopy"):
         if shutil.which(tool, path=SBIN["PATH"]) is None:
             pytest.skip(f"needs {tool} on this host")
     with path.open("wb") as file:
-        file.truncate(start + (SIZES[bits] << 20))
+        file.truncate(SIZES[bits] << 20)
     source = path.with_suffix(".source")
     (source / LOADER).parent.mkdir(parents=True)
     (source / LOADER).write_bytes(bytes(range(256)) * 1000)
@@ -35,40 +36,46 @@ def make(path: Path, bits: int, start: int = 0) -> Path:
     (source / "empty").touch()
     for number in range(100):
         (source / "EFI" / f"a-file-with-a-long-name-{number}").write_text(str(number))
-    format_it = ["mkfs.vfat", "-F", str(bits), "-n", "ESP", f"--offset={start // 512}", path]
+    format_it = ["mkfs.vfat", "-F", str(bits), "-n", "ESP", path]
     subprocess.run(format_it, check=True, env=SBIN, stdout=subprocess.DEVNULL)
     names = [source / name for name in ("EFI", LONG, "empty")]
-    subprocess.run(["mcopy", "-s", "-i", f"{path}@@{start}", *names, "::"], check=True, env=SBIN)
+    subprocess.run(["mcopy", "-s", "-i", path, *names, "::"], check=True, env=SBIN)
     return path
 
 
-def opened(data: bytes, start: int = 0) -> Fat:
-    return Fat(Disk(lambda at, length: data[at : at + length], len(data), "esp"), start)
+def opened(data: bytes) -> Tree:
+    return Tree(Fat(Disk(lambda at, length: data[at : at + length], len(data), "esp")))
 
 
 @pytest.mark.parametrize("bits", SIZES)
 def test_names_sizes_and_contents_are_read(tmp_path: Path, bits: int):
-    path = make(tmp_path / "esp", bits, start=4096)
+    path = make(tmp_path / "esp", bits)
     with path.open("rb") as file:
         # The file is sparse, and most of it is never read.
         read = lambda at, length: os.pread(file.fileno(), length, at)  # noqa: E731
-        check(Fat(Disk(read, path.stat().st_size, "esp"), 4096))
+        check(Tree(Fat(Disk(read, path.stat().st_size, "esp"))))
 
 
-def check(fat: Fat) -> None:
-    files = {each.path: each for each in fat.files()}
-    assert len(files) == 103
-    assert fat.read(files[f"/{LOADER}"], 1 << 20) == bytes(range(256)) * 1000
-    assert fat.read(files[f"/{LOADER}"], 300) == bytes(range(256)) + bytes(range(44))
-    assert fat.read(files[f"/{LONG}"], 1 << 20) == b"kernel"
-    assert fat.read(files["/empty"], 10) == b""
-    assert fat.read(files["/EFI/a-file-with-a-long-name-99"], 10) == b"99"
+def check(tree: Tree) -> None:
+    assert sum(inode.is_file for _, inode in tree.walk()) == 103
+    assert tree.read(f"/{LOADER}") == bytes(range(256)) * 1000
+    assert tree.read(f"/{LOADER}", 300) == bytes(range(256)) + bytes(range(44))
+    assert tree.read(f"/{LONG}") == b"kernel"
+    assert tree.exists("/empty")
+    assert tree.read("/empty", 10) == b""
+    assert tree.read("/EFI/a-file-with-a-long-name-99", 10) == b"99"
 
 
 def test_other_file_system_is_refused():
     for data in (b"", bytes(512), b"\xff" * 1024):
         with pytest.raises(ImageError, match="the FAT file system of"):
-            list(opened(data).files())
+            opened(data)
+
+
+def test_file_system_with_too_many_files_is_refused(esp: bytes, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("hotplate.inspection.fat.MAX_FILES", 50)
+    with pytest.raises(ImageError, match="has too many files"):
+        list(opened(esp).walk())
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +90,8 @@ def test_damaged_fat_is_read_or_refused_and_ends(esp: bytes, damage: list[tuple[
     for at, byte in damage:
         data[at] = byte
     try:
-        fat = opened(bytes(data))
-        for file in fat.files():
-            fat.read(file, 1 << 20)
+        tree = opened(bytes(data))
+        for path, _ in tree.walk():
+            tree.read(path, 1 << 20)
     except ImageError:
         pass
