@@ -173,7 +173,7 @@ def _chosen(disk: Disk, image: Image) -> tuple[Partition, Tree | None]:
             continue
         if partition.file_system == "ext4":
             try:
-                tree = Tree(Ext4(partition.on(disk), 0))
+                tree = Tree(Ext4(partition.on(disk)))
                 system = tree.exists("/etc") and tree.exists("/usr")
             except ImageError as error:
                 unread = error.message

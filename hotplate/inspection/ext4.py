@@ -82,15 +82,15 @@ class _Extent:
 
 
 class Ext4:
-    """A file system that begins at an offset of a disk.
+    """A file system.
 
+    :param disk: its bytes.
     :raises Unreadable: it is damaged, or of an unsupported kind.
     """
 
-    def __init__(self, disk: Disk, start: int) -> None:
+    def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._start = start
-        block = disk.read(start + 1024, 1024).ljust(1024, b"\0")
+        block = disk.read(1024, 1024).ljust(1024, b"\0")
         (self._inodes,) = struct.unpack_from("<I", block, 0)
         first, log_size = struct.unpack_from("<II", block, 0x14)
         (self._inodes_per_group,) = struct.unpack_from("<I", block, 0x28)
@@ -132,7 +132,7 @@ class Ext4:
 
         A mounted file system counts the free ones in memory, and writes them when it is unmounted.
         """
-        block = self._disk.read(self._start + 1024, 1024)
+        block = self._disk.read(1024, 1024)
         inodes, *low, free_inodes = struct.unpack_from("<5I", block)
         high = struct.unpack_from("<3I", block, 0x150) if self._descriptor >= 64 else (0, 0, 0)
         blocks, reserved, free = (each | more << 32 for each, more in zip(low, high, strict=True))
@@ -146,12 +146,12 @@ class Ext4:
         if not 0 < number <= self._inodes:
             raise self._unreadable(f"it has no inode {number}")
         group, index = divmod(number - 1, self._inodes_per_group)
-        at = self._start + self._groups + group * self._descriptor
+        at = self._groups + group * self._descriptor
         descriptor = self._disk.read(at, self._descriptor).ljust(self._descriptor, b"\0")
         (table,) = struct.unpack_from("<I", descriptor, 8)
         if self._descriptor >= 64:
             table |= struct.unpack_from("<I", descriptor, 0x28)[0] << 32
-        at = self._start + table * self._block + index * self._inode_size
+        at = table * self._block + index * self._inode_size
         return self._parsed(number, self._disk.read(at, 128).ljust(128, b"\0"))
 
     def _parsed(self, number: int, raw: bytes) -> Inode:
@@ -218,7 +218,7 @@ class Ext4:
             if at >= size:
                 continue
             length = min(run.count * self._block, size - at)
-            part = self._disk.read(self._start + run.physical * self._block, length)
+            part = self._disk.read(run.physical * self._block, length)
             data[at : at + len(part)] = part
         return bytes(data)
 
@@ -288,5 +288,4 @@ class Ext4:
             logical += each
 
     def _read_block(self, number: int) -> bytes:
-        at = self._start + number * self._block
-        return self._disk.read(at, self._block).ljust(self._block, b"\0")
+        return self._disk.read(number * self._block, self._block).ljust(self._block, b"\0")

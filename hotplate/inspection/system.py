@@ -85,7 +85,7 @@ class _Opener:
             raise ImageError(f'{partition} of "{self._disk.name}" is {partition.refused}')
         content, kind = partition.on(self._disk), partition.file_system
         if kind == "ext4":
-            return Ext4(content, 0), None
+            return Ext4(content), None
         uuid, label = identity(content, kind)
         if kind == "vfat":
             return Fat(content, uuid=uuid, label=label), None

@@ -46,7 +46,7 @@ def look_at_disk(disk: Path) -> str:
         for partition in partitions(opened):
             if partition.file_system != "ext4":
                 continue
-            tree = Tree(Ext4(partition.on(opened), 0))
+            tree = Tree(Ext4(partition.on(opened)))
             # The root file system, and no other.
             if tree.exists("/etc") and tree.exists("/usr"):
                 lines = [*_report(tree), ""]

@@ -134,7 +134,7 @@ def digest(path: Path) -> str:
 
 def tree_in(path: Path) -> Tree:
     data = path.read_bytes()
-    return Tree(Ext4(Disk(lambda at, size: data[at : at + size], len(data), str(path)), 0))
+    return Tree(Ext4(Disk(lambda at, size: data[at : at + size], len(data), str(path))))
 
 
 # -- finding -------------------------------------------------------------------------------------

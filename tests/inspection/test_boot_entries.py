@@ -32,7 +32,7 @@ def disk(path: Path) -> Disk:
 @pytest.fixture
 def opened(tmp_path: Path, make_file_system) -> Opener:
     """Return a function that reads a folder as a tree of ext4."""
-    return lambda root: Tree(Ext4(disk(make_file_system(root, tmp_path / "fs", size="16M")), 0))
+    return lambda root: Tree(Ext4(disk(make_file_system(root, tmp_path / "fs", size="16M"))))
 
 
 @pytest.fixture

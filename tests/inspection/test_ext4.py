@@ -26,7 +26,7 @@ KINDS = {
 
 def opened(path: Path) -> Tree:
     data = path.read_bytes()
-    return Tree(Ext4(Disk(lambda at, length: data[at : at + length], len(data), path.name), 0))
+    return Tree(Ext4(Disk(lambda at, length: data[at : at + length], len(data), path.name)))
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_damaged_metadata_is_an_error_message(files, tmp_path, make_file_system)
             broken[at] = chance.choice((0, 1, 0x7F, 0xFF, chance.randrange(256)))
         disk = Disk(lambda at, length, b=bytes(broken): b[at : at + length], len(data), "broken")
         try:
-            tree = Tree(Ext4(disk, 0))
+            tree = Tree(Ext4(disk))
             for number, (path, _) in enumerate(tree.walk()):
                 tree.read(path)
                 if number > 50:
