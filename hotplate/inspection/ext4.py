@@ -82,7 +82,7 @@ class _Extent:
 
 
 class Ext4:
-    """A file system.
+    """A file system; see :class:`~hotplate.inspection.tree.FileSystem`.
 
     :param disk: its bytes.
     :raises Unreadable: it is damaged, or of an unsupported kind.
@@ -128,7 +128,7 @@ class Ext4:
         )
 
     def space(self) -> tuple[int, int, int, int, int]:
-        """Return inodes, free inodes, free blocks, blocks free for users, blocks.
+        """See :meth:`.FileSystem.space`.
 
         A mounted file system counts the free ones in memory, and writes them when it is unmounted.
         """
@@ -139,10 +139,7 @@ class Ext4:
         return inodes, free_inodes, free, max(0, free - reserved), blocks
 
     def inode(self, number: int) -> Inode:
-        """Return an inode by its number.
-
-        :raises Unreadable: there is none of that number.
-        """
+        """See :meth:`.FileSystem.inode`."""
         if not 0 < number <= self._inodes:
             raise self._unreadable(f"it has no inode {number}")
         group, index = divmod(number - 1, self._inodes_per_group)
@@ -174,12 +171,7 @@ class Ext4:
         )
 
     def entries(self, directory: Inode) -> dict[str, int]:
-        """Return the inode numbers by name in a directory, without ``.`` and ``..``.
-
-        Bytes that are not UTF-8 become surrogates, as in :func:`os.fsdecode`.
-
-        :raises Unreadable: it is damaged.
-        """
+        """See :meth:`.FileSystem.entries`."""
         if not directory.is_directory:
             return {}
         data = self.read(directory, MAX_DIRECTORY)
@@ -204,11 +196,7 @@ class Ext4:
             at += length
 
     def read(self, inode: Inode, limit: int) -> bytes:
-        """Return the first bytes of a file or a directory.
-
-        :param limit: the maximum number of bytes.
-        :raises Unreadable: it is damaged or encrypted.
-        """
+        """See :meth:`.FileSystem.read`."""
         if inode.flags & _INODE_ENCRYPTED:
             raise self._unreadable(f"inode {inode.number} is encrypted")
         size = min(inode.size, limit)
@@ -223,10 +211,7 @@ class Ext4:
         return bytes(data)
 
     def link(self, inode: Inode) -> str:
-        """Return the target of a symbolic link.
-
-        :raises Unreadable: it is damaged.
-        """
+        """See :meth:`.FileSystem.link`."""
         if inode.size < 60 and not inode.flags & _INODE_EXTENTS:
             raw = inode.blocks[: inode.size]
         else:

@@ -27,7 +27,7 @@ MAX_DIRECTORY = 1 << 20
 
 
 class Fat:
-    """A FAT file system by inodes, which it has none of; the same interface as ``Ext4``.
+    """A FAT file system by inodes, which it has none of.
 
     :param disk: its bytes.
     :raises ImageError: it is no FAT file system, or damaged.
@@ -68,14 +68,11 @@ class Fat:
         return ImageError(f'the FAT file system of "{self._disk.name}" {how}')
 
     def inode(self, number: int) -> Inode:
-        """Return the file or directory of a number; its flags are its first cluster."""
+        """See :meth:`.FileSystem.inode`; its flags are its first cluster."""
         return self._inodes[number]
 
     def entries(self, directory: Inode) -> dict[str, int]:
-        """Return the numbers by name in a directory.
-
-        :raises ImageError: it is damaged, or there are too many files.
-        """
+        """See :meth:`.FileSystem.entries`."""
         if not directory.is_directory:
             return {}
         if directory.number not in self._names:
@@ -91,10 +88,7 @@ class Fat:
         return self._names[directory.number]
 
     def read(self, inode: Inode, limit: int) -> bytes:
-        """Return a file's first bytes.
-
-        :raises ImageError: it is damaged.
-        """
+        """See :meth:`.FileSystem.read`."""
         return self._chain(inode.flags, min(inode.size, limit)) if inode.flags else b""
 
     def link(self, inode: Inode) -> str:

@@ -69,7 +69,7 @@ def open_below(folder: int, path: str, flags: int) -> int:
 
 
 class Mounted:
-    """A file system that is mounted; the same interface as :class:`~hotplate.inspection.ext4.Ext4`.
+    """A file system that is mounted; see :class:`~hotplate.inspection.tree.FileSystem`.
 
     :param folder: a descriptor of its top, which stays the caller's.
     :param disk: has the time limit, and the name for messages.
@@ -110,10 +110,7 @@ class Mounted:
         )
 
     def inode(self, number: int) -> Inode:
-        """Return an inode by its number.
-
-        :raises ImageError: it cannot be read.
-        """
+        """See :meth:`.FileSystem.inode`."""
         opened = self._open(self._paths[number], os.O_PATH | os.O_NOFOLLOW)
         try:
             found = os.fstat(opened)
@@ -134,10 +131,7 @@ class Mounted:
         )
 
     def entries(self, directory: Inode) -> dict[str, int]:
-        """Return the inode numbers by name in a directory, without ``.`` and ``..``.
-
-        :raises ImageError: it cannot be read.
-        """
+        """See :meth:`.FileSystem.entries`."""
         if not directory.is_directory:
             return {}
         path = self._paths[directory.number]
@@ -160,10 +154,7 @@ class Mounted:
         return number
 
     def read(self, inode: Inode, limit: int) -> bytes:
-        """Return the first bytes of a file.
-
-        :raises ImageError: it cannot be read.
-        """
+        """See :meth:`.FileSystem.read`."""
         path = self._paths[inode.number]
         # Another type would wait for a writer, or be a device of the host.
         if not stat.S_ISREG(inode.mode):
@@ -176,10 +167,7 @@ class Mounted:
                 raise self._unreadable(path, error) from error
 
     def link(self, inode: Inode) -> str:
-        """Return the target of a symbolic link.
-
-        :raises ImageError: it cannot be read.
-        """
+        """See :meth:`.FileSystem.link`."""
         path = self._paths[inode.number]
         opened = self._open(path, os.O_PATH | os.O_NOFOLLOW)
         try:
@@ -190,7 +178,7 @@ class Mounted:
             os.close(opened)
 
     def space(self) -> tuple[int, int, int, int, int]:
-        """Return inodes, free inodes, free blocks, blocks free for users, blocks."""
+        """See :meth:`.FileSystem.space`."""
         found = os.fstatvfs(self._folder)
         return found.f_files, found.f_ffree, found.f_bfree, found.f_bavail, found.f_blocks
 

@@ -32,24 +32,34 @@ class FileSystem(Protocol):
     unclean: bool
 
     def inode(self, number: int) -> Inode:
-        """Return an inode by its number."""
-        ...
+        """Return an inode by its number.
+
+        :raises ImageError: there is none of that number, or it cannot be read.
+        """
 
     def entries(self, directory: Inode) -> dict[str, int]:
-        """Return the inode numbers by name in a directory."""
-        ...
+        """Return the inode numbers by name in a directory, without ``.`` and ``..``.
+
+        Bytes that are not UTF-8 become surrogates, as in :func:`os.fsdecode`.
+
+        :raises ImageError: it cannot be read.
+        """
 
     def read(self, inode: Inode, limit: int) -> bytes:
-        """Return the first bytes of a file."""
-        ...
+        """Return the first bytes of a file.
+
+        :param limit: the maximum number of bytes.
+        :raises ImageError: it cannot be read, or is encrypted.
+        """
 
     def link(self, inode: Inode) -> str:
-        """Return the target of a symbolic link."""
-        ...
+        """Return the target of a symbolic link.
+
+        :raises ImageError: it cannot be read.
+        """
 
     def space(self) -> tuple[int, int, int, int, int]:
         """Return inodes, free inodes, free blocks, blocks free for users, blocks."""
-        ...
 
 
 #: More inodes than a file system has.
@@ -83,12 +93,12 @@ class Joined:
         return self._parts[part], replace(inode, number=number)
 
     def inode(self, number: int) -> Inode:
-        """Return an inode by its number."""
+        """See :meth:`FileSystem.inode`."""
         part, own = divmod(number, _SPAN)
         return replace(self._parts[part].inode(own), number=number)
 
     def entries(self, directory: Inode) -> dict[str, int]:
-        """Return the inode numbers by name in a directory."""
+        """See :meth:`FileSystem.entries`."""
         part, own = self._of(directory)
         base = directory.number - own.number
         names = {name: base + number for name, number in part.entries(own).items()}
@@ -98,12 +108,12 @@ class Joined:
         return names
 
     def read(self, inode: Inode, limit: int) -> bytes:
-        """Return the first bytes of a file."""
+        """See :meth:`FileSystem.read`."""
         part, own = self._of(inode)
         return part.read(own, limit)
 
     def link(self, inode: Inode) -> str:
-        """Return the target of a symbolic link."""
+        """See :meth:`FileSystem.link`."""
         part, own = self._of(inode)
         return part.link(own)
 
