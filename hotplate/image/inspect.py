@@ -8,7 +8,7 @@ import re
 import shlex
 import struct
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hotplate.errors import ImageError, UsageError
@@ -70,7 +70,7 @@ class ImageFile:
     path: Path
     format: str
     virtual_size: int
-    chain: tuple[qcow2.Link, ...]
+    chain: tuple[qcow2.Link, ...] = field(default=(), kw_only=True)
 
     @classmethod
     def open(cls, path: Path | str, *, allow_backing: bool = False) -> ImageFile:
@@ -93,38 +93,30 @@ class ImageFile:
         # Check first: until then nothing may open a file that the image refers to.
         links = qcow2.chain(file, allow_backing=allow_backing)
         if kind == "raw":
-            return cls(file, kind, file.stat().st_size, links)
+            return cls(file, kind, file.stat().st_size, chain=links)
         if kind != "qcow2":
-            return cls(file, kind, _virtual_size(file, kind), links)
+            return cls(file, kind, _virtual_size(file, kind), chain=links)
         _check_length(file)
-        return cls(file, kind, qcow2.read_header(file).virtual_size, links)
+        return cls(file, kind, qcow2.read_header(file).virtual_size, chain=links)
 
 
 @dataclass(frozen=True)
-class Image:
+class Image(ImageFile):
     """An image that can be booted.
 
-    :param path: the file, absolute.
-    :param format: one of :data:`~hotplate.image.qcow2.FORMATS`.
-    :param virtual_size: bytes of the disk as seen by the guest.
     :param layout: a whole disk, or one file system with kernel and initrd beside it.
     :param table: the partition table of a whole disk.
     :param kernel: of a partition image, else None.
     :param initrd: of a partition image, else None.
     :param arch: the processor, in QEMU's spelling: by the kernel, or by the manifest that
         ``hotplate build`` leaves; ``x86_64`` when neither has it.
-    :param chain: the file and its backing files, the file first.
     """
 
-    path: Path
-    format: str
-    virtual_size: int
     layout: Layout
     table: Table | None = None
     kernel: Path | None = None
     initrd: Path | None = None
     arch: str = DEFAULT_ARCH
-    chain: tuple[qcow2.Link, ...] = ()
 
     def __str__(self) -> str:
         return self.path.name
@@ -154,9 +146,8 @@ class Image:
             disk = image.overlay(directory)
         """
         opened = ImageFile.open(path, allow_backing=allow_backing)
-        file, kind, size = opened.path, opened.format, opened.virtual_size
-        links = opened.chain
-        head = _head(file, kind)
+        file = opened.path
+        head = _head(file, opened.format)
         table = read_table(head)
         if table is not None:
             if not table.bios and not table.uefi:
@@ -165,7 +156,8 @@ class Image:
                     "for a BIOS nor an EFI system partition",
                     hint="add a boot loader; with diskimage-builder that is the element vm",
                 )
-            return cls(file, kind, size, Layout.DISK, table, arch=_arch(file, None), chain=links)
+            arch = _arch(file, None)
+            return cls(**vars(opened), layout=Layout.DISK, table=table, arch=arch)
         if not is_file_system(head):
             raise ImageError(
                 f'"{file}" is not an image: it has neither a partition table nor a file system '
@@ -176,14 +168,11 @@ class Image:
         initrd = _beside(file, INITRD, "initrd", allow_backing=allow_backing)
         manifest.check_set(file, {"vmlinuz": kernel, "initrd": initrd}, checksums=checksums)
         return cls(
-            file,
-            kind,
-            size,
-            Layout.PARTITION,
+            **vars(opened),
+            layout=Layout.PARTITION,
             kernel=kernel,
             initrd=initrd,
             arch=_arch(file, kernel),
-            chain=links,
         )
 
     def sha256(self, cache: Path | None = None) -> str:
@@ -209,14 +198,14 @@ class Image:
             files["initrd"] = self.initrd
         return {what: sha256_of(path, cache) for what, path in files.items()}
 
-    def overlay(self, directory: Path, *, name: str = "disk.qcow2", gib: int = 0) -> Path:
+    def overlay(self, directory: Path, *, gib: int = 0) -> Path:
         """Return a writable disk backed by the image; the image itself is never written.
 
         :param directory: the directory of the overlay.
         :param gib: its size in GiB; 0 for that of the image.
         :raises HostError: there is no space, or the directory cannot be written to.
         """
-        return overlay.make_overlay(self.path, self.format, directory / name, gib=gib)
+        return overlay.make_overlay(self.path, self.format, directory / "disk.qcow2", gib=gib)
 
 
 def find(path: Path) -> Path:

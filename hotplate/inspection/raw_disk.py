@@ -21,7 +21,7 @@ from hotplate import locks
 from hotplate.children.keeper import FIRST_CHILD_FD, Keeper
 from hotplate.errors import HostError, ImageError
 from hotplate.host_tools import find_tool
-from hotplate.image.inspect import Image, ImageFile
+from hotplate.image.inspect import ImageFile
 from hotplate.image.overlay import SPARE, bounded, check_space
 from hotplate.inspection.disk import all_may_read, image_options
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
@@ -40,7 +40,7 @@ ATTEMPTS = 5
 
 
 @contextlib.contextmanager
-def raw_disk(image: Image | ImageFile, cache: Path) -> Iterator[Path]:
+def raw_disk(image: ImageFile, cache: Path) -> Iterator[Path]:
     """Yield a raw file with an image's whole disk: its own, or one in the cache.
 
     :raises ImageError: when the image is damaged.
@@ -112,7 +112,7 @@ def _disk_usage(folder: Path) -> int:
     return 0
 
 
-def _key(image: Image | ImageFile) -> str:
+def _key(image: ImageFile) -> str:
     """Return the name of an image's folder: another one when a file of it has changed."""
     stamps = []
     for link in image.chain:
@@ -133,7 +133,7 @@ def stat_of(path: Path) -> os.stat_result:
         raise HostError(f'"{path}" cannot be read: {error.strerror}') from error
 
 
-def _unpack(image: Image | ImageFile, folder: Path) -> None:
+def _unpack(image: ImageFile, folder: Path) -> None:
     """Make the raw disk, unless it is there; it exists whole or not at all."""
     try:
         with locks.exclusive(folder, make=True):
@@ -164,7 +164,7 @@ def _unpack(image: Image | ImageFile, folder: Path) -> None:
         ) from error
 
 
-def _convert(image: Image | ImageFile, part: Path) -> None:
+def _convert(image: ImageFile, part: Path) -> None:
     """Fill a file, which is as large as the disk of an image, with that disk.
 
     The program gets descriptors, and as root runs as a user that owns nothing where all users can
@@ -203,7 +203,7 @@ def _convert(image: Image | ImageFile, part: Path) -> None:
 
 
 def _qemu_img(
-    image: Image | ImageFile,
+    image: ImageFile,
     keeper: Keeper,
     arguments: Sequence[str],
     *,
