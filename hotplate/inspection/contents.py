@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from hotplate import yaml_text
+from hotplate.image.plan import MACHINES
 from hotplate.inspection.boot_entries import BootEntry, boot_entries, kernel_words
 from hotplate.inspection.packages import Packages
 from hotplate.inspection.tree import Tree
@@ -58,9 +59,6 @@ RENDERERS = (
 
 #: cloud-init's clients for a first address (``cloudinit/net/dhcp.py``).
 DHCP_CLIENTS = ("dhcpcd", "dhclient", "udhcpc")
-
-#: rpm's name of an architecture -> Debian's.
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 #: The relevant ones of cloud-init's default data sources.
 DEFAULT_SOURCES = ("NoCloud", "ConfigDrive", "OpenStack", "Ec2", "None")
@@ -137,7 +135,7 @@ class Contents:
     def arch(self) -> str:
         """Return the processor, in Debian's spelling; "" when no package manager tells."""
         package = self.packages.installed.get("rpm" if self.packages.rpm else "dpkg")
-        return ARCHITECTURES.get(package.arch, package.arch) if package else ""
+        return MACHINES.get(package.arch, package.arch) if package else ""
 
     @cached_property
     def init(self) -> str:
