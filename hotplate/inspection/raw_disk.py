@@ -21,6 +21,7 @@ from hotplate import locks
 from hotplate.children.keeper import FIRST_CHILD_FD, Keeper
 from hotplate.errors import HostError, ImageError
 from hotplate.host_tools import find_tool
+from hotplate.image.image_store import size_of
 from hotplate.image.inspect import ImageFile
 from hotplate.image.overlay import SPARE, bounded, check_space
 from hotplate.inspection.disk import all_may_read, image_options
@@ -92,7 +93,8 @@ def forget(cache: Path, *, keep: int = 0) -> list[Path]:
     in_use = []
     total = 0
     for number, (_, path) in enumerate(sorted(folders, reverse=True)):
-        total += _disk_usage(path)
+        # A disk that is being unpacked counts too.
+        total += size_of(path)
         if number < keep and total <= MAX_BYTES:
             continue
         try:
@@ -103,13 +105,6 @@ def forget(cache: Path, *, keep: int = 0) -> list[Path]:
         except FileNotFoundError:
             pass
     return in_use
-
-
-def _disk_usage(folder: Path) -> int:
-    # A disk that is being unpacked counts too.
-    with contextlib.suppress(OSError):
-        return sum(each.stat().st_blocks * 512 for each in folder.iterdir())
-    return 0
 
 
 def _key(image: ImageFile) -> str:
