@@ -27,7 +27,8 @@ class Units:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._folders = [each for each in FOLDERS if not (each[:5] == "/lib/" and merged(tree))]
+        # Where /lib is a link, its units would be read twice.
+        self._folders = FOLDERS[:-1] if tree.is_link("/lib") else FOLDERS
 
     def file(self, unit: str) -> str:
         """Return the path of a unit's file, "" when there is none."""
@@ -100,8 +101,3 @@ class Units:
                 if verb in ("enable", "disable") and fnmatchcase(unit, pattern):
                     return verb == "enable"
         return True
-
-
-def merged(tree: Tree) -> bool:
-    """Return whether ``/lib`` is a link, so that its units are not read twice."""
-    return tree.is_link("/lib")
