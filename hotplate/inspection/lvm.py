@@ -82,12 +82,10 @@ def volumes(disk: Disk, starts: Iterable[int]) -> list[Volume]:
 def _physical(disk: Disk, start: int) -> tuple[str, str]:
     """Return the id of a physical volume, and the text of its group's metadata."""
     head = disk.read(start, 2 * LABEL_SECTORS * SECTOR)
-    label = next(
-        at
-        for at in (*range(0, LABEL_SECTORS * SECTOR, SECTOR), -1)
-        if at < 0 or (head[at : at + 8] == LABEL and head[at + 24 : at + 32] == LABEL_TYPE)
-    )
-    if label < 0:
+    for label in range(0, LABEL_SECTORS * SECTOR, SECTOR):
+        if head[label : label + 8] == LABEL and head[label + 24 : label + 32] == LABEL_TYPE:
+            break
+    else:
         raise ValueError("no label")
     at = label + struct.unpack_from("<I", head, label + 20)[0]
     pv = head[at : at + 32].decode("ascii")
