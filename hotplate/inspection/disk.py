@@ -235,9 +235,6 @@ _REQUEST = 0x25609513
 _SIMPLE_REPLY = 0x67446698
 _CMD_READ = 0
 
-#: Limit of the bytes of one request.
-MAX_REQUEST = 1 << 20
-
 
 class NbdClient:
     """Reads from the one export of a server.
@@ -262,7 +259,6 @@ class NbdClient:
     def read(self, offset: int, length: int) -> bytes:
         """Return bytes of the device.
 
-        :param length: at most :data:`MAX_REQUEST`.
         :raises OSError: they cannot be read; it has the error number of the server.
         :raises HostError: the server is gone.
         """

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,7 @@ def _inspection(
         *findings(contents),
         *deviations(contents, listed, looked_at.efi_files),
     )
-    return Inspection(**{**vars(looked_at), "findings": wrong})
+    return replace(looked_at, findings=wrong)
 
 
 def _why_not(disk: Disk, listed: tuple[Partition, ...]) -> str:
