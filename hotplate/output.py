@@ -119,6 +119,13 @@ def is_live(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def show_doing(text: str) -> None:
+    """Show the present action on standard error, until the next text; on a terminal only."""
+    if is_live(sys.stderr):
+        # The cursor stays at the start of the line, where the next text begins.
+        print(f"{WIPE}{fitted(text)}\r", end="", file=sys.stderr, flush=True)
+
+
 def fitted(text: str) -> str:
     """Return a line cut to the width of the terminal: one that wraps cannot be redrawn."""
     return text[: max(1, shutil.get_terminal_size().columns - 1)]

@@ -12,7 +12,7 @@ from pathlib import Path
 from hotplate.cli.arguments import add_directory_argument, add_settings, load_settings
 from hotplate.errors import Interrupted, Outcome, UsageError
 from hotplate.hookkit.check import check
-from hotplate.hookkit.contract import LINE_NAMES, LINES, ContractLine, LineState
+from hotplate.hookkit.contract import LINE_NAMES, LINES, LineState
 from hotplate.hookkit.contract_configs import ROLES
 from hotplate.hookkit.contract_file import SUFFIX, contract_file, read
 from hotplate.hookkit.findings import findings
@@ -22,7 +22,7 @@ from hotplate.hookkit.show import as_document, as_text, check_document, check_te
 from hotplate.hookkit.traces import ROOTS
 from hotplate.hookkit.trials import CHECK_ROOTS, CheckTask
 from hotplate.interrupts import Interrupts
-from hotplate.output import WIPE, fitted, is_live
+from hotplate.output import show_doing
 from hotplate.session import hook_push
 from hotplate.session.directory import find
 
@@ -314,22 +314,13 @@ def _check(args: argparse.Namespace) -> int:
 
         task, results = check_in_image(args.image, args.hook, task, settings)
     else:
-        results = check(task, on_line=_show if is_live(sys.stderr) else _show_nothing)
+        results = check(task, on_line=lambda line: show_doing(f"trying {line.name}"))
     if args.json:
         print(json.dumps(check_document(task, results, image=args.image), indent=2))
     else:
         print(check_text(task, results, image=args.image), end="")
     failed = any(each.state is LineState.FAILED for each in results)
     return (Outcome.FAILED if failed else Outcome.PASSED).exit_status
-
-
-def _show(line: ContractLine) -> None:
-    # The cursor stays at the start of the line, where the next text begins.
-    print(f"{WIPE}{fitted(f'trying {line.name}')}\r", end="", file=sys.stderr, flush=True)
-
-
-def _show_nothing(_line: ContractLine) -> None:
-    pass
 
 
 def _check_task(args: argparse.Namespace) -> CheckTask:

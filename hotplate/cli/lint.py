@@ -13,7 +13,7 @@ from hotplate.interrupts import Interrupts
 from hotplate.lint.finding import as_document, as_github, as_text
 from hotplate.lint.lint import LINTS, LintTask, lint
 from hotplate.lint.shellcheck import SEVERITIES
-from hotplate.output import WIPE, fitted, is_live
+from hotplate.output import show_doing
 
 ABOUT = """\
 Say what is wrong with diskimage-builder elements, by the file, the line, the
@@ -83,23 +83,12 @@ def run(args: argparse.Namespace) -> int:
     base = Path.cwd()
     try:
         with Interrupts() as interrupts, interrupts.allowed():
-            result = lint(
-                _task(args, base), on_lint=_show if is_live(sys.stderr) else _show_nothing
-            )
+            result = lint(_task(args, base), on_lint=show_doing)
     except Interrupted as error:
         print(f"hotplate lint: {error}", file=sys.stderr)
         return 128 + error.number
     print(SHOWN[args.format](result, base), end="")
     return (Outcome.FAILED if result.findings else Outcome.PASSED).exit_status
-
-
-def _show(text: str) -> None:
-    # The cursor stays at the start of the line, where the next text begins.
-    print(f"{WIPE}{fitted(text)}\r", end="", file=sys.stderr, flush=True)
-
-
-def _show_nothing(_text: str) -> None:
-    pass
 
 
 def _task(args: argparse.Namespace, base: Path) -> LintTask:
