@@ -45,15 +45,15 @@ METADATA_ADDRESS = "169.254.169.254"
 NETWORK = "169.254.169.0/24"
 DNS_ADDRESS = "169.254.169.3"
 FIRST_GUEST_ADDRESS = "169.254.169.15"
-#: A guest port N that the harness may connect to is port FORWARDED_FROM + N in the namespace.
-FORWARDED_FROM = 20000
+#: The ports of a guest that the harness may connect to: that of ssh. Port N is port
+#: FORWARDED_FROM + N in the namespace.
+GUEST_PORTS, FORWARDED_FROM = (22,), 20000
 
 
 class Wiring(ABC):
     """Connections of one machine; a context manager.
 
     :param ports: the ports at 169.254.169.254 that the guest can reach.
-    :param guest_ports: the guest's ports that :meth:`connect` can reach, usually that of ssh.
     :ivar name: the kind of wiring, one word.
     :ivar reason: the reason for this choice, a sentence.
     :ivar listeners: by port, a listening socket on which that machine's connections arrive.
@@ -69,9 +69,8 @@ class Wiring(ABC):
     networked = False
     macs: tuple[str, ...] = ()
 
-    def __init__(self, ports: Iterable[int], *, guest_ports: Iterable[int] = (22,)) -> None:
+    def __init__(self, ports: Iterable[int]) -> None:
         self.ports = tuple(ports)
-        self.guest_ports = tuple(guest_ports)
         self.reason = ""
         self.listeners: dict[int, socket.socket] = {}
         self.keeper = Keeper()
@@ -149,7 +148,7 @@ class Namespace(Wiring):
         """See :meth:`Wiring.netdev`."""
         forwards = "".join(
             f",hostfwd=tcp:127.0.0.1:{FORWARDED_FROM + port}-{FIRST_GUEST_ADDRESS}:{port}"
-            for port in self.guest_ports
+            for port in GUEST_PORTS
         )
         return (
             # With IPv6, slirp would announce a network of its own, which leads nowhere.
@@ -159,10 +158,8 @@ class Namespace(Wiring):
 
     def connect(self, port: int, *, seconds: float = 5.0) -> socket.socket:
         """See :meth:`Wiring.connect`."""
-        if port not in self.guest_ports:
-            raise HostError(
-                f"the guest's port {port} is not forwarded; these are: {self.guest_ports}"
-            )
+        if port not in GUEST_PORTS:
+            raise HostError(f"the guest's port {port} is not forwarded; these are: {GUEST_PORTS}")
         try:
             descriptors = self.keeper.request(
                 "connect", port=FORWARDED_FROM + port, seconds=seconds
@@ -283,8 +280,8 @@ class GuestForward(Wiring):
     name = "guestfwd"
     spawns = True
 
-    def __init__(self, ports: Iterable[int], *, guest_ports: Iterable[int] = ()) -> None:
-        super().__init__(ports, guest_ports=guest_ports)
+    def __init__(self, ports: Iterable[int]) -> None:
+        super().__init__(ports)
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._held = contextlib.ExitStack()
         self._socat = ""
