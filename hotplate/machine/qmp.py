@@ -20,6 +20,9 @@ from hotplate.events.background import Background
 from hotplate.events.log import EventLog
 from hotplate.timing.deadline import Deadline, HostTooSlow
 
+#: Limits of QEMU's answer to a command, and of the reading of its last output.
+SECONDS, DRAIN_SECONDS = 30.0, 5.0
+
 
 class QmpError(HotplateError):
     """QEMU refused a command.
@@ -68,7 +71,6 @@ class Qmp:
         self,
         command: str,
         *,
-        seconds: float = 30.0,
         descriptor: int | None = None,
         **arguments: object,
     ) -> Any:
@@ -96,7 +98,7 @@ class Qmp:
                 raise MachineLostError(
                     f'the machine is gone: QEMU took no command "{command}"'
                 ) from error
-            reply = self._next(command, Deadline(seconds, f'QEMU\'s answer to "{command}"'))
+            reply = self._next(command, Deadline(SECONDS, f'QEMU\'s answer to "{command}"'))
         if "error" in reply:
             raise QmpError(command, reply["error"])
         return reply["return"]
@@ -132,14 +134,14 @@ class Qmp:
         finally:
             self._replies.put(None)
 
-    def drain(self, *, seconds: float = 5.0) -> None:
+    def drain(self) -> None:
         """Wait until all output of an ended QEMU has been read."""
-        self._thread.join(seconds)
+        self._thread.join(DRAIN_SECONDS)
 
     def close(self) -> None:
         """Close the connection; QEMU runs on."""
         with contextlib.suppress(OSError):
             # Closing alone would not wake the reader; the call fails when QEMU has closed its end.
             self._channel.shutdown(socket.SHUT_RDWR)
-        self._thread.join(5)
+        self._thread.join(DRAIN_SECONDS)
         self._channel.close()
