@@ -102,7 +102,7 @@ class ContainerHelper(reaper.Reaper):
         mounts.idmapped(self.place / "image", self.place / "lower", first=first_id)
         mounts.loop(layer, self.place / "layer", kind="ext4")
         self._mount_root(first_id)
-        links.prepare_container(ip)
+        links.prepare(ip)
         self.groups = ControlGroups.make(memory_mib=memory_mib, processes=processes)
         # Not in the request itself, which is one message of limited size.
         with open(lists, "rb", closefd=False) as stream:

@@ -32,7 +32,7 @@ class Forwarder(reaper.Reaper):
         # We are that user now: children have no other to become.
         self.user = -1
         self.ip = ip
-        links.prepare_router(ip)
+        links.prepare(ip, forwarding=True)
 
     def do_attach(self, *, number: int, mac: str, at: str, mtu: int) -> None:
         """Make an interface on the cable that was sent with the request.

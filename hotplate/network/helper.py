@@ -78,7 +78,8 @@ class NetworkHelper(reaper.Reaper):
         self.user = -1
         self.ip, self.services = ip, mac
         self.switch.mac, self.switch.mtu = packed(mac), mtu
-        links.prepare(ip, metadata)
+        links.prepare(ip)
+        links.run(ip, [f"address add {metadata}/32 dev lo"])
         # The services' own link, without a machine.
         links.add(ip, 0, services=mac, guest=mac, owns=[])
         self.do_subnet(at=at)

@@ -70,21 +70,12 @@ _FORWARDING = {
 }
 
 
-def prepare(program: str, metadata_address: str) -> None:
-    """Set up a new network namespace for a segment's services."""
-    _set(_SETTINGS)
-    run(program, ["link set dev lo up", f"address add {metadata_address}/32 dev lo"])
+def prepare(program: str, *, forwarding: bool = False) -> None:
+    """Set up a new network namespace.
 
-
-def prepare_router(program: str) -> None:
-    """Set up a new network namespace to forward packets between its interfaces."""
-    _set({**_SETTINGS, **_FORWARDING})
-    run(program, ["link set dev lo up"])
-
-
-def prepare_container(program: str) -> None:
-    """Set up a new network namespace that takes the outer ends of a container's interfaces."""
-    _set(_SETTINGS)
+    :param forwarding: forward packets between its interfaces.
+    """
+    _set({**_SETTINGS, **(_FORWARDING if forwarding else {})})
     run(program, ["link set dev lo up"])
 
 
