@@ -63,19 +63,13 @@ class Switch:
     """Carries frames between ports, and between each port and the services.
 
     :param mac: MAC address of the services, the same on every port.
-    :param mtu: bytes of the largest packet.
     :param clock: seconds, for the slow links.
+    :ivar mtu: bytes of the largest packet.
     """
 
-    def __init__(
-        self,
-        mac: bytes,
-        *,
-        mtu: int = frames.ETHERNET_MTU,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, mac: bytes, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.mac = mac
-        self.mtu = mtu
+        self.mtu = frames.ETHERNET_MTU
         self.outlets: dict[int, Outlet] = {}
         #: The port at which a MAC address was last a sender's, of ports that are not secured.
         self._learned: dict[bytes, Outlet] = {}
