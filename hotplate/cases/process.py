@@ -197,31 +197,16 @@ def main(interrupts: Interrupts) -> None:
     channel: Connection = Connection(FIRST_CHILD_FD)
     with channel, guarded():
         request, case, losses = channel.recv()
-        case_run = _case_run(channel, request, case, interrupts, losses)
+        case_run = CaseRun(
+            request,
+            case,
+            interrupts,
+            follow=lambda _, events: _Relay(channel, events),
+            begun=lambda folder: send(channel, Begun(folder)),
+            losses=losses,
+            lost=lambda why: send(channel, Lost(why)),
+        )
         done = case_run.run()
         # The verdict first: an error in the report cannot lose it.
         send(channel, Ended(done.verdict))
         case_run.write_report(done)
-
-
-def _case_run(
-    channel: Connection,
-    request: Request,
-    case: Case,
-    interrupts: Interrupts,
-    losses: Sequence[str],
-) -> CaseRun:
-    """Return the run of a case that sends its progress."""
-
-    def follow(_: Mapping[str, float], events: EventLog) -> _Relay:
-        return _Relay(channel, events)
-
-    return CaseRun(
-        request,
-        case,
-        interrupts,
-        follow=follow,
-        begun=lambda folder: send(channel, Begun(folder)),
-        losses=losses,
-        lost=lambda why: send(channel, Lost(why)),
-    )
