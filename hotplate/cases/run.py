@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from hotplate.cases.case_run import CaseRun
@@ -58,7 +59,7 @@ def run_test(
         plan = _plan(request, len(cases))
         board = None
         if cases and plan.side_by_side:
-            board = Board(sys.stdout, usual=_Times(request).usual, quiet=request.quiet)
+            board = Board(sys.stdout, usual=partial(_usual, request), quiet=request.quiet)
         # Before this command makes a folder, so that none of its own cases is an old run.
         _remove_old_runs(request)
         with ResultSink(
@@ -93,19 +94,9 @@ def chosen(request: Request, cases: Sequence[Case], last: LastCases) -> Sequence
     return running
 
 
-class _Times:
-    """The seconds that cases took, in the cache."""
-
-    def __init__(self, request: Request) -> None:
-        self._history = History(request.settings.cache / FILE)
-
-    def usual(self, name: str) -> float | None:
-        """Return the seconds that a case took in earlier runs, None when that is not known."""
-        return self._history.expected(f"case-{name}").get("ended")
-
-    def record(self, name: str, seconds: float) -> None:
-        """Store the seconds that a passed case took."""
-        self._history.record(f"case-{name}", {"ended": seconds})
+def _usual(request: Request, name: str) -> float | None:
+    """Return the seconds that a case took in earlier runs, None when that is not known."""
+    return History(request.settings.cache / FILE).expected(f"case-{name}").get("ended")
 
 
 class _Plan(NamedTuple):
@@ -189,12 +180,12 @@ def _run_side_by_side(
     board: Board,
 ) -> None:
     """Run the cases in processes of this host, or on the workers of a cluster."""
-    times = _Times(request)
+    history = History(request.settings.cache / FILE)
 
     def on_end(end: CaseEnd) -> None:
         results.add(end)
         if end.verdict.passed:
-            times.record(end.case.name, end.seconds)
+            history.record(f"case-{end.case.name}", {"ended": end.seconds})
         if _is_last(request, end.verdict):
             runner.more = False
 
