@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import sys
 import time
@@ -13,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from hotplate.cases import os_cloud
 from hotplate.cases.request import OsCloudRequest, Request
 from hotplate.cases.table import Case
 from hotplate.errors import HostError, HotplateError, Outcome, is_unforeseen
@@ -244,10 +244,21 @@ class CaseRun:
 
     def _try_elsewhere(self, cloud: OsCloudRequest, folder: Path, events: EventLog) -> Verdict:
         """Run it in a cloud of ``clouds.yaml``."""
-        from hotplate.trial.cloud_trial import CloudTrial
+        from hotplate.elsewhere.ways import WayOptions
+        from hotplate.trial.cloud_trial import CloudChoice, CloudTrial
 
-        options = os_cloud.choice(
-            cloud, keep=self.request.keep, uninterrupted=self.interrupts.postponed
+        options = CloudChoice(
+            name=cloud.name,
+            image=cloud.image,
+            network=cloud.network,
+            ways=WayOptions(
+                jump=cloud.ssh_jump,
+                config=cloud.ssh_config,
+                user=cloud.ssh_user,
+                environment=dict(os.environ),
+            ),
+            keep=self.request.keep,
+            uninterrupted=self.interrupts.postponed,
         )
         template = self.template
         image = None if options.image else self._image()

@@ -1,51 +1,13 @@
-"""``hotplate test --os-cloud``: the options of a case in a cloud, and ``--clean``."""
+"""``hotplate test --os-cloud --clean``: remove the resources of earlier runs."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from hotplate.cases.request import OsCloudRequest
 from hotplate.errors import HostError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from hotplate.trial.cloud_trial import CloudChoice
 
 #: Runs of other hosts that began less than this ago may still be running.
 OTHERS_SECONDS = 6 * 3600.0
-
-
-def choice(
-    request: OsCloudRequest,
-    *,
-    keep: bool,
-    uninterrupted: Callable[[], AbstractContextManager[None]],
-) -> CloudChoice:
-    """Return the options of a run in a cloud.
-
-    :param keep: leave the resources that the run has made.
-    :param uninterrupted: a context manager in which signals wait.
-    """
-    from hotplate.elsewhere.ways import WayOptions
-    from hotplate.trial.cloud_trial import CloudChoice
-
-    return CloudChoice(
-        name=request.name,
-        image=request.image,
-        network=request.network,
-        ways=WayOptions(
-            jump=request.ssh_jump,
-            config=request.ssh_config,
-            user=request.ssh_user,
-            environment=dict(os.environ),
-        ),
-        keep=keep,
-        uninterrupted=uninterrupted,
-    )
 
 
 def clean(name: str, cache: Path) -> None:
