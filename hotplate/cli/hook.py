@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hotplate.cli.arguments import add_directory_argument, add_settings, load_settings
@@ -333,10 +334,11 @@ def _check_task(args: argparse.Namespace) -> CheckTask:
     hook = Path(args.hook)
     group = args.group or hook.stem.replace("_", "-")
     given = read(args.contract) if args.contract else contract_file(hook, group)
+    configs, tool = {**given.configs, **_configs(args.config)}, args.tool or given.tool
     return CheckTask(
         hook.absolute(),
         group,
-        given.with_configs(_configs(args.config)).with_tool(args.tool),
+        replace(given, configs=configs, tool=tool),
         os.environ,
         timeout=args.timeout,
         # Links in an image are not those of this host.

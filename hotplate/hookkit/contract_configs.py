@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +45,10 @@ class ContractFile:
     exceptions: Mapping[str, str] = field(default_factory=dict)
     path: Path | None = None
 
-    def with_configs(self, given: Mapping[str, object]) -> ContractFile:
-        """Return a copy with additional or replaced configs."""
-        return replace(self, configs={**self.configs, **given})
-
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ContractFile:
         """Return the object that another host has sent as JSON."""
         return cls(**{**document, "may_change": tuple(map(Path, document["may_change"]))})
-
-    def with_tool(self, tool: str) -> ContractFile:
-        """Return a copy for another program, or itself when none is given."""
-        return replace(self, tool=tool) if tool else self
 
 
 def filled_in(config: object, values: Mapping[str, str]) -> object:

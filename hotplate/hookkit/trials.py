@@ -6,7 +6,7 @@ import os
 import secrets
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hotplate.errors import HostError, UsageError
@@ -79,10 +79,6 @@ class CheckTask:
     roots: Sequence[Path] = CHECK_ROOTS
     lines: Sequence[str] = ()
     library: Path = field(default_factory=hooks_dir)
-
-    def at(self, hook: Path) -> CheckTask:
-        """Return the same for a hook at another path."""
-        return replace(self, hook=hook)
 
     def require_config(self) -> None:
         """Check that the config exists that all tests need.

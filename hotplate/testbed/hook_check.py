@@ -6,6 +6,7 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from hotplate.errors import MachineLostError
@@ -45,7 +46,7 @@ def check_in_image(
         _say(f'checking the hook of "{task.group}" in the guest; a few minutes when it is emulated')
         done = shell.run(image_check.COMMAND.format(place=place), timeout=CHECK_SECONDS)
     guest_path, results = image_check.read_results(done.rc, done.stdout, done.stderr)
-    return task.at(Path(guest_path)), results
+    return replace(task, hook=Path(guest_path)), results
 
 
 @contextlib.contextmanager
