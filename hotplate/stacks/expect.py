@@ -79,10 +79,6 @@ class Section:
         return next(each for each in self.checks if each.name == name)
 
 
-def _mode(file: Any) -> str:
-    return f"{file.mode:04o}"
-
-
 SECTIONS: Mapping[str, Section] = {
     "files": Section(
         "the file",
@@ -90,7 +86,7 @@ SECTIONS: Mapping[str, Section] = {
         (
             Check("exists", "flag", lambda file: file.exists),
             Check("directory", "flag", lambda file: file.is_directory),
-            Check("mode", "text", _mode),
+            Check("mode", "text", lambda file: f"{file.mode:04o}"),
             Check("owner", "text", lambda file: file.user),
             Check("group", "text", lambda file: file.group),
             Check("size", "number", lambda file: file.size),
@@ -243,11 +239,6 @@ def _wanted(value: object) -> str:
 # -- reading ---------------------------------------------------------------------------------
 
 
-def is_one(content: object) -> bool:
-    """Return True when the content has an ``expect:`` at its top, and so is no plain template."""
-    return isinstance(content, dict) and "expect" in content
-
-
 def load(
     path: Path, *, parameters: Mapping[str, object] | None = None, environments: Sequence[Path] = ()
 ) -> Template:
@@ -259,7 +250,8 @@ def load(
     """
     document = documents.read(path)
     content = document.content
-    if not is_one(content):
+    # A plain template has no such key at its top.
+    if not (isinstance(content, dict) and "expect" in content):
         return templates.make(path, content, parameters=parameters, environments=environments)
     if document.twice:
         raise UsageError(document.twice)
