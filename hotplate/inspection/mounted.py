@@ -14,7 +14,8 @@ import shutil
 import stat
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hotplate.children.keeper import FIRST_CHILD_FD, Keeper
@@ -91,33 +92,32 @@ class Mounted:
 
         :raises ImageError: there is none.
         """
-        os.close(self._open(path, os.O_PATH | os.O_DIRECTORY))
+        with self._open(path, os.O_PATH | os.O_DIRECTORY):
+            pass
         part = Mounted(self._folder, self._disk, uuid=self.uuid, label=self.label)
         part._paths[ROOT_INODE], part._numbers = path, {path: ROOT_INODE}
         return part
 
-    def _open(self, path: str, flags: int) -> int:
+    @contextmanager
+    def _open(self, path: str, flags: int) -> Iterator[int]:
+        """Open a path; an OSError in the context is one of the image."""
         self._disk.check_time()
         try:
-            return open_below(self._folder, path, flags)
+            opened = open_below(self._folder, path, flags)
+            try:
+                yield opened
+            finally:
+                os.close(opened)
         except OSError as error:
-            raise self._unreadable(path, error) from error
-
-    def _unreadable(self, path: str, error: OSError) -> ImageError:
-        return ImageError(
-            f'"/{path}" in the image "{self._disk.name}" cannot be read: '
-            f"{os.strerror(error.errno or 0)}"
-        )
+            raise ImageError(
+                f'"/{path}" in the image "{self._disk.name}" cannot be read: '
+                f"{os.strerror(error.errno or 0)}"
+            ) from error
 
     def inode(self, number: int) -> Inode:
         """See :meth:`.FileSystem.inode`."""
-        opened = self._open(self._paths[number], os.O_PATH | os.O_NOFOLLOW)
-        try:
+        with self._open(self._paths[number], os.O_PATH | os.O_NOFOLLOW) as opened:
             found = os.fstat(opened)
-        except OSError as error:
-            raise self._unreadable(self._paths[number], error) from error
-        finally:
-            os.close(opened)
         return Inode(
             number,
             found.st_mode,
@@ -135,14 +135,11 @@ class Mounted:
         if not directory.is_directory:
             return {}
         path = self._paths[directory.number]
-        opened = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            with os.scandir(opened) as listed:
-                names = [each.name for each in itertools.islice(listed, MAX_FILES)]
-        except OSError as error:
-            raise self._unreadable(path, error) from error
-        finally:
-            os.close(opened)
+        with (
+            self._open(path, os.O_RDONLY | os.O_DIRECTORY) as opened,
+            os.scandir(opened) as listed,
+        ):
+            names = [each.name for each in itertools.islice(listed, MAX_FILES)]
         prefix = "" if path == "." else f"{path}/"
         return {name: self._number(prefix + name) for name in names}
 
@@ -155,27 +152,20 @@ class Mounted:
 
     def read(self, inode: Inode, limit: int) -> bytes:
         """See :meth:`.FileSystem.read`."""
-        path = self._paths[inode.number]
         # Another type would wait for a writer, or be a device of the host.
         if not stat.S_ISREG(inode.mode):
             return b""
-        opened = self._open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        with os.fdopen(opened, "rb") as stream:
-            try:
-                return stream.read(limit)
-            except OSError as error:
-                raise self._unreadable(path, error) from error
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW
+        with (
+            self._open(self._paths[inode.number], flags) as opened,
+            os.fdopen(opened, "rb", closefd=False) as stream,
+        ):
+            return stream.read(limit)
 
     def link(self, inode: Inode) -> str:
         """See :meth:`.FileSystem.link`."""
-        path = self._paths[inode.number]
-        opened = self._open(path, os.O_PATH | os.O_NOFOLLOW)
-        try:
+        with self._open(self._paths[inode.number], os.O_PATH | os.O_NOFOLLOW) as opened:
             return os.readlink("", dir_fd=opened)
-        except OSError as error:
-            raise self._unreadable(path, error) from error
-        finally:
-            os.close(opened)
 
     def space(self) -> tuple[int, int, int, int, int]:
         """See :meth:`.FileSystem.space`."""
