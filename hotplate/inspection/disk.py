@@ -145,9 +145,7 @@ def open_disk(file: ImageFile, *, seconds: float = ALL_SECONDS) -> Iterator[Disk
     :raises HostError: ``qemu-nbd`` is missing, or cannot be started.
     """
     with contextlib.ExitStack() as stack:
-        descriptors = [os.open(link.path, os.O_RDONLY | os.O_CLOEXEC) for link in file.chain]
-        for descriptor in descriptors:
-            stack.callback(os.close, descriptor)
+        descriptors = opened_files(file, stack)
         if file.format == "raw":
             (only,) = descriptors
             yield Disk(
@@ -157,13 +155,12 @@ def open_disk(file: ImageFile, *, seconds: float = ALL_SECONDS) -> Iterator[Disk
                 seconds=seconds,
             )
             return
-        formats = [link.format for link in file.chain]
-        client = stack.enter_context(_served(str(file.path), descriptors, formats))
+        client = stack.enter_context(_served(file, descriptors))
         yield Disk(client.read, client.size, str(file.path), seconds=seconds)
 
 
 @contextlib.contextmanager
-def _served(name: str, descriptors: Sequence[int], formats: Sequence[str]) -> Iterator[NbdClient]:
+def _served(file: ImageFile, descriptors: Sequence[int]) -> Iterator[NbdClient]:
     """Serve an image to us alone, by a child that dies with us."""
     find_tool("qemu-nbd")
     with contextlib.ExitStack() as stack:
@@ -174,7 +171,7 @@ def _served(name: str, descriptors: Sequence[int], formats: Sequence[str]) -> It
             listener.bind(str(folder / "nbd"))
             listener.listen(1)
             child = keeper.spawn(
-                _command(formats),
+                _command(file),
                 directory=Path("/"),
                 stderr=folder / "stderr",
                 fds=[listener.fileno(), *descriptors],
@@ -183,7 +180,7 @@ def _served(name: str, descriptors: Sequence[int], formats: Sequence[str]) -> It
         connection = stack.enter_context(socket.socket(socket.AF_UNIX))
         connection.settimeout(SECONDS)
         connection.connect(str(folder / "nbd"))
-        yield _greeted(connection, child, name)
+        yield _greeted(connection, child, str(file.path))
 
 
 def _greeted(connection: socket.socket, child: Child, name: str) -> NbdClient:
@@ -197,27 +194,35 @@ def _greeted(connection: socket.socket, child: Child, name: str) -> NbdClient:
         ) from error
 
 
-def _command(formats: Sequence[str]) -> list[str]:
+def _command(file: ImageFile) -> list[str]:
     """Return the command line of a ``qemu-nbd`` that inherits its listener as from systemd.
 
     Source: sd_listen_fds(3): the descriptor 3, for the process whose id is in the environment.
     """
     hand_over = f'exec 3<&{FIRST_CHILD_FD} && exec env LISTEN_PID=$$ LISTEN_FDS=1 "$@"'
     serve = [*bounded(find_tool("qemu-nbd")), "--read-only"]
-    options = image_options(formats, FIRST_CHILD_FD + 1)
+    options = image_options(file, FIRST_CHILD_FD + 1)
     return ["bash", "-c", hand_over, "bash", *serve, "--image-opts", options]
 
 
-def image_options(formats: Sequence[str], first: int) -> str:
+def opened_files(file: ImageFile, stack: contextlib.ExitStack) -> list[int]:
+    """Open an image and its backing files for reading, for as long as a stack lasts."""
+    descriptors = []
+    for link in file.chain:
+        descriptors.append(os.open(link.path, os.O_RDONLY | os.O_CLOEXEC))
+        stack.callback(os.close, descriptors[-1])
+    return descriptors
+
+
+def image_options(file: ImageFile, first: int) -> str:
     """Return an image as an option of QEMU's tools, which then open no file that it names.
 
-    :param formats: of the image and its backing files.
     :param first: the number of the image's descriptor in that tool; those of its backing files
         follow.
     """
     options, prefix = [], ""
-    for number, kind in enumerate(formats, first):
-        options += [f"{prefix}driver={kind}", f"{prefix}file.driver=file"]
+    for number, link in enumerate(file.chain, first):
+        options += [f"{prefix}driver={link.format}", f"{prefix}file.driver=file"]
         options += [f"{prefix}file.filename=/proc/self/fd/{number}", f"{prefix}force-share=on"]
         prefix += "backing."
     return ",".join(options)

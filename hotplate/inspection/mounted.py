@@ -24,7 +24,7 @@ from hotplate.children.reaper import checked, libc
 from hotplate.errors import ImageError
 from hotplate.image.inspect import ImageFile
 from hotplate.image.overlay import bounded, check_space
-from hotplate.inspection.disk import Disk, image_options
+from hotplate.inspection.disk import Disk, image_options, opened_files
 from hotplate.inspection.ext4 import ROOT_INODE, Inode
 from hotplate.inspection.mount_helper import DISK
 from hotplate.inspection.partitions import Partition
@@ -247,10 +247,9 @@ class Mounts:
         program = shutil.which(SERVER)
         if program is None or not FUSE.exists():
             return False
-        fds = [os.open(link.path, os.O_RDONLY | os.O_CLOEXEC) for link in self._file.chain]
-        options = image_options([link.format for link in self._file.chain], FIRST_CHILD_FD)
+        options = image_options(self._file, FIRST_CHILD_FD)
         mountpoint = f"{self._place}/{DISK}"
-        try:
+        with ExitStack() as opened:
             child = keeper.spawn(
                 [
                     *(*bounded(program), "--blockdev", f"node-name=disk,read-only=on,{options}"),
@@ -259,11 +258,8 @@ class Mounts:
                 ],
                 directory=Path("/"),
                 stderr=Path(os.devnull),
-                fds=fds,
+                fds=opened_files(self._file, opened),
             )
-        finally:
-            for each in fds:
-                os.close(each)
         deadline = Deadline(SECONDS, "the disk to be served")
         while child.status is None and not deadline.passed:
             if keeper.request("served")[0]:

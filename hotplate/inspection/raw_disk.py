@@ -24,7 +24,7 @@ from hotplate.host_tools import find_tool
 from hotplate.image.image_store import size_of
 from hotplate.image.inspect import ImageFile
 from hotplate.image.overlay import SPARE, bounded, check_space
-from hotplate.inspection.disk import all_may_read, image_options
+from hotplate.inspection.disk import all_may_read, image_options, opened_files
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 #: The limits of the unpacked disks that are kept; the least recently used goes first.
@@ -171,9 +171,7 @@ def _convert(image: ImageFile, part: Path) -> None:
     with contextlib.ExitStack() as stack:
         target = os.open(part, os.O_RDWR | os.O_CLOEXEC)
         stack.callback(os.close, target)
-        sources = [os.open(each.path, os.O_RDONLY | os.O_CLOEXEC) for each in image.chain]
-        for each in sources:
-            stack.callback(os.close, each)
+        sources = opened_files(image, stack)
         confine = all_may_read(sources)
         # That user opens the target by its descriptor; nobody else gets into the folder (0700).
         os.fchmod(target, 0o606 if confine else 0o600)
@@ -187,8 +185,7 @@ def _convert(image: ImageFile, part: Path) -> None:
             deadline=Deadline(SECONDS, f'"{image.path}" to be unpacked'),
         )
         # The first descriptor is the target.
-        options = image_options([each.format for each in image.chain], FIRST_CHILD_FD + 1)
-        source = ["--image-opts", options, "-O", "raw"]
+        source = ["--image-opts", image_options(image, FIRST_CHILD_FD + 1), "-O", "raw"]
         measured = json.loads(run(["measure", "--output", "json", *source]))
         # The size of the image's file says less: it may be compressed.
         check_space(part.parent, needed=measured["required"] + SPARE)
