@@ -395,14 +395,9 @@ def with_faults(verdict: Verdict, faults: Sequence[ImageFault]) -> Verdict:
     """
     if not faults:
         return verdict
-    facts = {**verdict.subject.facts, SEEN: ", ".join(each.kind for each in faults)}
+    facts = {SEEN: ", ".join(each.kind for each in faults)}
     reasons = [f"{SEEN}: {each.kind}: {each.sentence}" for each in faults]
-    failed = verdict.outcome is Outcome.FAILED
-    return replace(
-        verdict,
-        subject=replace(verdict.subject, facts=facts),
-        reasons=(*(reasons if failed else ()), *verdict.reasons),
-    )
+    return _with(verdict, facts, reasons if verdict.outcome is Outcome.FAILED else ())
 
 
 def after_losses(verdict: Verdict, losses: Sequence[str]) -> Verdict:
@@ -413,7 +408,7 @@ def after_losses(verdict: Verdict, losses: Sequence[str]) -> Verdict:
     numbered = [(nth(number), why) for number, why in enumerate(losses, start=1)]
     tries = {f"{which} try": f"the machine was lost: {why}" for which, why in numbered}
     reasons = [f"a {which} try lost its machine: {why}" for which, why in numbered]
-    return _with_tries(verdict, tries, reasons)
+    return _with(verdict, tries, reasons)
 
 
 def after_cpus(verdict: Verdict, lacks: Sequence[str]) -> Verdict:
@@ -422,13 +417,14 @@ def after_cpus(verdict: Verdict, lacks: Sequence[str]) -> Verdict:
     :param lacks: the line that showed what each CPU lacked, and the option that begins with more.
     """
     tries = {"lesser CPUs": "; ".join(lacks)} if lacks else {}
-    return _with_tries(verdict, tries, [f"a try on a lesser CPU ended: {why}" for why in lacks])
+    return _with(verdict, tries, [f"a try on a lesser CPU ended: {why}" for why in lacks])
 
 
-def _with_tries(verdict: Verdict, tries: Mapping[str, str], reasons: Sequence[str]) -> Verdict:
+def _with(verdict: Verdict, facts: Mapping[str, str], reasons: Sequence[str]) -> Verdict:
+    """Return a verdict with more facts, and with reasons before its own."""
     return replace(
         verdict,
-        subject=replace(verdict.subject, facts={**verdict.subject.facts, **tries}),
+        subject=replace(verdict.subject, facts={**verdict.subject.facts, **facts}),
         reasons=(*reasons, *verdict.reasons),
     )
 
