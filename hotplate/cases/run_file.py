@@ -30,7 +30,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -146,7 +145,7 @@ class _RunFileReader:
         keys = self._map(node, "a template", OF_A_TEMPLATE)
         if "template" not in keys:
             raise self._wrong(node, 'a template has no "template"; expected the name of a file')
-        named = self._plain(keys.get("parameters"), {})
+        named = self._content.plain(keys["parameters"]) if "parameters" in keys else {}
         if not isinstance(named, dict):
             raise self._wrong(keys["parameters"], '"parameters" is no map')
         name = self._text(keys["name"], "a name") if "name" in keys else ""
@@ -162,7 +161,7 @@ class _RunFileReader:
         if node is None:
             return None
         with self._at(node):
-            return expect.parse(self._path, self._plain(node, {}))
+            return expect.parse(self._path, self._content.plain(node))
 
     def _file(self, node: yaml.Node) -> Path:
         path = self._path.parent / self._text(node, "the name of a file")
@@ -204,9 +203,6 @@ class _RunFileReader:
         if not isinstance(node, yaml.ScalarNode) or not node.value:
             raise self._wrong(node, f"expected {expected}")
         return str(node.value)
-
-    def _plain(self, node: yaml.Node | None, default: object) -> Any:
-        return default if node is None else self._content.plain(node)
 
     def _one_of(self, node: yaml.Node, word: str, words: Sequence[str]) -> None:
         if word in words:
