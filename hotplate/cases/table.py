@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -130,27 +130,20 @@ def table(
     >>> [each.name for each in table([web, db], [TemplateChoice()], sources)]
     ['web.qcow2 openstack', 'web.qcow2 ec2', 'db.qcow2 openstack', 'db.qcow2 ec2']
     """
-    called = [
-        labels([each.name for each in images], [str(each) for each in images]),
-        labels([each.label for each in templates], [each.source for each in templates]),
-    ]
+    firsts = labels([each.name for each in images], [str(each) for each in images])
+    seconds = labels([each.label for each in templates], [each.source for each in templates])
     several = len(templates) > 1
     cases = []
-    for (image, first), (choice, second), chosen in product(
-        zip(images, called[0], strict=True),
-        zip(templates, called[1], strict=True),
-        combinations(settings),
+    for (image, first), (choice, second), values in product(
+        zip(images, firsts, strict=True),
+        zip(templates, seconds, strict=True),
+        product(*settings.values()),
     ):
+        chosen = dict(zip(settings, values, strict=True))
         words = [first, *([second] if several else [])]
         words += [value for name, value in chosen.items() if len(settings[name]) > 1]
         cases.append(Case(" ".join(words), image, choice, chosen, checks=checks))
     return cases
-
-
-def combinations(settings: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
-    """Yield each choice of one value for each setting."""
-    for values in product(*settings.values()):
-        yield dict(zip(settings, values, strict=True))
 
 
 def labels(names: Sequence[str], longer: Sequence[str]) -> list[str]:
