@@ -91,7 +91,7 @@ class ReleaseImages:
         :param request: a request from :meth:`placed`.
         :raises HostError: when it does not stay in the cache; and the errors of a build.
         """
-        folder = _folder(request)
+        folder = request.image.parent.parent
         with contextlib.ExitStack() as held:
             # Between its build and our lock, another process may have cleaned the cache.
             for _ in range(TRIES):
@@ -162,10 +162,6 @@ def fingerprint(request: BuildRequest, environ: Mapping[str, str]) -> str:
         "versions": [__version__, importlib.metadata.version("diskimage-builder")],
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _folder(request: BuildRequest) -> Path:
-    return request.image.parent.parent
 
 
 def _content(text: str) -> str:
