@@ -34,25 +34,27 @@ LOCK = "lock"
 NAMESPACES = ("unshare", "--mount-proc", "--pid", "--fork", "--kill-child")
 #: Exit status when the lifeline closed before the command had ended.
 LOST = 125
+#: Limit of the release of a build's loop devices.
+DETACH_SECONDS = 10.0
 
 
-def loops_of(name: str, *, sys_block: Path = Path("/sys/block")) -> list[str]:
+def loops_of(name: str) -> list[str]:
     """Return the loop devices whose backing file is in a directory called ``name``.
 
     The kernel writes the visible part of the path: of a file on an unmounted tmpfs it is the part
     below that mount, which still contains the directory's name.
     """
     names = []
-    for backing in sys_block.glob("loop*/loop/backing_file"):
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
             if f"/{name}/" in backing.read_text():
                 names.append("/dev/" + backing.parent.parent.name)
     return sorted(names)
 
 
-def detach_loops(name: str, *, seconds: float = 10.0) -> list[str]:
+def detach_loops(name: str) -> list[str]:
     """Detach them all; return those that were still attached at the time limit."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + DETACH_SECONDS
     while (loops := loops_of(name)) and time.monotonic() < end:
         for loop in loops:
             subprocess.run(["losetup", "--detach", loop], capture_output=True)
