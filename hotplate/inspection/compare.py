@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -29,7 +29,7 @@ class Snapshot:
     :param packages: name -> version, of dpkg's packages and of Python distributions; the latter
         with their directory after the name.
     :param hooks: group -> name and version of its tool.
-    :param services: units that a boot starts.
+    :param services: units that a boot starts, each with "".
     :param users: name -> numbers, home and shell.
     :param facts: single values, such as the system, the agent and the firmware; and the files of
         the EFI system partition.
@@ -41,7 +41,7 @@ class Snapshot:
     contents: Contents
     packages: Mapping[str, str]
     hooks: Mapping[str, str]
-    services: frozenset[str]
+    services: Mapping[str, str]
     users: Mapping[str, str]
     facts: Mapping[str, str]
     files: Mapping[str, Inode]
@@ -74,7 +74,7 @@ def snapshot(inspection: Inspection) -> Snapshot:
         contents,
         _packages(contents),
         {hook.group: hook.tool_version or hook.tool for hook in contents.hooks},
-        frozenset(contents.units.enabled()),
+        dict.fromkeys(contents.units.enabled(), ""),
         _users(contents),
         _facts(inspection, contents),
         files,
@@ -215,14 +215,10 @@ def compared(first: Snapshot, second: Snapshot, *, exact: bool = False) -> Compa
         _differences(first.facts, second.facts),
         _differences(first.packages, second.packages),
         _differences(first.hooks, second.hooks),
-        _differences(_names(first.services), _names(second.services)),
+        _differences(first.services, second.services),
         _differences(first.users, second.users),
         tuple(_owners(first, second, exact=exact)),
     )
-
-
-def _names(names: Collection[str]) -> dict[str, str]:
-    return dict.fromkeys(names, "")
 
 
 def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Difference, ...]:
