@@ -21,7 +21,7 @@ from hotplate.inspection.inspection import Inspection, inspected
 from hotplate.text import clean_line
 
 if TYPE_CHECKING:
-    from cyclonedx.model import Property
+    from cyclonedx.model import HashType, Property
     from cyclonedx.model.bom import Bom
     from cyclonedx.model.component import Component
 
@@ -153,12 +153,10 @@ def _spdx_comment(properties: Iterable[Property]) -> dict[str, str]:
 
 
 def _bill(inspection: Inspection, contents: Contents) -> Bom:
-    from cyclonedx.model import HashAlgorithm, HashType, Property
+    from cyclonedx.model import Property
     from cyclonedx.model.bom import Bom
     from cyclonedx.model.component import Component, ComponentType
 
-    # It was compared with the file's, or the manifest would not be used.
-    digest = inspection.built.get("sha256")
     bom = Bom()
     bom.metadata.component = Component(
         type=ComponentType.OPERATING_SYSTEM,
@@ -166,7 +164,8 @@ def _bill(inspection: Inspection, contents: Contents) -> Bom:
         name=clean_line(contents.distribution or inspection.file.path.name),
         version=clean_line(contents.release.get("VERSION_ID", "")) or None,
         description=inspection.file.path.name,
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)] if digest else [],
+        # It was compared with the file's, or the manifest would not be used.
+        hashes=_hashes(inspection.built.get("sha256", "")),
     )
     if contents.packages.not_read:
         missing = Property(name="hotplate:packages-not-read", value=contents.packages.not_read)
@@ -205,22 +204,9 @@ def _packages(contents: Contents) -> Iterator[Component]:
 
 def _elements(inspection: Inspection) -> Iterator[Component]:
     """Yield the elements, with the hash and the commit of each in the manifest."""
-    from cyclonedx.model import HashAlgorithm, HashType, Property
-    from cyclonedx.model.component import Component, ComponentType
-
     digests, commits = (_texts(inspection.built.get(key)) for key in ("elements", "commits"))
     for name in inspection.elements:
-        digest, commit = digests.get(name), commits.get(name)
-        yield Component(
-            type=ComponentType.APPLICATION,
-            bom_ref=f"element:{clean_line(name)}",
-            name=clean_line(name),
-            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)] if digest else [],
-            properties=[
-                Property(name="hotplate:kind", value="element"),
-                *([Property(name="hotplate:commit", value=commit)] if commit else []),
-            ],
-        )
+        yield _application("element", name, digests.get(name, ""), commit=commits.get(name, ""))
 
 
 def _texts(document: object) -> dict[str, str]:
@@ -231,18 +217,33 @@ def _texts(document: object) -> dict[str, str]:
 
 
 def _hooks(contents: Contents) -> Iterator[Component]:
-    from cyclonedx.model import HashAlgorithm, HashType, Property
-    from cyclonedx.model.component import Component, ComponentType
-
     for hook in contents.hooks:
         digest = hashlib.sha256(contents.tree.read(hook.path)).hexdigest()
-        yield Component(
-            type=ComponentType.APPLICATION,
-            bom_ref=f"hook:{clean_line(hook.group)}",
-            name=clean_line(hook.group),
-            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
-            properties=[
-                Property(name="hotplate:kind", value="hook"),
-                Property(name="hotplate:path", value=clean_line(hook.path)),
-            ],
-        )
+        yield _application("hook", hook.group, digest, path=clean_line(hook.path))
+
+
+def _application(kind: str, name: str, digest: str, **more: str) -> Component:
+    """Return an element or a hook.
+
+    :param digest: its SHA-256, "" when it is unknown.
+    :param more: further properties by name, "" for none.
+    """
+    from cyclonedx.model import Property
+    from cyclonedx.model.component import Component, ComponentType
+
+    properties = {"kind": kind, **more}
+    return Component(
+        type=ComponentType.APPLICATION,
+        bom_ref=f"{kind}:{clean_line(name)}",
+        name=clean_line(name),
+        hashes=_hashes(digest),
+        properties=[
+            Property(name=f"hotplate:{key}", value=text) for key, text in properties.items() if text
+        ],
+    )
+
+
+def _hashes(digest: str) -> list[HashType]:
+    from cyclonedx.model import HashAlgorithm, HashType
+
+    return [HashType(alg=HashAlgorithm.SHA_256, content=digest)] if digest else []
