@@ -134,7 +134,7 @@ class Contents:
     @property
     def arch(self) -> str:
         """Return the processor, in Debian's spelling; "" when no package manager tells."""
-        package = self.packages.installed.get("rpm" if self.packages.rpm else "dpkg")
+        package = self.packages.installed.get(self.packages.manager)
         return MACHINES.get(package.arch, package.arch) if package else ""
 
     @cached_property

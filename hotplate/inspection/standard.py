@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hotplate.inspection.boot_entries import kernel_words
 from hotplate.inspection.contents import Contents
 from hotplate.inspection.findings import (
+    HEAT_SOURCES,
     URL_PASSWORD,
     ImageFault,
     Level,
@@ -587,7 +588,7 @@ def datasource_list(contents: Contents) -> Iterator[ImageFault]:
         return
     missing = [name for name in ("OpenStack", "ConfigDrive") if name not in init.sources]
     # Without any of them there is the finding "no-datasource".
-    if missing and {"OpenStack", "ConfigDrive", "Ec2"} & set(init.sources):
+    if missing and set(HEAT_SOURCES) & set(init.sources):
         yield from _differs(
             "datasource-list",
             f"cloud-init looks for {', '.join(init.sources)}, and not for "
