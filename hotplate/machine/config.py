@@ -299,14 +299,11 @@ def command_line(
         arguments += ["-device", ("tpm-tis-device" if virt else "tpm-tis") + ",tpmdev=tpm0"]
     if config.display:
         arguments += ["-device", "virtio-gpu-pci" if virt else "VGA"]
-    # The shell's channel has no device here: virtserialport below takes it.
-    for name, device in (("console", "serial"), ("qmp", "mon"), ("shell", "")):
+    for name in ("console", "qmp", "shell"):
         arguments += ["-chardev", _chardev(channels[name], name)]
-        if device == "serial":
-            arguments += ["-serial", f"chardev:{name}"]
-        elif device == "mon":
-            # mode=control is QMP; the default is the monitor for people.
-            arguments += ["-mon", f"chardev={name},mode=control"]
+    arguments += ["-serial", "chardev:console"]
+    # mode=control is QMP; the default is the monitor for people.
+    arguments += ["-mon", "chardev=qmp,mode=control"]
     arguments += ["-device", "virtio-serial-pci,id=serial0"]
     arguments += ["-device", f"virtserialport,bus=serial0.0,chardev=shell,name={SHELL_PORT}"]
     # Without it a guest may wait for random numbers when it makes its ssh host keys.
