@@ -141,7 +141,7 @@ class QemuMachine(Machine):
             raise
 
     def kill(self) -> None:
-        """Cut the power; do nothing when the machine is off."""
+        """See :meth:`Machine.kill`."""
         child = self._child
         if child is None:
             return
@@ -151,10 +151,7 @@ class QemuMachine(Machine):
         self._release()
 
     def shutdown(self, deadline: Deadline) -> Exit:
-        """Press the power button and wait for the guest to switch itself off.
-
-        :raises DeadlineExceeded: when it still runs then.
-        """
+        """See :meth:`Machine.shutdown`."""
         self.qmp.execute("system_powerdown")
         return self.wait(deadline)
 
@@ -222,18 +219,12 @@ class QemuMachine(Machine):
     @property
     def shell_channel(self) -> socket.socket:
         """See :attr:`Machine.shell_channel`; the virtio port ``org.hotplate.shell``."""
-        return self._channel("shell")
-
-    def _channel(self, name: str) -> socket.socket:
-        if name not in self._channels:
+        if "shell" not in self._channels:
             raise MachineLostError(f'the machine "{self.name}" is off')
-        return self._channels[name]
+        return self._channels["shell"]
 
     def set_link(self, *, up: bool, cards: Iterable[int] | None = None) -> None:
-        """Plug network cables in or out.
-
-        :param cards: the numbers of the interfaces; None for all of them.
-        """
+        """See :meth:`Machine.set_link`."""
         for place in range(len(self._cards)) if cards is None else cards:
             card = self._cards[place]
             self.qmp.execute("set_link", name=f"nic{card}", up=up)
@@ -241,13 +232,7 @@ class QemuMachine(Machine):
         self._emit(kinds.LinkChange(up=not self._pulled))
 
     def attach(self, cable: Cable) -> None:
-        """Add a network interface to the running machine, after the others.
-
-        The guest sees a new PCI device; whether it uses it is up to the guest.
-
-        :raises UsageError: when this kind of machine cannot add one while it runs.
-        :raises MachineLostError: when it is off.
-        """
+        """See :meth:`Machine.attach`; the device is on PCI."""
         number = max(self._cards, default=-1) + 1
         nic, net = f"nic{number}", f"net{number}"
         with cable.plug() as end:
@@ -270,13 +255,7 @@ class QemuMachine(Machine):
         self._cards.append(number)
 
     def detach(self, place: int, deadline: Deadline) -> None:
-        """Remove a network interface from the running machine, which needs the guest's consent.
-
-        :param place: number of the interface, from 0, in the guest's order.
-        :raises UsageError: when this kind of machine cannot remove one while it runs.
-        :raises DeadlineExceeded: when the guest has not released it; it may still do so later.
-        :raises MachineLostError: when the machine is off.
-        """
+        """See :meth:`Machine.detach`; it needs the guest's consent."""
         number = self._cards[place]
         nic = f"nic{number}"
         try:
@@ -310,11 +289,7 @@ class QemuMachine(Machine):
         return str(reply).replace("\r\n", "\n")
 
     def with_screen(self, directory: Path, events: EventLog) -> QemuMachine:
-        """Return the same machine with a screen, which is switched off.
-
-        :param directory: an empty one, for its files.
-        :param events: gets its events.
-        """
+        """See :meth:`Machine.with_screen`."""
         return QemuMachine(
             replace(self.config, display=True),
             wiring=self.wiring,
@@ -337,11 +312,11 @@ class QemuMachine(Machine):
                 self.qmp.execute("remove-fd", fdset_id=number)
 
     def pause(self) -> None:
-        """Stop the guest's processors."""
+        """See :meth:`Machine.pause`."""
         self.qmp.execute("stop")
 
     def resume(self) -> None:
-        """Let the guest's processors run again."""
+        """See :meth:`Machine.resume`."""
         self.qmp.execute("cont")
 
     def save_state(self, path: Path) -> None:
@@ -406,12 +381,9 @@ class QemuMachine(Machine):
                 # mux=on: the guest's console and the monitor share the terminal. signal=off: Ctrl-C
                 # goes to the guest.
                 "console": "stdio,mux=on,signal=off",
+                "qmp": "socket,path=qmp.sock,server=on,wait=off",
+                "shell": "socket,path=shell.sock,server=on,wait=off",
                 "tpm": "socket,path=tpm.sock",
-                **{
-                    name: f"socket,path={name}.sock,server=on,wait=off"
-                    for name in CHANNELS
-                    if name != "console"
-                },
             },
             cards=[
                 NetworkCard("user,restrict=on", mac)
