@@ -282,7 +282,7 @@ class GuestForward(Wiring):
 
     def __init__(self, ports: Iterable[int]) -> None:
         super().__init__(ports)
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._directory = Path()
         self._held = contextlib.ExitStack()
         self._socat = ""
 
@@ -296,22 +296,18 @@ class GuestForward(Wiring):
                 hint="export TMPDIR=/tmp",
             )
         _sweep(Path(base))
-        self._directory = tempfile.TemporaryDirectory(prefix=SOCKETS, dir=base)
-        self._held.enter_context(locks.shared(Path(self._directory.name)))
+        made = tempfile.TemporaryDirectory(prefix=SOCKETS, dir=base, ignore_cleanup_errors=True)
+        self._directory = Path(self._held.enter_context(made))
+        self._held.enter_context(locks.shared(self._directory))
         for port in self.ports:
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self.listeners[port] = listener
-            listener.bind(str(self._path(port)))
+            listener.bind(str(self._directory / str(port)))
             listener.listen(128)
         # The relays run as QEMU's user.
-        paths = [self._directory.name, *(str(self._path(port)) for port in self.ports)]
-        self.keeper.request("own", paths=paths)
+        paths = [self._directory, *(self._directory / str(port) for port in self.ports)]
+        self.keeper.request("own", paths=[str(path) for path in paths])
         self.reason = "each connection goes through a relay process to a unix socket"
-
-    def _path(self, port: int) -> Path:
-        if self._directory is None:
-            raise RuntimeError("the wiring is not open")
-        return Path(self._directory.name) / str(port)
 
     def netdev(self) -> str:
         """See :meth:`Wiring.netdev`."""
@@ -320,7 +316,7 @@ class GuestForward(Wiring):
         # gives the relay one socket for both directions. In QEMU's options a comma is doubled.
         forwards = "".join(
             f",guestfwd=tcp:{METADATA_ADDRESS}:{port}-cmd:"
-            + f"{self._socat} -t 60 FD:0,,shut-down UNIX-CONNECT:{self._path(port)}"
+            + f"{self._socat} -t 60 FD:0,,shut-down UNIX-CONNECT:{self._directory / str(port)}"
             for port in self.ports
         )
         return (
@@ -340,10 +336,6 @@ class GuestForward(Wiring):
     def close(self) -> None:
         """See :meth:`Wiring.close`."""
         super().close()
-        if self._directory is not None:
-            with contextlib.suppress(OSError):
-                self._directory.cleanup()
-            self._directory = None
         self._held.close()
 
 
