@@ -84,15 +84,13 @@ def _unshare_mapped(user: int) -> None:
 def _keep_for_children() -> None:
     """Let our child programs keep the rights on the network, and no others."""
     wanted = sum(1 << each for each in FOR_CHILDREN)
-    low, high = wanted & 0xFFFFFFFF, wanted >> 32
-    everything = 0xFFFFFFFF
     # Version and process, 0 for ourselves; then two structures for 64 bits, each with the
     # effective, permitted and inheritable set (capget(2)).
     header = struct.pack("Ii", _CAPABILITIES_VERSION_3, 0)
     current = ctypes.create_string_buffer(24)
     checked(libc.capget(header, current), "capget")
     permitted = struct.unpack("6I", current.raw)[1::3]
-    sets = (permitted[0], permitted[0], low, permitted[1], permitted[1], high & everything)
+    sets = (permitted[0], permitted[0], wanted, permitted[1], permitted[1], 0)
     checked(libc.capset(header, struct.pack("6I", *sets)), "capset")
     for each in FOR_CHILDREN:
         # Only a capability that is permitted and inheritable can be ambient, and so survive exec.
