@@ -2,9 +2,8 @@
 
 Each port's MAC address is fixed, so that frames for unknown addresses are dropped and a restored
 guest is reached before it has sent anything; other addresses are learned only from a port that is
-not secured. Each port reaches the
-segment's services over a link of its own (``host``), which identifies it. A router's port has
-none, so that the services cannot be reached from other networks.
+not secured. Each port reaches the segment's services over a link of its own (``host``), which
+identifies it. A router's port has none, so that the services cannot be reached from other networks.
 """
 
 from __future__ import annotations
