@@ -136,7 +136,7 @@ def test_build_leaves_image_kernel_log_manifest_bills_and_signature(builder: Bui
     )
     assert names == {f"image.{suffix}" for suffix in suffixes}
     verified = signature.verify(builder.out / "image.qcow2", key.public_key(), named="")
-    assert set(verified) == names - {"image.log", "image.intoto.jsonl"}
+    assert set(verified.names) == names - {"image.log", "image.intoto.jsonl"}
     image = Image.open(builder.out / "image.qcow2")
     assert image.layout is Layout.PARTITION
     manifest = json.loads((builder.out / "image.manifest.json").read_text())
