@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -85,6 +86,8 @@ class Images:
     def _prune(self, prefix: str = "", *, days: float = UNUSED_DAYS) -> None:
         """Delete images that no test has used for a while, and the files beside them."""
         for path in self.directory.glob(f"{prefix}*.qcow2"):
-            if time.time() - path.stat().st_atime > days * 86400:
-                for file in self.directory.glob(f"{path.stem}*"):
-                    file.unlink()
+            # Another worker may delete them at the same time.
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_atime > days * 86400:
+                    for file in self.directory.glob(f"{path.stem}*"):
+                        file.unlink(missing_ok=True)
