@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -288,7 +289,8 @@ class RunningHook:
         if self._child.returncode == FULL:
             raise HostError(
                 f'there is no space left on the disk of "{self._scratch}"',
-                hint=f"another place for temporary files: TMPDIR=DIR; df -h {self._scratch.parent}",
+                hint="another place for temporary files: TMPDIR=DIR; "
+                f"df -h {shlex.quote(str(self._scratch.parent))}",
             )
         if self._child.returncode:
             raise HotplateError(
