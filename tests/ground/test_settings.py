@@ -114,7 +114,7 @@ ENTRY_POINTS = {
     "plugin/plugin.py",
     "hookkit/guest_runner.py",
     "hookkit/guest_check.py",
-    *("cases/os_cloud.py", "cases/releases.py", "cases/side_by_side.py"),
+    *("cases/case_run.py", "cases/releases.py", "cases/side_by_side.py"),
     # testinfra makes it, and passes no settings.
     "session/testinfra_backend.py",
     "testbed/host_probes.py",
