@@ -114,15 +114,17 @@ class WarmState:
 
         :raises MachineLostError: when it has been removed already.
         """
-        with contextlib.ExitStack() as held:
-            try:
-                held.enter_context(locks.shared(self.directory))
-            except FileNotFoundError as error:
-                raise self._lost("was removed before it was used") from error
-            yield
-        # The last user removes it: before that, others hold their locks.
-        if self.discarded:
-            self.remove()
+        try:
+            with contextlib.ExitStack() as held:
+                try:
+                    held.enter_context(locks.shared(self.directory))
+                except FileNotFoundError as error:
+                    raise self._lost("was removed before it was used") from error
+                yield
+        finally:
+            # The last user removes it: before that, others hold their locks.
+            if self.discarded:
+                self.remove()
 
     def remove(self) -> bool:
         """Remove it, unless it is in use; return whether it is gone."""

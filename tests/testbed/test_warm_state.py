@@ -171,6 +171,14 @@ def test_discarded_state_not_in_use_is_removed_at_once(store):
     assert not state.directory.exists()
 
 
+def test_state_discarded_by_its_user_is_removed_when_that_fails(store):
+    state = saved(store, "aa-1")
+    with pytest.raises(MachineLostError), state.in_use():
+        warm.discard(state)
+        raise MachineLostError("it does not restore")
+    assert not state.directory.exists()
+
+
 def test_discarded_state_is_replaced_by_another_of_its_key(store, user, monkeypatch):
     monkeypatch.setattr(warm, "identity", lambda *_: {"image": "x", "name": "web.qcow2"})
     made, said = [], []
