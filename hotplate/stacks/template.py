@@ -211,13 +211,35 @@ def _read(template: Path, url: str, *, is_environment: bool) -> bytes:
     # environments and templates are expanded by their readers, too.
     if is_environment or any(each in text for each in ("<<", *VERSIONS)):
         try:
-            yaml_text.compose(template_format.yaml_loader(text))
+            content = yaml_text.construct(template_format.yaml_loader(text))
         except yaml_text.ExpansionError as error:
             raise _unusable(template, name, _one_line(error)) from error
         except yaml.YAMLError:
             # No YAML, such as a script; heatclient reports it in a file that has to be.
-            pass
+            return data
+        if is_environment and (why := _misshapen(content)):
+            raise _unusable(template, name, why)
     return data
+
+
+def _misshapen(environment: object) -> str:
+    """Return what heatclient could not take in an environment, "" for nothing; Heat checks more."""
+    if environment is None:
+        return ""
+    if not isinstance(environment, Mapping):
+        return "expected a map at its top"
+    registry = environment.get("resource_registry")
+    if registry is None:
+        return ""
+    if not isinstance(registry, Mapping):
+        return "resource_registry: expected a map"
+    resources = registry.get("resources", {})
+    if not isinstance(resources, Mapping) or not all(
+        isinstance(each, Mapping) for each in resources.values()
+    ):
+        return "resource_registry: resources: expected a map of maps"
+    wrong = [each for each, value in registry.items() if not isinstance(value, (str, Mapping))]
+    return f'resource_registry: "{wrong[0]}": expected a type or a file' if wrong else ""
 
 
 def _unusable(template: Path, name: str, why: str) -> TemplateError:

@@ -138,6 +138,21 @@ def test_names_in_files_are_looked_up_beside_them(tmp_path):
     ] == "/w==\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("5", "expected a map at its top"),
+        ("resource_registry: [a]", "resource_registry: expected a map"),
+        ("resource_registry: {a: 5}", 'resource_registry: "a": expected a type or a file'),
+        ("resource_registry: {resources: {x: 5}}", "resources: expected a map of maps"),
+    ],
+)
+def test_misshapen_environment_is_named(tmp_path, text, why):
+    (tmp_path / "env.yaml").write_text(text)
+    with pytest.raises(TemplateError, match=f'env.yaml" cannot be read: .*{why}'):
+        template.load(SAMPLE, environments=[tmp_path / "env.yaml"])
+
+
 def test_missing_environment_is_named(tmp_path):
     with pytest.raises(UsageError, match=r"env\.yaml"):
         template.load(SAMPLE, environments=[tmp_path / "env.yaml"])
