@@ -119,9 +119,11 @@ class _Plan(NamedTuple):
 def _plan(request: Request, cases: int) -> _Plan:
     """Return where, and how many at a time, the cases run.
 
-    :raises UsageError: for ``-j`` below 1, and when ``--keep`` or ``--pause-on-fail`` would wait
-        for the user with several cases at a time, or on workers.
+    :raises UsageError: for ``-j`` below 1, ``--retry-lost`` below 0, and when ``--keep`` or
+        ``--pause-on-fail`` would wait for the user with several cases at a time, or on workers.
     """
+    if request.retry_lost < 0:
+        raise UsageError(f"--retry-lost {request.retry_lost} is too small; expected times, or 0")
     address = scheduler.address_of(request.on) if request.on else ""
     # With --os-cloud, --keep leaves the resources in the cloud and waits for nobody.
     waits = (request.keep and not request.os_cloud) or request.pause_on_fail

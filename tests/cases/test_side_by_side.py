@@ -190,6 +190,7 @@ def test_nothing_outlives_the_command(played, monkeypatch):
     [
         (("--shard", "1/2"), '--shard "1/2" is not of the form hash:M/N with 1 <= M <= N'),
         (("-j", "0"), "-j 0 is too small; expected cases, at least 1"),
+        (("--retry-lost", "-1"), "--retry-lost -1 is too small; expected times, or 0"),
         (("-j", "2", "--keep"), "--keep and --pause-on-fail wait for you at each case"),
     ],
 )
