@@ -132,6 +132,12 @@ PATTERNS: tuple[NoticePattern, ...] = (
         re.compile(r"cloud-init\[\d+\]: .*Failed loading yaml blob\. (?P<what>[^:\"]+)"),
         "cloud-init ignored a cloud-config that it cannot read: {what}",
     ),
+    # The substitute for cloud-init in images without it.
+    NoticePattern(
+        "user-data-ignored",
+        re.compile(r"heat-config-bootstrap: (?P<what>user data) was ignored"),
+        "the {what} was not run, as the image has no cloud-init: put it into a deployment",
+    ),
     # From bash and dash. Later phases are not run, and the agent starts over at each poll.
     NoticePattern(
         "script-syntax",

@@ -132,6 +132,10 @@ LINES = {
         "user-data-ignored",
         "cloud-init ignored a cloud-config that it cannot read: Invalid format at line 6 column 12",
     ),
+    "[    4.2] heat-config-bootstrap[88]: heat-config-bootstrap: user data was ignored, as there": (
+        "user-data-ignored",
+        "the user data was not run, as the image has no cloud-init: put it into a deployment",
+    ),
     "[   18.1] web os-collect-config[411]: Traceback (most recent call last):": (
         "traceback",
         '"os-collect-config" ended in a Python traceback',
