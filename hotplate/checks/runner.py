@@ -385,9 +385,9 @@ class CheckRunner:
     def _kill(self, deadline: Deadline) -> _End:
         """End a check whose time has passed, and all that it started in its session."""
 
-        def has_ended(_: bool) -> bool | None:
+        def has_ended(_: bool) -> bool:
             state = self._look()
-            return True if state and (state.status, state.ended) != (None, None) else None
+            return bool(state and (state.status, state.ended) != (None, None))
 
         try:
             self._run(f"kill -KILL -$(cat {DIRECTORY}/run/pid)")

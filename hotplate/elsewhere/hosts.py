@@ -58,7 +58,7 @@ def _finds_host(project: Project, number: int, *, image: str, flavor: str) -> bo
     with cloud.translated("a stack"):
         stack = Stack.create(cloud, template, name=f"{run.name}-{number}", tags=run.tags)
 
-    def made(_: bool) -> bool | None:
+    def ends(_: bool) -> set[str]:
         # The first end, in events: the stack goes on to try (action_retry_limit, by default 5).
         with cloud.translated("the stack's events"):
             states = {
@@ -66,10 +66,11 @@ def _finds_host(project: Project, number: int, *, image: str, flavor: str) -> bo
                 for each in cloud.heat().events.list(stack.id)
                 if each.resource_name == "server"
             }
-        return "CREATE_COMPLETE" in states or (False if "CREATE_FAILED" in states else None)
+        return states & {"CREATE_COMPLETE", "CREATE_FAILED"}
 
     try:
-        return retry(made, Deadline(TRY_SECONDS, "a server that looks for a host"), every=1.0)
+        seen = retry(ends, Deadline(TRY_SECONDS, "a server that looks for a host"), every=1.0)
+        return "CREATE_COMPLETE" in seen
     finally:
         leftovers.remove(cloud, [Leftover(STACK, stack.id, run)])
 

@@ -100,11 +100,11 @@ def _refused(cloud: OsCloud, image: Image, words: str) -> ImageError:
 
 
 def _wait_until_active(cloud: OsCloud, image: Image, identity: str) -> None:
-    def ready(_: bool) -> bool | None:
+    def ready(_: bool) -> bool:
         with cloud.translated("its images"):
             shown = cloud.sdk.image.get_image(identity)
         if shown.status in ("killed", "deleted", "deactivated"):
             raise _refused(cloud, image, f"its status is {shown.status}")
-        return shown.status == "active" or None
+        return bool(shown.status == "active")
 
     retry(ready, Deadline(UPLOAD_SECONDS, f'the image "{image.path}" to be active'), every=1.0)

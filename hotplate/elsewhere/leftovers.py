@@ -206,7 +206,7 @@ def _remove_stack(cloud: OsCloud, identity: str) -> None:
         with contextlib.suppress(exc.HTTPNotFound):
             heat.stacks.delete(identity)
 
-    def gone(_: bool) -> bool | None:
+    def gone(_: bool) -> bool:
         try:
             stack = heat.stacks.get(identity, resolve_outputs=False)
         except exc.HTTPNotFound:
@@ -217,7 +217,7 @@ def _remove_stack(cloud: OsCloud, identity: str) -> None:
             if tries >= TRIES:
                 raise HostError(f"Heat says {one_line(stack.stack_status_reason)}")
             delete()
-        return None
+        return False
 
     delete()
     retry(gone, Deadline(DELETE_SECONDS, "the stack to be deleted"), every=1.0)

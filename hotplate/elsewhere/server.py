@@ -120,15 +120,15 @@ class CloudServer:
             # SOFT asks the guest to reboot; HARD would cut the power.
             self._cloud.sdk.compute.reboot_server(self.id, "SOFT")
 
-        def rebooted(_: bool) -> bool | None:
+        def rebooted(_: bool) -> bool:
             try:
                 way = self._attached(deadline)
                 # The boot's id, and not the answer alone, tells the new boot from the old one.
-                return way.run(BOOT_ID, timeout=REPLY_SECONDS).text not in ("", before) or None
+                return way.run(BOOT_ID, timeout=REPLY_SECONDS).text not in ("", before)
             except (GuestGoneError, DeadlineExceeded):
                 # On the same connection, paramiko would wait for ever for the lost answer.
                 self.close()
-                return None
+                return False
 
         retry(rebooted, deadline, every=2.0)
 

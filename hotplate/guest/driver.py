@@ -99,7 +99,7 @@ class Driver(Protocol):
         :raises DeadlineExceeded: when the last call returned False too.
         """
         deadline = GuestDeadline(seconds, what)
-        retry_until(lambda last_try: attempt(last_try) or None, deadline, every=EVERY_SECONDS)
+        retry_until(attempt, deadline, every=EVERY_SECONDS)
 
     def wait_until_succeeds(
         self, command: str | Sequence[str], *, seconds: float = WAIT_SECONDS

@@ -106,13 +106,13 @@ def reserve(
             announced = True
             waiting(f"waiting for memory: {why}")
 
-    def first_in_the_queue(_: bool) -> bool | None:
+    def first_in_the_queue(_: bool) -> bool:
         try:
             # flock(2) has no timeout: it is tried until the deadline.
             fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             announce("other machines wait too, and come before this one")
-            return None
+            return False
         return True
 
     def admitted(_: bool) -> int | None:

@@ -229,12 +229,12 @@ class Stack:
         """Wait until Heat shows the end of an action, which it stores after its event."""
         from heatclient import exc
 
-        def stored(_: bool) -> bool | None:
+        def stored(_: bool) -> bool:
             try:
                 shown = self._heat.stacks.get(self.name, resolve_outputs=False)
             except exc.HTTPNotFound:
                 return True
-            return shown.stack_status != f"{self._action}_IN_PROGRESS" or None
+            return bool(shown.stack_status != f"{self._action}_IN_PROGRESS")
 
         what = f'{self._action} of the stack "{self.name}" to be stored'
         retry(stored, GuestDeadline(STORE_SECONDS, what), every=0.02)
@@ -339,13 +339,13 @@ class Stack:
         self._action, self._state, self.reason = action, "IN_PROGRESS", ""
         self._since = len(self._cloud.events)
 
-        def accepted(last_try: bool) -> bool | None:
+        def accepted(last_try: bool) -> bool:
             try:
                 call()
             except exc.HTTPConflict as error:
                 if last_try or not ended or "ActionInProgress" not in str(error.error):
                     raise
-                return None
+                return False
             return True
 
         what = f'the stack "{self.name}" to be released'

@@ -233,9 +233,9 @@ def _wait_for_shell(
     """
     patience = testbed.settings.patience
 
-    def succeeds(_last_try: bool) -> bool | None:
+    def succeeds(_last_try: bool) -> bool:
         narrator.remind()
-        return shell.run(command).rc == 0 or None
+        return shell.run(command).rc == 0
 
     try:
         shell = server.shell(seconds=patience)

@@ -201,19 +201,19 @@ class Server:
         before.run("systemctl --no-block reboot")
         self.drop_shell()
 
-        def is_up(_last_try: bool) -> bool | None:
+        def is_up(_last_try: bool) -> bool:
             limit = GuestDeadline(min(ANSWER_SECONDS, deadline.left), deadline.what)
             try:
                 way = self.shell(seconds=limit.left)
                 # The guest may go down before it answers; the next shell reports that.
-                return way.run(BOOT_ID, timeout=limit.left).text != boot or None
+                return way.run(BOOT_ID, timeout=limit.left).text != boot
             except (MachineLostError, DeadlineExceeded) as error:
                 if not self.machine.running and not isinstance(error, GuestGoneError):
                     raise
                 # When it goes down within an answer, its next words are read as the rest of that
                 # answer.
                 self.drop_shell()
-                return None
+                return False
 
         retry(is_up, deadline, every=0.5)
 

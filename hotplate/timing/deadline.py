@@ -107,18 +107,18 @@ class GuestDeadline(Deadline):
 
 
 def retry(attempt: Callable[[bool], T | None], deadline: Deadline, *, every: float = 0.1) -> T:
-    """Call ``attempt(last_try)`` until it returns something other than None.
+    """Call ``attempt(last_try)`` until it returns something true.
 
     For the few things that send no event when they change. The last call gets ``True``, so that it
     can report in full why it is not content.
 
     :param every: seconds between two calls.
-    :raises DeadlineExceeded: when the last call returned None too.
+    :raises DeadlineExceeded: when the last call returned nothing true either.
     """
     while True:
         last_try = deadline.passed
         result = attempt(last_try)
-        if result is not None:
+        if result:
             return result
         if last_try:
             deadline.check()

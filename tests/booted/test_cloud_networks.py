@@ -111,7 +111,7 @@ def test_each_address_answers_when_it_is_asked_for(servers: dict[str, Server]) -
         asked = server.links.ask()
         assert len(asked) == sum(len(port.addresses) for port in server.spec.ports)
         retry(
-            lambda _, server=server: all(server.links.ask().values()) or None,
+            lambda _, server=server: all(server.links.ask().values()),
             GuestDeadline(30, "the answers"),
             every=0.5,
         )

@@ -267,7 +267,7 @@ def left_kib(server: ServerUnderTest) -> int:
 def test_full_layer_does_not_disturb_the_other_container(bad, good):
     command = "cat /dev/zero >/root/all; sync; sleep 60"
     with attack(bad, good, "disk", command):
-        retry(lambda _: left_kib(bad) < 1024 or None, GuestDeadline(300, "a full layer"))
+        retry(lambda _: left_kib(bad) < 1024, GuestDeadline(300, "a full layer"))
     bad.run("systemctl stop attack-disk; rm -f /root/all; true")
 
 

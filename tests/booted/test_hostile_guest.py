@@ -46,7 +46,7 @@ def test_network_attacks_do_not_disturb_the_other_guest(testbed, bad, good, name
     with attack(bad, good, name, f"python3 /root/attacks.py {name} {SECONDS}"):
         if name in ("idle", "websockets"):
             retry(
-                lambda _: "connection-flood" in floods(testbed, bad) or None,
+                lambda _: "connection-flood" in floods(testbed, bad),
                 GuestDeadline(SECONDS * 20, "the verdict on the connections"),
             )
     assert list(testbed.cloud.heat().stacks.list())
@@ -58,7 +58,7 @@ def test_console_flood_does_not_disturb_the_other_guest(testbed, bad, good):
     command = f'timeout {SECONDS * 30} yes "" > /dev/console'
     with attack(bad, good, "console", command):
         retry(
-            lambda _: "console-flood" in floods(testbed, bad) or None,
+            lambda _: "console-flood" in floods(testbed, bad),
             GuestDeadline(SECONDS * 20, "the verdict on the console"),
         )
     assert bad.console.path.stat().st_size <= FILE_BYTES + END_BYTES + 200
@@ -77,5 +77,5 @@ def test_port_floods_do_not_disturb_the_other_guest(bad, good):
         command = f"{stop}; sh /root/endless.sh"
     with attack(bad, good, "ports", command):
         # The shell answers until the attack has replaced it.
-        retry(lambda _: is_lost(bad) or None, GuestDeadline(SECONDS * 20, "its shell's end"))
+        retry(lambda _: is_lost(bad), GuestDeadline(SECONDS * 20, "its shell's end"))
         assert is_lost(bad)

@@ -207,7 +207,7 @@ def test_forged_frames_reach_no_server(servers, kind: str, reason: str) -> None:
     before = cable.counts().get(refused, 0)
     assert run(client, f"python3 /root/forge.py {kind} {' '.join(ends)} && echo sent") == "sent"
     retry(
-        lambda _: cable.counts().get(refused, 0) >= before + 20 or None,
+        lambda _: cable.counts().get(refused, 0) >= before + 20,
         GuestDeadline(60, "the frames to be refused"),
         every=0.5,
     )
@@ -258,7 +258,7 @@ def test_crash_of_one_server_leaves_the_other(testbed: Testbed, servers) -> None
     testbed.compute.start(web.spec.id)
     # The crash ended the process that was deployed; a refused connection is an answer.
     retry(
-        lambda _: "(7)" in run(client, "curl -sS -m 5 http://web.novalocal:8099/ 2>&1") or None,
+        lambda _: "(7)" in run(client, "curl -sS -m 5 http://web.novalocal:8099/ 2>&1"),
         GuestDeadline(SECONDS, "the first server to be there again"),
         every=2,
     )

@@ -112,9 +112,9 @@ class Elsewhere:
                 stderr=subprocess.STDOUT,
             )
 
-        def is_up(_: bool) -> bool | None:
+        def is_up(_: bool) -> bool:
             assert self.process.poll() is None, self.log.read_text()
-            return "; Ctrl-C ends it" in self.log.read_text() or None
+            return "; Ctrl-C ends it" in self.log.read_text()
 
         retry(is_up, Deadline(120, "the cloud"), every=0.5)
         return self

@@ -85,8 +85,8 @@ class Session:
     def wait_for(self, text: str) -> None:
         """Wait for a text in the output of ``up``."""
 
-        def printed(_: bool) -> bool | None:
-            return text in self.output() or None
+        def printed(_: bool) -> bool:
+            return text in self.output()
 
         retry(printed, Deadline(BOOT_SECONDS, f'"{text}"'), every=0.5)
 

@@ -383,10 +383,10 @@ def test_killed_session_leaves_no_process_of_networked_machines(disk, tmp_path):
     assert [each for each in names if "qemu" in each] == ["qemu-system-x86"] * 2, names
     assert "dnsmasq" in names
 
-    def all_ended(last: bool) -> bool | None:
+    def all_ended(last: bool) -> bool:
         left = [name for process, name in those.items() if alive(process)]
         assert not (last and left), left
-        return not left or None
+        return not left
 
     retry(all_ended, Deadline(10, "the processes to end"), every=0.05)
     assert str(tmp_path) not in Path("/proc/mounts").read_text()

@@ -143,10 +143,10 @@ class Stacks:
         return retry(look, Deadline(seconds, status), every=0.05)
 
     def wait_for_resource(self, stack_id: str, name: str, status: str) -> None:
-        def look(last: bool) -> bool | None:
+        def look(last: bool) -> bool:
             state = self.client.resources.get(stack_id, name).resource_status
             assert not last, f"{name} is {state}, not {status}"
-            return state == status or None
+            return state == status
 
         retry(look, Deadline(30, f"{name} to be {status}"), every=0.05)
 
@@ -158,11 +158,11 @@ class Stacks:
         """Delete a stack, and wait for Heat to finish."""
         self.client.stacks.delete(stack_id)
 
-        def look(last: bool) -> bool | None:
+        def look(last: bool) -> bool:
             # A stack that is still being created fails before it is deleted.
             status = self.client.stacks.get(stack_id).stack_status
             assert not last, status
-            return status == "DELETE_COMPLETE" or None
+            return status == "DELETE_COMPLETE"
 
         retry(look, Deadline(60, "the stack to be deleted"), every=0.05)
 

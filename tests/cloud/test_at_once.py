@@ -41,11 +41,11 @@ def test_heat_answers_simultaneous_requests_for_stacks(
         statuses = list(pool.map(create, names))
     assert statuses == [201] * users
 
-    def look(last: bool) -> bool | None:
+    def look(last: bool) -> bool:
         stacks = requests.get(url, headers=headers, timeout=SECONDS).json()["stacks"]
         shown = {each["stack_name"]: each["stack_status"] for each in stacks}
         done = [name for name in names if shown[name] == "CREATE_COMPLETE"]
         assert not last, f"{len(done)} of {users} are complete"
-        return len(done) == users or None
+        return len(done) == users
 
     assert retry(look, GuestDeadline(300, f"{users} stacks"), every=0.5)

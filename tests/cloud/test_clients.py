@@ -287,11 +287,11 @@ def test_stack_events_go_to_the_queue_of_its_environment(cloud: Any, stacks: Any
     queue = zaqar_client(cloud).queue("events")
     seen: list[str] = []
 
-    def look(_: bool) -> bool | None:
+    def look(_: bool) -> bool:
         seen.extend(
             f"{message.body['payload']['resource_status']}" for message in queue.pop(count=10)
         )
-        return True if seen.count("COMPLETE") >= 2 else None
+        return seen.count("COMPLETE") >= 2
 
     retry(look, Deadline(30, f"the stack's and its resource's ends: {seen}"))
 

@@ -8,6 +8,7 @@ differences, below the row of the table in ``docs/up.rst`` that has the reason.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -113,9 +114,10 @@ class Replay:
         stacks = Stacks(self._cloud)
         if name == "stack ":
             stacks.wait_for_resource(self.ids["STACK"], "server", "CREATE_COMPLETE")
-            server = stacks.client.resources.get(self.ids["STACK"], "server").physical_resource_id
-            waiting = stacks.client.software_deployments.metadata
-            retry(lambda _: waiting(server_id=server), Deadline(30, "the deployment"), every=0.05)
+            # The last that Heat stores before it waits for the agent's signal.
+            metadata = functools.partial(stacks.client.resources.metadata, self.ids["STACK"])
+            stored = Deadline(30, "the deployment in the server's metadata")
+            retry(lambda _: metadata("server")["deployments"], stored, every=0.05)
         elif name in AFTER:
             stack, state = AFTER[name]
             stacks.wait(self.ids[stack], state)

@@ -169,14 +169,14 @@ def test_pause_stops_all_processes(make: Make) -> None:
     shell = attached(made.machine)
     shell.run("(while :; do date +%s%N >/run/now; usleep 10000; done) >/dev/null 2>&1 &").check()
     inside = f"/proc/{made.machine._init()}/root/run/now"
-    retry(lambda _: Path(inside).exists() or None, Deadline(60, "the clock"))
+    retry(lambda _: Path(inside).exists(), Deadline(60, "the clock"))
     made.machine.pause()
     time.sleep(0.1)
     before = Path(inside).read_bytes()
     time.sleep(0.3)
     assert Path(inside).read_bytes() == before
     made.machine.resume()
-    retry(lambda _: Path(inside).read_bytes() != before or None, Deadline(60, "the clock"))
+    retry(lambda _: Path(inside).read_bytes() != before, Deadline(60, "the clock"))
     assert shell.run("echo on").text == "on"
     # A paused container can be killed, too.
     made.machine.pause()
@@ -200,7 +200,7 @@ def test_link_is_cut_and_restored(make: Make) -> None:
     assert ask(shell, seconds=1) == ""
     made.machine.set_link(up=True)
     assert shell.run(carriers).text.split() == ["1", "1"]
-    answer = retry(lambda _: ask(shell) or None, Deadline(60, "an answer over the link"))
+    answer = retry(lambda _: ask(shell), Deadline(60, "an answer over the link"))
     assert answer in ("first", "second")
     changes = [event.detail["up"] for event in made.events if event.kind == "link"]
     assert changes == [False, False, True]

@@ -69,5 +69,5 @@ def test_guest_that_goes_down_within_a_command_is_asked_again(
 
 
 def _without_pauses(attempt: Any, *_: Any, **__: Any) -> None:
-    while attempt(False) is None:
+    while not attempt(False):
         pass

@@ -237,7 +237,7 @@ def test_resources_of_a_killed_run_are_cleaned(cloud):
     finally:
         heat.stacks.delete(mine["stack"]["id"])
         deadline = Deadline(60, "the stack to be gone")
-        retry(lambda _: not cloud.what_there_is()["stacks"] or None, deadline, every=0.5)
+        retry(lambda _: not cloud.what_there_is()["stacks"], deadline, every=0.5)
 
 
 def test_clean_removes_kept_resources(cloud):

@@ -126,7 +126,7 @@ def test_killed_start_leaves_no_installation_running(place):
         env={**os.environ, "PATH": f"{place.folder}:{os.environ['PATH']}", "PYTHONPATH": search},
     )
     try:
-        retry(lambda _: (place.folder / "began").exists() or None, Deadline(60, "mmdebstrap"))
+        retry(lambda _: (place.folder / "began").exists(), Deadline(60, "mmdebstrap"))
     finally:
         start.kill()
         start.wait()

@@ -136,7 +136,7 @@ def test_tpm_ends_with_a_killed_keeper(make: Make) -> None:
     (swtpm,) = swtpms(made.machine.directory)
     os.kill(made.wiring.keeper.pid, signal.SIGKILL)
     ended = Deadline(60, "the TPM to end")
-    retry(lambda _: not Path(f"/proc/{swtpm}/cwd").exists() or None, ended)
+    retry(lambda _: not Path(f"/proc/{swtpm}/cwd").exists(), ended)
 
 
 @pytest.mark.tool("qemu-system-aarch64")
@@ -222,4 +222,4 @@ def test_script_starts_the_machine_by_hand(make: Make, tmp_path: Path) -> None:
         timer.cancel()
     # Its sockets are removed with it.
     deadline = Deadline(60, "the directory of the sockets to go")
-    retry(lambda _: True if not list(sockets.iterdir()) else None, deadline)
+    retry(lambda _: not list(sockets.iterdir()), deadline)

@@ -59,7 +59,7 @@ def assert_timers_become_late(made: Made, shell: Shell) -> None:
     shell.run(f"{wait}; echo late >/dev/kmsg").check()
     if os.geteuid() == 0:
         late = Deadline(60, "late timers")
-        retry(lambda _: True if timer_slack(made) == timers.SLACK else None, late)
+        retry(lambda _: timer_slack(made) == timers.SLACK, late)
 
 
 def test_reboot_and_panic_are_events_and_timers_may_be_late_between_them(make: Make) -> None:
@@ -126,9 +126,9 @@ def test_link_is_cut_and_restored(make: Make) -> None:
     assert ask(shell, "169.254.169.254", 80) == ""
     made.machine.set_link(up=True)
 
-    def answered(_last_try: bool) -> str | None:
+    def answered(_last_try: bool) -> str:
         # The guest's kernel gets an interrupt for the link, a moment later.
-        return ask(shell, "169.254.169.254", 80, seconds=8) or None
+        return ask(shell, "169.254.169.254", 80, seconds=8)
 
     assert retry(answered, Deadline(60, "an answer over the mended link")) == "tiny 80"
 

@@ -164,7 +164,7 @@ def test_port_is_served_once_added_and_no_longer_when_removed(segment, attach, s
     def resolves(wanted: bool) -> None:
         # dnsmasq reads its files asynchronously.
         retry(
-            lambda _: (there.run(LOOK_UP)[0] == 0) is wanted or None,
+            lambda _: (there.run(LOOK_UP)[0] == 0) is wanted,
             Deadline(10, "dnsmasq to read its files"),
         )
 
@@ -291,7 +291,7 @@ def test_other_dhcp_servers_are_not_heard(three):
         ' s.sendto(b"lease", ("255.255.255.255", 68))\''
     )
     # The switch may not have handled it yet.
-    assert retry(lambda _: refused(ports[6], "dhcp") or None, Deadline(20, "the refusal")) == 1
+    assert retry(lambda _: refused(ports[6], "dhcp"), Deadline(20, "the refusal")) == 1
 
 
 def test_flooding_port_does_not_block_the_services(three):
@@ -304,7 +304,7 @@ def test_flooding_port_does_not_block_the_services(three):
 
     def sent(more_than: int) -> int:
         return retry(
-            lambda _: ((number := ports[6].counts().get("sent", 0)) > more_than and number) or None,
+            lambda _: (number := ports[6].counts().get("sent", 0)) > more_than and number,
             Deadline(20, "the flood"),
         )
 
@@ -592,7 +592,7 @@ def answers(port: Port, *, wanted: bool) -> bool:
     port.ask()
     with contextlib.suppress(DeadlineExceeded):
         return retry(
-            lambda _: bool(port.ask()) or None,
+            lambda _: bool(port.ask()),
             Deadline(30 if wanted else 1, "an answer"),
             every=0.2,
         )

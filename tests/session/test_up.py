@@ -116,7 +116,7 @@ def test_server_that_needs_a_better_cpu_is_reported_once(
     template = {"heat_template_version": "2018-08-31", "resources": resources}
     with session(play, tmp_path, lines.append) as up:
         up.create(Template(source="a test", template=template))
-        retry(lambda _: up.testbed.servers or None, Deadline(60, "the server"), every=0.1)
+        retry(lambda _: up.testbed.servers, Deadline(60, "the server"), every=0.1)
         (web,) = up.testbed.servers
         up.events.add(PowerOn(1, cpu=cpu), server=web.spec.id)
         for line in ("Fatal glibc error: CPU does not support x86-64-v3", "[ 1.0] x", PANIC):
@@ -149,7 +149,7 @@ def test_renamed_server_is_reached_by_its_new_name(
             return server
 
         def until(line: str) -> None:
-            retry(lambda _: line in lines or None, Deadline(60, line))
+            retry(lambda _: line in lines, Deadline(60, line))
 
         first = made("web")
         until('server "web" is on')

@@ -294,7 +294,7 @@ def test_interface_is_plugged_while_the_server_runs(cloud: Cloud) -> None:
     both = replace(WEB, ports=(*WEB.ports, new))
     cloud.compute.replug(both, cloud.services)
     retry(
-        lambda _: new.mac in cloud.run(WEB, "cat /sys/class/net/*/address") or None,
+        lambda _: new.mac in cloud.run(WEB, "cat /sys/class/net/*/address"),
         GuestDeadline(60, "the guest to see its interface"),
         every=0.5,
     )
@@ -339,7 +339,7 @@ def test_rebooted_server_is_on_its_networks_again(
     monkeypatch.setattr(compute, "REBOOT_SECONDS", 0.1)
     cloud.compute.reboot(DB.id)
     retry(
-        lambda _: cloud.compute.status(DB.id)[0] == "ACTIVE" or None,
+        lambda _: cloud.compute.status(DB.id)[0] == "ACTIVE",
         GuestDeadline(60, "the soft reboot"),
         every=0.1,
     )
@@ -390,7 +390,7 @@ def test_testbed_leaves_no_process_when_it_ends(cloud: Cloud) -> None:
     assert len(pids) == 4
     cloud.compute.close()
     retry(
-        lambda _: not any(Path(f"/proc/{pid}").exists() for pid in pids) or None,
+        lambda _: not any(Path(f"/proc/{pid}").exists() for pid in pids),
         Deadline(20, "the processes to end"),
         every=0.1,
     )

@@ -104,7 +104,7 @@ def test_server_deleted_while_it_is_switched_on_does_not_run_on(
     assert machine.starts.wait(20)
     deletion = threading.Thread(target=compute.delete, args=(ID,))
     deletion.start()
-    retry(lambda _: ID not in compute.servers or None, Deadline(20, "the deletion"), every=0.01)
+    retry(lambda _: ID not in compute.servers, Deadline(20, "the deletion"), every=0.01)
     machine.may_start.set()
     for thread in (start, deletion):
         thread.join(20)
@@ -135,7 +135,7 @@ def test_hard_reboot_cuts_the_power(compute: LocalCompute, machine: PlayedMachin
 
 
 def until(compute: LocalCompute, word: str) -> None:
-    retry(lambda _: compute.status(ID)[0] == word or None, Deadline(20, word))
+    retry(lambda _: compute.status(ID)[0] == word, Deadline(20, word))
 
 
 def test_soft_reboot_lets_the_system_shut_down(

@@ -123,7 +123,7 @@ def test_update_gives_a_running_server_another_network(testbed: Testbed, stack: 
     assert web.machine.pid == pid
     (port,) = (each for each in web.spec.ports if each.network_name == "more")
     retry(
-        lambda _: port.mac in run(web, "cat /sys/class/net/*/address") or None,
+        lambda _: port.mac in run(web, "cat /sys/class/net/*/address"),
         GuestDeadline(60, "the guest to see its interface"),
         every=0.5,
     )

@@ -9,8 +9,8 @@ from hotplate.timing import host_speed
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline, retry
 
 
-def test_retry_returns_the_first_result():
-    answers = iter([None, None, "ready"])
+def test_retry_returns_the_first_true_result():
+    answers = iter([None, False, [], "ready"])
     assert retry(lambda last: next(answers), Deadline(30, "an answer"), every=0.001) == "ready"
 
 
