@@ -7,6 +7,7 @@ import contextlib
 import copy
 import http.client
 import json
+import os
 import secrets
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -197,7 +198,13 @@ def _read(template: Path, url: str, *, is_environment: bool) -> bytes:
             if Path(name).exists() and not Path(name).is_file():
                 raise _unusable(template, name, "it is not a regular file")
         with urllib.request.urlopen(request, timeout=FETCH_TIMEOUT) as stream:  # noqa: S310
+            if request.type == "file":
+                # /proc/kmsg and trace_pipe pass for regular files, and wait for more at their end.
+                os.set_blocking(stream.fileno(), False)
             data: bytes = stream.read(MAX_FILE + 1)
+            # None: a read would wait.
+            if data is None or stream.read(1) is None:
+                raise _unusable(template, name, "it has no end")
     # ValueError: not a URL.
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise _unusable(template, name, _one_line(error)) from error

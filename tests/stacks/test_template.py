@@ -93,6 +93,19 @@ def test_fifo_in_place_of_a_file_is_refused(tmp_path):
         template.load(_template_with_file(tmp_path, "pipe"))
 
 
+@pytest.mark.parametrize("pending", [b"", b"a line"])
+def test_file_that_waits_for_more_at_its_end_is_refused(tmp_path, monkeypatch, pending):
+    """As /proc/kmsg does, which is a regular file by its mode."""
+    os.mkfifo(tmp_path / "kmsg")
+    stack = _template_with_file(tmp_path, "kmsg")
+    # With a writer that stays, a read waits and the open does not.
+    with (tmp_path / "kmsg").open("r+b", buffering=0) as stream:
+        stream.write(pending)
+        monkeypatch.setattr(Path, "is_file", lambda _: True)
+        with pytest.raises(TemplateError, match='kmsg" cannot be read: it has no end'):
+            template.load(stack)
+
+
 def test_file_larger_than_any_request_is_refused(tmp_path):
     with (tmp_path / "large").open("wb") as stream:
         stream.truncate(template.MAX_FILE + 1)
