@@ -80,7 +80,7 @@ class Template:
         return {
             text
             for name, each in self._hidden().items()
-            for text in _texts(given.get(name, each.get("default", each.get("Default"))), each)
+            for text in _texts(given.get(name, _default(each)), each)
         }
 
     def given_parameters(self) -> dict[str, object]:
@@ -95,17 +95,37 @@ class Template:
         masked = dict.fromkeys(self._hidden(), MASK)
         return {name: masked.get(name, value) for name, value in self.parameters.items()}
 
+    def check_json(self) -> None:
+        """Check the parameters with JSON as text: Heat's engine fails on deep nesting.
+
+        :raises TemplateError: names a parameter that is nested too deeply.
+        """
+        given = self.given_parameters()
+        for name, each in self._declared().items():
+            value = given.get(name, _default(each))
+            if _kind(each) != "json" or not isinstance(value, str):
+                continue
+            try:
+                # Heat reports what is not JSON.
+                with contextlib.suppress(ValueError):
+                    yaml_text.check(json.loads(value))
+            except (RecursionError, yaml_text.ExpansionError) as error:
+                raise TemplateError(
+                    f'the template "{self.source}" cannot be used: its parameter "{name}" is '
+                    f"nested too deeply; expected at most {yaml_text.MAX_DEPTH} levels"
+                ) from error
+
     def _hidden(self) -> dict[str, Mapping[str, object]]:
         """Return the declarations of the hidden parameters."""
+        return {name: each for name, each in self._declared().items() if _is_hidden(each)}
+
+    def _declared(self) -> dict[str, Mapping[str, object]]:
+        """Return the declarations of the parameters."""
         declared = self.template.get("parameters") or self.template.get("Parameters")
         if not isinstance(declared, Mapping):
             # Heat refuses any other kind.
             return {}
-        return {
-            str(name): each
-            for name, each in declared.items()
-            if isinstance(each, Mapping) and _is_hidden(each)
-        }
+        return {str(name): each for name, each in declared.items() if isinstance(each, Mapping)}
 
 
 def load(
@@ -172,13 +192,15 @@ def make(
         raise TemplateError(
             f'a file that the template "{path}" names cannot be read: {_one_line(error)}'
         ) from error
-    return Template(
+    made = Template(
         source=str(path),
         template=template,
         files={url: _text(each) for url, each in {**files, **env_files}.items()},
         environment=environment or {},
         parameters=dict(parameters or {}),
     )
+    made.check_json()
+    return made
 
 
 def _read(template: Path, url: str, *, is_environment: bool) -> bytes:
@@ -261,6 +283,14 @@ def _is_hidden(parameter: Mapping[str, object]) -> bool:
     return str(parameter.get("hidden", parameter.get("NoEcho", ""))).lower() == "true"
 
 
+def _default(parameter: Mapping[str, object]) -> object:
+    return parameter.get("default", parameter.get("Default"))
+
+
+def _kind(parameter: Mapping[str, object]) -> str:
+    return str(parameter.get("type", parameter.get("Type", ""))).lower()
+
+
 def _texts(value: object, declared: Mapping[str, object] | None = None) -> Iterator[str]:
     """Yield the value of a parameter and all values in it as texts.
 
@@ -273,7 +303,7 @@ def _texts(value: object, declared: Mapping[str, object] | None = None) -> Itera
             yield from _texts(each)
     elif value is not None:
         yield str(value)
-        kind = str((declared or {}).get("type", (declared or {}).get("Type", ""))).lower()
+        kind = _kind(declared or {})
         with contextlib.suppress(ValueError):
             if kind == "json":
                 yield from _texts(json.loads(str(value)))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hotplate import yaml_text
 from hotplate.errors import TemplateError, UsageError
 from hotplate.stacks import template
 from hotplate.stacks.fitting import Fit, fitted
@@ -70,6 +71,22 @@ def test_template_that_expands_without_a_limit_is_refused(tmp_path, content):
     with pytest.raises(TemplateError, match=r"grows by|nested too deeply") as caught:
         template.load(path)
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("depth", [yaml_text.MAX_DEPTH + 1, 2000])
+@pytest.mark.parametrize("where", ["default", "given"])
+def test_json_text_that_is_nested_too_deeply_is_refused(tmp_path, where, depth):
+    """Heat's engine would end in a RecursionError; a string is not parsed."""
+    deep = "[" * depth + "1" + "]" * depth
+    default = f", default: '{deep}'" if where == "default" else ""
+    path = tmp_path / "stack.yaml"
+    path.write_text(
+        "heat_template_version: 2018-08-31\n"
+        f"parameters: {{a: {{type: string{default}}}, b: {{type: json{default}}}}}\n"
+    )
+    given = {"a": deep, "b": deep} if where == "given" else {}
+    with pytest.raises(TemplateError, match='its parameter "b" is nested too deeply'):
+        template.load(path, parameters=given)
 
 
 def _template_with_file(folder: Path, name: object) -> Path:
