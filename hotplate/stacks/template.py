@@ -85,10 +85,12 @@ class Template:
 
     def given_parameters(self) -> dict[str, object]:
         """Return the values that parameters get from the request or from the environment."""
+        given: dict[str, object] = {}
         # As in Heat, which refuses any other kind: those of the request go first.
-        by_environment = self.environment.get("parameters")
-        named = by_environment if isinstance(by_environment, Mapping) else {}
-        return {**named, **self.parameters}
+        for section in ("parameter_defaults", "parameters"):
+            if isinstance(named := self.environment.get(section), Mapping):
+                given |= named
+        return given | dict(self.parameters)
 
     def shown_parameters(self) -> dict[str, object]:
         """Return the parameters with the values of hidden ones masked."""

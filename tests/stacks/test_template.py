@@ -240,6 +240,17 @@ def test_hidden_values_are_masked(declared, given, hidden):
     assert parsed.shown_parameters() == shown
 
 
+def test_hidden_values_of_an_environment_are_masked(tmp_path):
+    path = tmp_path / "stack.yaml"
+    hidden = "{type: string, hidden: true, default: c}"
+    path.write_text(
+        f"heat_template_version: 2018-08-31\nparameters: {{a: {hidden}, b: {hidden}}}\n"
+    )
+    environment = tmp_path / "env.yaml"
+    environment.write_text("parameter_defaults: {a: one, b: never}\nparameters: {b: two}\n")
+    assert template.load(path, environments=[environment]).hidden_values() == {"one", "two"}
+
+
 @pytest.mark.parametrize("wrong", ["5", "[1]", "text"])
 def test_parameters_of_another_kind_are_left_to_heat(tmp_path, wrong):
     path = tmp_path / "stack.yaml"
