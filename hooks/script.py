@@ -32,8 +32,9 @@ def main(deployment: hook.Deployment) -> hook.Response:
     environment = dict(os.environ)
     environment.update(deployment.environment())
     environment["heat_outputs_path"] = outputs.path()
-    # Without "#!" the kernel cannot run it; its author meant a shell.
-    argv = [script] if config.startswith("#!") else [SHELL, script]
+    # Without "#!" the kernel cannot run it; its author meant a shell, unless "#!" is there behind a
+    # byte order mark.
+    argv = [script] if config.removeprefix("\ufeff").startswith("#!") else [SHELL, script]
     result = hook.run(argv, env=environment, cwd=work.directory)
     stderr = result.stderr
     if result.status and process.CR_LF not in stderr and process.has_cr_lf(script):

@@ -180,6 +180,8 @@ def why_not(path: str, error: OSError) -> str:
         reason = "the program that loads it does not exist"
     elif error.errno == errno.ENOEXEC and not first.startswith((b"#!", b"\x7fELF")):
         reason = 'its first line does not begin with "#!"'
+        if first.startswith(b"\xef\xbb\xbf"):
+            reason += ", but with a byte order mark"
     return f"{reason}; {CR_LF}" if first.endswith(b"\r") else reason
 
 

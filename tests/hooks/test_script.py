@@ -78,6 +78,15 @@ def test_missing_interpreter_is_a_sentence(script):
     )
 
 
+def test_byte_order_mark_before_the_interpreter_is_a_sentence(script):
+    """A shell would run the lines of another language."""
+    answer = script("\ufeff#!/usr/bin/python3\nprint(1)\n")
+    assert (answer.status, answer.stdout) == (126, "")
+    assert answer.stderr.endswith(
+        'its first line does not begin with "#!", but with a byte order mark.\n'
+    )
+
+
 CR_LF = "its lines end with CR LF, where LF alone is expected.\n"
 
 
