@@ -37,7 +37,9 @@ def main(deployment: hook.Deployment) -> hook.Response:
     argv = [script] if config.removeprefix("\ufeff").startswith("#!") else [SHELL, script]
     result = hook.run(argv, env=environment, cwd=work.directory)
     stderr = result.stderr
-    if result.status and process.CR_LF not in stderr and process.has_cr_lf(script):
+    # Of a config put together from several texts, the last line may be the one with CR LF.
+    has_cr_lf = process.has_cr_lf(script) or config.endswith("\r\n")
+    if result.status and process.CR_LF not in stderr and has_cr_lf:
         # On a line of its own, also behind output without a line end.
         stderr += "\n" * (stderr[-1:] not in ("", "\n")) + f"The config failed; {process.CR_LF}.\n"
     return hook.Response(

@@ -102,8 +102,9 @@ CR_LF = "its lines end with CR LF, where LF alone is expected.\n"
         ("#!/usr/bin/env bash\r\necho hi\r\n", 127, "The config failed; "),
         ("#!/bin/bash -e\r\necho hi\r\n", 1, "The config failed; "),
         ("set -e\r\necho hi\r\n", 2, "The config failed; "),
+        ("#!/bin/sh\nfalse\r\n", 127, "The config failed; "),
     ],
-    ids=["interpreter", "env", "argument", "no-shebang"],
+    ids=["interpreter", "env", "argument", "no-shebang", "later-line"],
 )
 def test_windows_line_ends_are_explained(script, config, status, words):
     answer = script(config)
