@@ -732,6 +732,29 @@ def test_tags(nova: Any, cloud: Any, web: str) -> None:
         nova.servers.delete_tag(web, "none")
 
 
+@pytest.mark.parametrize(
+    ("method", "arguments", "action"),
+    [
+        ("add_tag", ("red",), "update tag"),
+        ("set_tags", (["red"],), "update tags"),
+        ("delete_tag", ("blue",), "delete tag"),
+        ("delete_all_tags", (), "delete tags"),
+    ],
+)
+def test_tags_change_only_in_nova_states(
+    nova: Any, compute: Any, web: str, method: str, arguments: tuple[Any, ...], action: str
+) -> None:
+    for status, machine in (("ERROR", "error"), ("BUILD", "building")):
+        compute.states[web] = (status, "")
+        refused = f"Cannot '{action}' instance {web} while it is in vm_state {machine} "
+        with pytest.raises(nova_exceptions.Conflict, match=refused):
+            getattr(nova.servers, method)(web, *arguments)
+    assert nova.servers.tag_list(web) == ["blue"]
+    compute.states[web] = ("REBOOT", "")
+    getattr(nova.servers, method)(web, *arguments)
+    assert nova.servers.tag_list(web) != ["blue"]
+
+
 # -- actions --------------------
 
 

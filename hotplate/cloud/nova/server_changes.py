@@ -18,9 +18,16 @@ from hotplate.cloud.nova.instance_actions import InstanceActions
 from hotplate.cloud.nova.interfaces import Wanted
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_create import check_metadata, kept
-from hotplate.cloud.nova.server_records import ServerRecord
+from hotplate.cloud.nova.server_records import STATES, ServerRecord, check_state
 from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.nova.servers_api import changed_view
+
+#: The states in which tags can be changed: Nova looks at the machine, not at the task.
+TAG_IN = [
+    word
+    for word, (machine, _, _) in STATES.items()
+    if machine in ("active", "paused", "suspended", "stopped")
+]
 
 
 class ChangesApi:
@@ -128,17 +135,23 @@ class ChangesApi:
             raise HttpError(404, "The resource could not be found.")
         return self._server(request)
 
+    def _taggable(self, request: Request, caller: Caller, action: str) -> ServerRecord:
+        server = self._tagged(request, caller)
+        check_state(server.spec.id, self._servers.status(server.spec.id)[0], action, TAG_IN)
+        return server
+
     def _tags(self, request: Request, caller: Caller) -> Answer:
         return Answer(body={"tags": self._tagged(request, caller).notes.tags})
 
     def _replace_tags(self, request: Request, caller: Caller) -> Answer:
-        server = self._tagged(request, caller)
+        server = self._taggable(request, caller, "update tags")
         tags = list(dict.fromkeys(schemas.read(request, schemas.TAG_LIST)["tags"]))
         self._servers.note(server.spec.id, tags=tags)
         return Answer(body={"tags": tags})
 
     def _delete_tags(self, request: Request, caller: Caller) -> Answer:
-        self._servers.note(self._tagged(request, caller).spec.id, tags=[])
+        server = self._taggable(request, caller, "delete tags")
+        self._servers.note(server.spec.id, tags=[])
         return Answer(204)
 
     def _has_tag(self, request: Request, caller: Caller) -> Answer:
@@ -146,7 +159,7 @@ class ChangesApi:
         return Answer(204)
 
     def _add_tag(self, request: Request, caller: Caller) -> Answer:
-        server, tag = self._tagged(request, caller), request.parts["tag"]
+        server, tag = self._taggable(request, caller, "update tag"), request.parts["tag"]
         if tag in server.notes.tags:
             return Answer(204)
 
@@ -161,7 +174,7 @@ class ChangesApi:
         return Answer(201, headers=(("Location", where),) if tag.isascii() else ())
 
     def _delete_tag(self, request: Request, caller: Caller) -> Answer:
-        server, tag = self._tagged(request, caller), request.parts["tag"]
+        server, tag = self._taggable(request, caller, "delete tag"), request.parts["tag"]
         _check_tagged(server, tag)
         self._servers.note(
             server.spec.id, tags=lambda present: [each for each in present if each != tag]
