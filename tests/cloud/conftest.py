@@ -106,17 +106,6 @@ def at(cloud: Cloud) -> Callable[[str], Any]:
 
 
 @pytest.fixture(scope="module")
-def nova_admin(cloud: Cloud) -> Any:
-    """Return novaclient with the rights of an administrator."""
-    from keystoneauth1 import session, token_endpoint
-    from novaclient import client
-    from test_clients import admin_token
-
-    auth = token_endpoint.Token(cloud.endpoints["nova"] + "/v2.1", admin_token(cloud))
-    return client.Client("2.96", session=session.Session(auth=auth))
-
-
-@pytest.fixture(scope="module")
 def nova(at: Callable[[str], Any]) -> Any:
     """Return novaclient at the newest version that it and the cloud support."""
     return at(f"2.{NEWEST}")

@@ -99,7 +99,7 @@ def test_reads_and_refused_requests_are_no_actions(nova: Any, web: Any) -> None:
 
 
 def test_failed_action_has_a_reason(
-    nova: Any, nova_admin: Any, compute: Any, web: Any, monkeypatch: pytest.MonkeyPatch
+    nova: Any, compute: Any, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(_server_id: str) -> None:
         raise MachineLostError("the machine is gone")
@@ -113,8 +113,6 @@ def test_failed_action_has_a_reason(
     assert event["result"] == "Error"
     # The policy os-instance-actions:events:details.
     assert "details" not in event
-    (event,) = nova_admin.instance_action.get(web, newest.request_id).events
-    assert "the machine is gone" in event["details"]
 
 
 def test_action_is_unfinished_while_the_server_builds(nova: Any, compute: Any, web: Any) -> None:

@@ -372,10 +372,7 @@ def test_lists_are_filtered(
     }
 
 
-def test_administrators_list_is_filtered_by_host(nova_admin: Any, at: Any, five: list[str]) -> None:
-    assert nova_admin.servers.list(search_opts={"host": "elsewhere"}) == []
-    assert len(nova_admin.servers.list(search_opts={"host": "hotplate", "tags": "five"})) == 5
-    # Users may name the availability zone since 2.83.
+def test_list_is_filtered_by_zone_since_2_83(at: Any, five: list[str]) -> None:
     nowhere = {"availability_zone": "nowhere", "name": "five-1"}
     assert len(at("2.82").servers.list(search_opts=nowhere)) == 1
     assert at("2.83").servers.list(search_opts=nowhere) == []
@@ -594,9 +591,7 @@ def test_server_is_renamed_and_described(nova: Any, cloud: Any, web: str) -> Non
         nova.servers.update(web, name=" ")
 
 
-def test_properties_of_a_new_server_are_shown(
-    nova: Any, nova_admin: Any, cloud: Any, made: None
-) -> None:
+def test_properties_of_a_new_server_are_shown(nova: Any, cloud: Any, made: None) -> None:
     """The fields are those of Nova 2.96."""
     at = {"access_ip_v4": "192.0.2.7", "access_ip_v6": "2001:db8::7"}
     server = nova.servers.create(
@@ -612,9 +607,6 @@ def test_properties_of_a_new_server_are_shown(
         "OS-EXT-SRV-ATTR:hostname"
     ]
     assert "host_status" not in shown
-    seen = nova_admin.servers.get(server.id).to_dict()
-    assert base64.b64decode(seen["OS-EXT-SRV-ATTR:user_data"]) == b"words"
-    assert (seen["OS-EXT-SRV-ATTR:host"], seen["host_status"]) == ("hotplate", "UP")
     with guest(cloud, server.id) as vm:
         answer = vm.request("GET", "http://169.254.169.254/openstack/latest/meta_data.json").json()
         assert answer["hostname"] == "front.novalocal"
@@ -629,8 +621,6 @@ def test_properties_of_a_new_server_are_shown(
     assert nova.servers.get(server.id).to_dict()["OS-EXT-SRV-ATTR:hostname"] == "front"
     nova.servers.rebuild(server.id, "other", hostname="back")
     assert nova.servers.get(server.id).to_dict()["OS-EXT-SRV-ATTR:hostname"] == "back"
-    plain = nova.servers.create("plain", "i", "f", nics="auto")
-    assert nova_admin.servers.get(plain.id).to_dict()["OS-EXT-SRV-ATTR:user_data"] is None
 
 
 def test_host_name_may_have_a_domain(cloud: Any, nova: Any, compute: Any, made: None) -> None:

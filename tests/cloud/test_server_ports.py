@@ -305,14 +305,11 @@ def test_detach_keeps_concurrent_changes(nova: Any, boot: Any, keeper: Keeper) -
     assert nova.servers.interface_list(server) == []
 
 
-def test_instance_name_of_a_deleted_server_is_not_reused(
-    nova: Any, nova_admin: Any, boot: Any
-) -> None:
-    """Nova derives it from a row id of MySQL (``instance_name_template``), which reuses none."""
-    attribute = "OS-EXT-SRV-ATTR:instance_name"
-    first = nova_admin.servers.get(boot())
-    nova.servers.delete(first)
-    assert getattr(nova_admin.servers.get(boot()), attribute) > getattr(first, attribute)
+def test_number_of_a_deleted_server_is_not_reused(cloud: Any, nova: Any, boot: Any) -> None:
+    """Nova derives the EC2 instance id from a row id of MySQL, which reuses none."""
+    first = cloud.servers.get(boot().id)
+    nova.servers.delete(first.spec.id)
+    assert cloud.servers.get(boot().id).number > first.number
 
 
 def test_server_has_the_groups_of_its_ports(cloud: Any, neutron: Any, boot: Any) -> None:

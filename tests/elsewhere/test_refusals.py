@@ -12,6 +12,7 @@ from neutronclient.common import exceptions as neutron_exceptions
 from neutronclient.neutron import v2_0 as neutron_words
 
 from hotplate.cloud.http import limits
+from hotplate.cloud.neutron import quotas
 from hotplate.elsewhere.refusals import REFUSALS, refusal
 from hotplate.errors import Outcome
 
@@ -185,17 +186,11 @@ def test_missing_right_is_a_usage_error(cloud):
     assert "has no right to a key pair" in done.stderr
 
 
-def test_used_up_quota_is_a_host_error(cloud):
-    # An administrator's request, of whom the embedded cloud has none.
-    embedded = cloud.testbed.cloud
-    quotas, project = embedded.networking.quotas, embedded.credentials.project_id
-    quotas.change(project, {"network": 0})
-    try:
-        done = cloud.try_it(
-            "-t", written(cloud.folder, resources={"net": {"type": "OS::Neutron::Net"}})
-        )
-    finally:
-        quotas.reset(project)
+def test_used_up_quota_is_a_host_error(cloud, monkeypatch):
+    monkeypatch.setitem(quotas.DEFAULTS, "network", 0)
+    done = cloud.try_it(
+        "-t", written(cloud.folder, resources={"net": {"type": "OS::Neutron::Net"}})
+    )
     assert done.returncode == 3
     assert 'the quota of the project in the cloud "hotplate" is used up' in last(done.stdout)
 

@@ -184,7 +184,7 @@ class KeystoneApi:
 
     def _ec2tokens(self, request: Request, side: Side) -> Answer:
         # OSSA-2025-002: only a service may ask whether a signature is valid.
-        if not {"service", "admin"} & set(self._caller(request).roles):
+        if "service" not in self._caller(request).roles:
             raise HttpError(
                 403, "You are not authorized to perform the requested action: identity:ec2tokens."
             )

@@ -6,7 +6,7 @@ from hotplate.cloud.http.rest import HttpError, Request
 from hotplate.cloud.keystone.identity import Grant, Identity, IdentityError
 
 #: Roles of a project's users.  A stack user (``heat_stack_user``) has none of them.
-WRITERS = frozenset({"admin", "member"})
+WRITERS = frozenset({"member"})
 READERS = WRITERS | {"reader"}
 
 

@@ -99,11 +99,6 @@ class Grant:
     application: str = ""
 
     @property
-    def is_admin(self) -> bool:
-        """True for an administrator of the cloud."""
-        return "admin" in self.roles
-
-    @property
     def is_delegated(self) -> bool:
         """True when it is not the user's own login, but that of a program for the user."""
         return not {"password", "token"}.issuperset(self.methods)

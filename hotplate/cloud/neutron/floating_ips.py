@@ -36,7 +36,9 @@ class FloatingIPs(Resources):
     def create(self, values: Values) -> Values:
         """Allocate an address of an external network, and map it to a port if one is named."""
         network = self._external(values["floating_network_id"])
-        asked = self._asked(values)
+        # Only an administrator asks for an address.
+        subnet = values.get("subnet_id")
+        asked = {"fixed_ips": [{"subnet_id": subnet}]} if subnet else {}
         # A port that belongs to no project holds the address.
         own = self._routers.own_port(network["id"], "", FLOATING_IP, **asked)
         if not own["fixed_ips"]:
@@ -80,12 +82,6 @@ class FloatingIPs(Resources):
         if not network["router:external"]:
             raise bad("floatingip", f"Network {network_id} is not a valid external network")
         return network
-
-    @staticmethod
-    def _asked(values: Values) -> Values:
-        names = {"floating_ip_address": "ip_address", "subnet_id": "subnet_id"}
-        wanted = {name: values[given] for given, name in names.items() if values.get(given)}
-        return {"fixed_ips": [wanted]} if wanted else {}
 
     def _association(self, wanted: Values) -> Values:
         """Return the attributes that follow from the requested port."""

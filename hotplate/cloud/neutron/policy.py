@@ -47,10 +47,8 @@ _MARKED: Mapping[str, Collection[str]] = {
 }
 
 
-def seen(kind: ResourceKind, record: Values, caller: Grant) -> Values:
-    """Return a resource without the attributes that the caller does not see."""
-    if caller.is_admin:
-        return record
+def seen(kind: ResourceKind, record: Values) -> Values:
+    """Return a resource without the attributes of administrators, of whom there is none."""
     hidden = _SEEN_BY_ADMIN.get(kind.single, ())
     return {name: value for name, value in record.items() if name not in hidden}
 
@@ -97,17 +95,8 @@ def check_owner(
     :raises HttpError: 403.
     """
     owners = {record["project_id"], network["project_id"] if network else None}
-    if not caller.is_admin and caller.project not in owners:
-        raise _refused(f"rule:{verb}_{kind.single}")
-
-
-def check_admin(rule: str, caller: Grant) -> None:
-    """Refuse a request of which the rule, such as ``get_quota``, is for administrators.
-
-    :raises HttpError: 403.
-    """
-    if not caller.is_admin:
-        raise _refused(f"rule:{rule}")
+    if caller.project not in owners:
+        raise disallowed(f"rule:{verb}_{kind.single}")
 
 
 def _marked(kind: ResourceKind) -> Iterator[str]:
@@ -118,8 +107,6 @@ def _marked(kind: ResourceKind) -> Iterator[str]:
 def _check(
     verb: str, kind: ResourceKind, given: Values, caller: Grant, network: Values | None
 ) -> None:
-    if caller.is_admin:
-        return
     action = f"{verb}_{kind.single}"
     foreign = network is not None and network["project_id"] != caller.project
     forbidden = set(_SET_BY_ADMIN.get(kind.single, ()))
@@ -140,7 +127,7 @@ def _check(
         refused = refused or not forbidden.isdisjoint({name, *below})
         rule = _both(rule, _rule(action, name, below))
     if refused:
-        raise _refused(rule)
+        raise disallowed(rule)
     # Neutron's own check, by which an external network is no place for a user's ports.
     if verb == "create" and kind.name == "ports" and foreign and network and not network["shared"]:
         raise refusal(
@@ -168,5 +155,6 @@ def _both(one: str, other: str) -> str:
     return f"({one} and {other})"
 
 
-def _refused(rule: str) -> HttpError:
+def disallowed(rule: str) -> HttpError:
+    """Return Neutron's refusal by a rule, such as ``rule:get_quota``."""
     return refusal(403, "PolicyNotAuthorized", f"{rule} is disallowed by policy")

@@ -76,16 +76,8 @@ class Ports(Resources):
         """Change a port, which may keep its addresses."""
         changes = dict(changes)
         network_id = record["network_id"]
-        if changes.get("mac_address", record["mac_address"]) != record["mac_address"]:
-            if record["binding:host_id"]:
-                raise exceptions.PortBound(
-                    port_id=record["id"],
-                    vif_type="ovs",
-                    old_mac=record["mac_address"],
-                    new_mac=changes["mac_address"],
-                )
-            changes["mac_address"] = self._mac(network_id, changes["mac_address"])
-        mac: str = changes.get("mac_address") or record["mac_address"]
+        # Only an administrator changes it.
+        mac: str = record["mac_address"]
         if "fixed_ips" in changes:
             kept, added = self._compared(record, changes["fixed_ips"] or [])
             if len(kept) + len(added) > MAX_FIXED_IPS:

@@ -240,7 +240,7 @@ class QuotasApi:
 
         :raises HttpError: 403 for another project.
         """
-        if request.parts["project"] != caller.grant.project and not caller.grant.is_admin:
+        if request.parts["project"] != caller.grant.project:
             kind = "detail" if request.path.endswith("/detail") else "show"
             raise policy.forbidden(f"os-quota-sets:{kind}")
         of_networks = ("fixed_ips", "floating_ips", "security_group_rules", "security_groups")

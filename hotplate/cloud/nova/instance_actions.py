@@ -95,12 +95,7 @@ class InstanceAction:
             "finish_time": _text(self.ended) if over else None,
             "result": ("Error" if self.error else "Success") if over else None,
         }
-        admin = caller.grant.is_admin
-        if admin:
-            event["traceback"] = None
-        if caller.since(62):
-            event |= {"hostId": host_id} | ({"host": HOST} if admin else {})
-        return event | ({"details": self.error or None} if admin and caller.since(84) else {})
+        return event | ({"hostId": host_id} if caller.since(62) else {})
 
 
 class InstanceActions:
@@ -210,7 +205,7 @@ class InstanceActionsApi:
                 unfinished = place == 0 and status is not None and status[0] in UNFINISHED
                 shown = each.shown(caller)
                 # Users see them since 2.51.
-                if caller.grant.is_admin or caller.since(51):
+                if caller.since(51):
                     shown["events"] = [each.event(caller, unfinished=unfinished)]
                 return Answer(body={"instanceAction": shown})
         raise HttpError(404, f"Action {wanted[:255]} not found")

@@ -137,7 +137,7 @@ class ActionsApi:
             raise HttpError(400, f"There is no such action: {name[:100]}")
         allowed, do = self._actions[name]
         if name not in WHEN_LOCKED:
-            policy.check_lock(server, caller)
+            policy.check_lock(server)
         self._check_state(server, name, allowed)
         try:
             if name in UNRECORDED:

@@ -66,9 +66,9 @@ class ChangesApi:
     def _server(self, request: Request) -> ServerRecord:
         return self._servers.get(request.parts["id"])
 
-    def _unlocked(self, request: Request, caller: Caller) -> ServerRecord:
+    def _unlocked(self, request: Request) -> ServerRecord:
         server = self._server(request)
-        policy.check_lock(server, caller)
+        policy.check_lock(server)
         return server
 
     def _update(self, request: Request, caller: Caller) -> Answer:
@@ -82,7 +82,7 @@ class ChangesApi:
         return Answer(body={"server": changed_view(self._servers, server.spec.id, caller)})
 
     def _delete(self, request: Request, caller: Caller) -> Answer:
-        server_id = self._unlocked(request, caller).spec.id
+        server_id = self._unlocked(request).spec.id
         with self._recorded(server_id, "delete", caller):
             self._servers.delete(server_id)
         return Answer(204)
@@ -92,9 +92,9 @@ class ChangesApi:
     def _metadata(self, request: Request, _caller: Caller) -> Answer:
         return Answer(body={"metadata": self._server(request).spec.metadata})
 
-    def _change_metadata(self, request: Request, caller: Caller) -> Answer:
+    def _change_metadata(self, request: Request, _caller: Caller) -> Answer:
         """Add metadata by POST, or replace all by PUT."""
-        server, added = self._unlocked(request, caller), request.method == "POST"
+        server, added = self._unlocked(request), request.method == "POST"
         asked = schemas.read(request, schemas.METADATA)["metadata"]
         return self._keep(server, lambda present: {**present, **asked} if added else asked)
 
@@ -113,16 +113,16 @@ class ChangesApi:
         _check_has(server, key)
         return Answer(body={"meta": {key: server.spec.metadata[key]}})
 
-    def _set_item(self, request: Request, caller: Caller) -> Answer:
-        server, key = self._unlocked(request, caller), request.parts["key"]
+    def _set_item(self, request: Request, _caller: Caller) -> Answer:
+        server, key = self._unlocked(request), request.parts["key"]
         asked = schemas.read(request, schemas.METADATA_ITEM)["meta"]
         if key not in asked:
             raise HttpError(400, "Request body and URI mismatch")
         self._keep(server, lambda present: {**present, **asked})
         return Answer(body={"meta": asked})
 
-    def _delete_item(self, request: Request, caller: Caller) -> Answer:
-        server, key = self._unlocked(request, caller), request.parts["key"]
+    def _delete_item(self, request: Request, _caller: Caller) -> Answer:
+        server, key = self._unlocked(request), request.parts["key"]
         _check_has(server, key)
         self._keep(server, lambda present: {each: present[each] for each in present if each != key})
         return Answer(204)
@@ -198,7 +198,7 @@ class ChangesApi:
         raise HttpError(404, f"No interface with port {port} is attached to {server.spec.id}.")
 
     def _attach(self, request: Request, caller: Caller) -> Answer:
-        server = self._unlocked(request, caller)
+        server = self._unlocked(request)
         asked = schemas.read(request, schemas.INTERFACE)["interfaceAttachment"]
         entry = _entry(asked)
         wanted = Wanted(server.spec.id, server.host_name, [entry])
@@ -210,14 +210,14 @@ class ChangesApi:
         return Answer(body={"interfaceAttachment": shown})
 
     def _detach(self, request: Request, caller: Caller) -> Answer:
-        server_id = self._unlocked(request, caller).spec.id
+        server_id = self._unlocked(request).spec.id
         # end() is called when the guest, asked in the background, has released it.
         with self._begun(server_id, "detach_interface", caller) as end:
             self._servers.detach(server_id, request.parts["port"], end)
         return Answer(202)
 
     def _detach_volume(self, request: Request, caller: Caller) -> Answer:
-        with self._recorded(self._unlocked(request, caller).spec.id, "detach_volume", caller):
+        with self._recorded(self._unlocked(request).spec.id, "detach_volume", caller):
             return Answer(202)
 
     def _volumes(self, request: Request, _caller: Caller) -> Answer:
@@ -229,7 +229,7 @@ class ChangesApi:
         raise HttpError(404, f"{volume} is not attached to {server_id}.")
 
     def _attach_volume(self, request: Request, caller: Caller) -> Answer:
-        server_id = self._unlocked(request, caller).spec.id
+        server_id = self._unlocked(request).spec.id
         asked = schemas.read(request, schemas.VOLUME)["volumeAttachment"]
         volume, device = asked["volumeId"], asked.get("device")
         shown = {"id": volume, "volumeId": volume, "serverId": server_id, "device": device}

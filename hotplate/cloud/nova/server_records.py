@@ -94,11 +94,6 @@ class ServerRecord:
         """The instance id in the EC2 metadata."""
         return f"i-{self.number:08x}"
 
-    @property
-    def instance_name(self) -> str:
-        """The name that a hypervisor would use."""
-        return f"instance-{self.number:08x}"
-
 
 @dataclass(frozen=True)
 class KeyPair:

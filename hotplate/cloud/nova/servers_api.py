@@ -179,37 +179,26 @@ def _of_user(request: Request, caller: Caller) -> Request:
 
     :raises HttpError: 403 for the servers of all projects.
     """
-    if caller.grant.is_admin:
-        return request
     if "all_tenants" in request.query and request.one("all_tenants").lower() not in FALSE:
         kind = "detail" if request.path.endswith("/detail") else "index"
         raise policy.forbidden(f"servers:{kind}:get_all_tenants")
-    known = {*FILTERS, *STATE_FILTERS, *policy.USERS_FILTERS}
-    refused = {name for name in known if not caller.since(policy.USERS_FILTERS.get(name, NEVER))}
+    refused = {name for name, minor in policy.USERS_FILTERS.items() if not caller.since(minor)}
     query = {name: values for name, values in request.query.items() if name not in refused}
     return replace(request, query=query)
 
 
 #: Texts of a parameter that mean no (``strutils.bool_from_string``).
 FALSE = ("0", "f", "false", "off", "n", "no")
-#: A minor microversion beyond the newest.
-NEVER = 1000
 
 #: Filter of a list -> the value of a server to compare with.
 FILTERS: dict[str, Callable[[ServerRecord], str]] = {
     "flavor": lambda row: row.spec.flavor,
     "key_name": lambda row: row.spec.key_name,
     "availability_zone": lambda row: row.spec.availability_zone,
-    "uuid": lambda row: row.spec.id,
     "user_id": lambda row: row.notes.user,
-    "host": lambda _: HOST,
-    "node": lambda _: HOST,
     "hostname": lambda row: row.host_name,
-    "access_ip_v4": lambda row: row.notes.access_ipv4,
-    "access_ip_v6": lambda row: row.notes.access_ipv6,
     "config_drive": lambda row: str(row.spec.config_drive).lower(),
     "locked": lambda row: str(row.notes.locked).lower(),
-    "server_groups": lambda row: row.notes.group,
 }
 STATE_FILTERS = ("vm_state", "power_state", "task_state")
 
@@ -315,18 +304,15 @@ def changed_view(
         for name in hidden:
             shown.pop(name, None)
         shown["addresses"] = addresses(servers.interfaces(servers.get(server_id)))
-    if rebuilt:
-        shown.pop(f"{_OF_ADMIN}user_data", None)
-        if caller.since(57):
-            data = servers.get(server_id).spec.user_data
-            shown["user_data"] = base64.b64encode(data).decode() or None
+    if rebuilt and caller.since(57):
+        data = servers.get(server_id).spec.user_data
+        shown["user_data"] = base64.b64encode(data).decode() or None
     return shown
 
 
 #: What the answers to changes lack before 2.75.
-_OF_ADMIN = "OS-EXT-SRV-ATTR:"
-_DETAIL_PREFIXES = ("OS-EXT-AZ:", "OS-EXT-STS:", "OS-SRV-USG:", "os-extended-volumes:", _OF_ADMIN)
-_DETAILS = ("config_drive", "security_groups", "host_status")
+_DETAIL_PREFIXES = ("OS-EXT-AZ:", "OS-EXT-STS:", "OS-SRV-USG:", "os-extended-volumes:")
+_DETAILS = ("config_drive", "security_groups")
 
 
 def brief(server: ServerRecord, caller: Caller) -> dict[str, object]:
@@ -377,34 +363,12 @@ def _view(
         "OS-EXT-STS:power_state": power,
         "OS-EXT-STS:task_state": task,
         **_newer(server, caller),
-        **(_of_admin(server, caller) if caller.grant.is_admin else {}),
     }
     if word == "ERROR":
         shown["fault"] = {"code": 500, "created": server.created, "message": reason}
     elif word != "SHUTOFF":
         shown["progress"] = 0
     return shown
-
-
-def _of_admin(server: ServerRecord, caller: Caller) -> dict[str, object]:
-    """Return the attributes that only an administrator sees (``os-extended-server-attributes``)."""
-    shown: dict[str, object] = {
-        "host": HOST,
-        "hypervisor_hostname": HOST,
-        "instance_name": server.instance_name,
-    }
-    if caller.since(3):
-        shown |= {
-            "hostname": server.host_name,
-            "reservation_id": f"r-{server.number:08x}",
-            "launch_index": 0,
-            "kernel_id": "",
-            "ramdisk_id": "",
-            "root_device_name": "/dev/vda",
-            "user_data": base64.b64encode(server.spec.user_data).decode() or None,
-        }
-    prefixed: dict[str, object] = {f"OS-EXT-SRV-ATTR:{name}": shown[name] for name in shown}
-    return prefixed | ({"host_status": "UP"} if caller.since(16) else {})
 
 
 def _newer(server: ServerRecord, caller: Caller) -> dict[str, object]:

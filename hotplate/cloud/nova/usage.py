@@ -28,7 +28,7 @@ class UsageApi:
 
     def _show(self, request: Request, caller: Caller) -> Answer:
         project = request.parts["project"]
-        if project != caller.grant.project and not caller.grant.is_admin:
+        if project != caller.grant.project:
             raise policy.forbidden("os-simple-tenant-usage:show")
         now = datetime.now(UTC)
         start, stop = _moment(request, "start", now), _moment(request, "end", now)
@@ -37,9 +37,10 @@ class UsageApi:
                 400, "Invalid start time. The start time cannot occur after the end time."
             )
         stop = min(stop, now)
-        rows = self._servers.all() if project == caller.grant.project else []
         # A server may be deleted while the list is built.
-        states = [(row, self._servers.status_if_present(row.spec.id)) for row in rows]
+        states = [
+            (row, self._servers.status_if_present(row.spec.id)) for row in self._servers.all()
+        ]
         used = [
             _used(row, state[0], project, start, stop)
             for row, state in states
