@@ -161,10 +161,10 @@ def heat_type(value: object) -> str:
     """Return the type of an input with such a value (heat/engine/software_config_io.py).
 
     >>> heat_type(True), heat_type(7), heat_type([1]), heat_type({}), heat_type(None)
-    ('Boolean', 'Number', 'CommaDelimitedList', 'Json', 'String')
+    ('Boolean', 'Number', 'Json', 'Json', 'String')
     """
     # bool before int, of which it is a subclass.
-    kinds = (bool, "Boolean"), (int | float, "Number"), (list, "CommaDelimitedList"), (dict, "Json")
+    kinds = (bool, "Boolean"), (int | float, "Number"), (list | dict, "Json")
     return next((name for kind, name in kinds if isinstance(value, kind)), "String")
 
 

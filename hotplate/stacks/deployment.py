@@ -12,6 +12,7 @@ from typing import Any
 
 from hotplate.events.event import Event
 from hotplate.events.kinds import ServiceRequest
+from hotplate.hookkit.run import heat_type
 from hotplate.stacks.stack import HeatCloud, Stack
 from hotplate.stacks.template import Template
 from hotplate.timing.deadline import DeadlineExceeded
@@ -21,18 +22,6 @@ RESOURCE = "deployment"
 
 #: The config of a hook: text, a map, or the configs of a ``component``.
 Config = str | Mapping[str, object] | Sequence[Mapping[str, object]]
-
-
-def input_type(value: object) -> str:
-    """Return Heat's name for the type of an input with this value."""
-    # Before the numbers: bool is a subclass of int.
-    if isinstance(value, bool):
-        return "Boolean"
-    if isinstance(value, (int, float)):
-        return "Number"
-    if isinstance(value, (dict, list)):
-        return "Json"
-    return "String"
 
 
 @dataclass(frozen=True)
@@ -84,9 +73,7 @@ class DeploymentSpec:
 
     def _config_resource(self) -> dict[str, object]:
         properties: dict[str, object] = {
-            "inputs": [
-                {"name": key, "type": input_type(each)} for key, each in self.inputs.items()
-            ],
+            "inputs": [{"name": key, "type": heat_type(each)} for key, each in self.inputs.items()],
             "outputs": [
                 {"name": each} if isinstance(each, str) else dict(each) for each in self.outputs
             ],

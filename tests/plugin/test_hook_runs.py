@@ -53,7 +53,7 @@ def test_parts_by_themselves(run_hook, hook_deployment, monkeypatch):
     assert environment["HEAT_MINE_SETTING"] == "a value"
     assert "UNRELATED" not in environment
     given = hook_deployment("true", group="mine", inputs={"list": [1]}, key="an-id")
-    assert {"name": "list", "type": "CommaDelimitedList", "value": [1]} in given["inputs"]
+    assert {"name": "list", "type": "Json", "value": [1]} in given["inputs"]
     assert (given["id"], given["options"]) == ("an-id", {})
     done = subprocess.run(
         [HOOK], input=json.dumps(given), capture_output=True, text=True, env=environment

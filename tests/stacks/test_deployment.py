@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from hotplate.stacks.deployment import Deployment, DeploymentSpec, input_type
+from hotplate.stacks.deployment import Deployment, DeploymentSpec
 from hotplate.stacks.stack import Stack
 
 
@@ -63,14 +63,6 @@ def test_spec_is_frozen_and_replaced():
     with pytest.raises(dataclasses.FrozenInstanceError):
         spec.config = "other"
     assert dataclasses.replace(spec, config="other").group == "script"
-
-
-@pytest.mark.parametrize(
-    ("value", "name"),
-    [(True, "Boolean"), (1, "Number"), (1.5, "Number"), ([], "Json"), ({}, "Json"), ("", "String")],
-)
-def test_inputs_have_the_type_of_their_values(value, name):
-    assert input_type(value) == name
 
 
 class NoCloud:
