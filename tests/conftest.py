@@ -18,6 +18,7 @@ from hotplate.events.event import Event
 from hotplate.events.expected import ExpectedDeployment, Transport
 from hotplate.events.log import EventLog
 from hotplate.verdict.diagnosis import Diagnosis, diagnose
+from hotplate.verdict.health import AGENT
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
@@ -252,7 +253,8 @@ class Story:
             "Result": "success",
             "NRestarts": "0",
         } | properties
-        self.probe("agent-unit", "".join(f"{key}={value}\n" for key, value in unit.items()))
+        shown = "".join(f"{key}={value}\n" for key, value in unit.items())
+        self.probe("health", f"=== units\nId={AGENT}\n{shown}")
         self.probe("agent-log", log)
 
     def result(self, status: str = "CREATE_COMPLETE", **more: Any) -> Verdict:

@@ -10,6 +10,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Callable
+from pathlib import PurePosixPath
 
 from hotplate.events import classify
 from hotplate.events.console_patterns import ConsoleFinding
@@ -176,8 +177,8 @@ def no_dhcp(facts: Facts) -> str:
         return ""
     if seen := console_finding("no-dhcp-lease")(facts):
         return seen
-    addresses = facts.probes.get("network", "")
-    devices = [line for line in addresses.splitlines() if line and not line.startswith("lo ")]
+    addresses = facts.health.lines("addresses")
+    devices = [line for line in addresses if not line.startswith("lo ")]
     if addresses and not any(part[:1].isdigit() for line in devices for part in line.split()[2:]):
         return "the guest runs, but no network device has an IPv4 address" + (
             f": {_quoted(devices[0])}" if devices else ": it has no network device but lo"
@@ -239,15 +240,6 @@ def agent_missing(facts: Facts) -> str:
         return "the image has no unit os-collect-config.service"
     if line := facts.log_line(r"status=203/EXEC|Failed to locate executable", "agent-log"):
         return f"the unit's program does not exist: {_quoted(line)}"
-    return ""
-
-
-def agent_disabled(facts: Facts) -> str:
-    state = facts.agent("UnitFileState")
-    if facts.agent("LoadState") == "masked" or state in ("masked", "masked-runtime"):
-        return "the unit os-collect-config.service is masked"
-    if state == "disabled" and facts.agent("ActiveState") in ("inactive", ""):
-        return "the unit os-collect-config.service is installed but disabled"
     return ""
 
 
@@ -325,12 +317,9 @@ def not_executable(facts: Facts) -> str:
         return seen
     marker = facts.marker("rejected")
     if marker:
-        # ls -l: a regular file of the group's name without an x in its mode.
-        line = facts.log_line(rf"^-[rw-]{{9}}\S? .* {re.escape(marker.group)}$", "hooks")
-        if line:
-            return (
-                f'the hook for group "{marker.group}" is there but not executable: {_quoted(line)}'
-            )
+        for kind, path, _ in facts.health.rows("programs", 3):
+            if (kind, PurePosixPath(path).name) == ("not-executable", marker.group):
+                return f'the hook for group "{marker.group}", "{path}", is not executable'
     return ""
 
 
@@ -338,8 +327,7 @@ def misnamed(facts: Facts) -> str:
     marker = facts.marker("rejected")
     if not marker:
         return ""
-    listed = [line.split()[-1] for line in facts.probes.get("hooks", "").splitlines() if line]
-    for name in [*facts.health.lines("hooks"), *listed]:
+    for name in facts.health.lines("hooks"):
         if name != marker.group and _alike(name) == _alike(marker.group):
             return (
                 f'the hook for group "{marker.group}" has to have just that name, and there is '

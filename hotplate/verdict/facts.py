@@ -215,9 +215,8 @@ class Facts:
         return bool(self.track and self.track.id in self.hook_outputs)
 
     def agent(self, key: str) -> str:
-        """Return a property of the agent's unit as systemd answered, "" when nobody asked."""
-        match = re.search(rf"^{key}=(.*)$", self.probes.get("agent-unit", ""), re.MULTILINE)
-        return match[1].strip() if match else ""
+        """Return a property of the agent's unit, "" when it was not answered."""
+        return self.health.unit(health.AGENT, key)
 
     def whole_unit(self, shown: str) -> str:
         """Return the full name of a unit that systemd's console has shortened."""

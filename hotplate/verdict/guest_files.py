@@ -47,7 +47,7 @@ def line_ends(facts: Facts) -> str:
         return ""
     group = facts.track.group if facts.track else ""
     for kind, path, _ in facts.health.rows("programs", 3):
-        ours = not path.startswith(f"{health.HOOKS}/") or PurePosixPath(path).name == group
+        ours = not path.startswith(health.HOOK_FOLDERS) or PurePosixPath(path).name == group
         if kind == "carriage-return" and ours:
             return f'the lines of "{path}" end as in Windows, with a carriage return'
     return ""
@@ -72,7 +72,7 @@ def closed_directory(facts: Facts) -> str:
 def not_executable(facts: Facts) -> str:
     for kind, path, _ in facts.health.rows("programs", 3):
         # The runner already reports this for hooks.
-        if kind == "not-executable" and not path.startswith(health.HOOKS):
+        if kind == "not-executable" and not path.startswith(health.HOOK_FOLDERS):
             return f'"{path}" is not executable'
     return ""
 

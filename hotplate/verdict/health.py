@@ -24,6 +24,8 @@ REFRESH = "/usr/libexec/os-refresh-config"
 PHASE_SCRIPT = f"{REFRESH}/configure.d/55-heat-config"
 TEMPLATE = "/usr/libexec/os-apply-config/templates/var/run/heat-config/heat-config"
 HOOKS = "/usr/libexec/heat-config/hooks"
+#: With that of the guest's own administrator.
+HOOK_FOLDERS = (HOOKS, "/var/lib/heat-config/hooks")
 STATE = ("/var/lib/heat-config", "/var/lib/os-collect-config")
 
 #: Units other than systemd-networkd that may bring up an image's network.
@@ -159,19 +161,19 @@ sed -n 's/^ExecStart=[-@:+!]*\(\/[^ ]*\).*/\1/p' /etc/systemd/system/{AGENT} \
     /usr/lib/systemd/system/{AGENT} /lib/systemd/system/{AGENT} \
     /etc/systemd/system/{AGENT}.d/*.conf 2> /dev/null |
     while read -r path; do program "$path"; done
-for path in {REFRESH}/*.d/* {HOOKS}/* /usr/libexec/os-collect-config/prepare \
+for path in {REFRESH}/*.d/* {"/* ".join(HOOK_FOLDERS)}/* /usr/libexec/os-collect-config/prepare \
     /usr/local/bin/os-*-config /usr/local/bin/heat-config-notify; do
     if [ -e "$path" ] || [ -L "$path" ]; then program "$path"; fi
 done
 if [ -d {REFRESH}/configure.d ] && [ ! -e {PHASE_SCRIPT} ]; then echo "gone {PHASE_SCRIPT}"; fi
 if [ -d /usr/libexec/os-apply-config ] && [ ! -e {TEMPLATE} ]; then echo "gone {TEMPLATE}"; fi
 section hooks
-ls {HOOKS} /var/lib/heat-config/hooks 2> /dev/null
+ls {" ".join(HOOK_FOLDERS)} 2> /dev/null
 section agents
 grep -lzsaE '/(bin/os-collect-config|os-collect-config/start)$' /proc/[0-9]*/cmdline |
     while read -r file; do sed -n '$s/.*://p' "${{file%cmdline}}cgroup" 2> /dev/null; done | sort -u
 section running
-grep -hzsaE '^({REFRESH}/[a-z-]*\.d|{HOOKS}|/var/lib/heat-config/hooks)/[A-Za-z0-9._-]+$' \
+grep -hzsaE '^({REFRESH}/[a-z-]*\.d|{"|".join(HOOK_FOLDERS)})/[A-Za-z0-9._-]+$' \
     /proc/[0-9]*/cmdline | tr '\0' '\n'
 section collect-conf
 sed -n 's|^\([a-z_]*url\) *= *[a-z]*://\([^/@]*@\)\?\([^/]*\).*|\1 \3|p' /etc/os-collect-config.conf

@@ -44,7 +44,6 @@ class Probe:
 
 PROBES: tuple[Probe, ...] = (
     Probe("health", health.SCRIPT, limit=4 * LIMIT),
-    Probe("network", "ip -brief address", last=Stage.METADATA_SERVED),
     Probe(
         "cloud-init",
         "cloud-init status --long; cat /run/cloud-init/result.json",
@@ -63,21 +62,9 @@ PROBES: tuple[Probe, ...] = (
         last=Stage.DEPLOYMENT_DELIVERED,
     ),
     Probe(
-        "agent-unit",
-        "systemctl show os-collect-config.service --property="
-        "LoadState,UnitFileState,ActiveState,SubState,Result,NRestarts,ExecMainStatus",
-        first=Stage.METADATA_SERVED,
-    ),
-    Probe(
         "agent-log",
         "journalctl --boot --unit=os-collect-config --no-pager --output=cat --lines=200",
         first=Stage.METADATA_SERVED,
-    ),
-    Probe(
-        "hooks",
-        "ls -l /usr/libexec/heat-config/hooks /var/lib/heat-config/hooks",
-        first=Stage.HOOK_STARTED,
-        last=Stage.HOOK_FINISHED,
     ),
     Probe("heat-config", "heat-config status", first=Stage.HOOK_STARTED),
     Probe(

@@ -263,13 +263,6 @@ RULES: tuple[Rule, ...] = (
         missing=_AGENT,
     ),
     Rule(
-        "agent-disabled",
-        detectors.agent_disabled,
-        "enable it in the image: systemctl enable os-collect-config.service",
-        stage=Stage.AGENT_POLLED,
-        missing=_AGENT,
-    ),
-    Rule(
         "poll-refused",
         detectors.poll_refused,
         "the guest's credentials are not those of this stack: look for an older cfn-init-data or "

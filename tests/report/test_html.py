@@ -406,7 +406,7 @@ def test_report_gives_one_advice(story):
     assert stage.evidence.startswith("look at the agent in the guest")
     assert stage.evidence not in unescape(text)
     row = text[text.index('<tr class="fault">') :]
-    assert "is installed but disabled" in row[: row.index("</tr>")]
+    assert "is installed but not enabled" in row[: row.index("</tr>")]
 
 
 OTHER = "7d0c3a52-5d7e-4d0f-9b7b-0f5a5f0c2f10"

@@ -108,8 +108,9 @@ def test_last_line_of_failure_is_stage_and_advice(story):
     story.agent(UnitFileState="disabled", ActiveState="inactive", SubState="dead")
     lines = block(story, "CREATE_FAILED").splitlines()
     assert lines[-1] == (
-        "FAILED: not reached: agent polled: the unit os-collect-config.service is installed but "
-        "disabled. Enable it in the image: systemctl enable os-collect-config.service"
+        'FAILED: not reached: agent polled: the unit "os-collect-config.service" is installed but '
+        "not enabled. Enable it in the image: systemctl unmask, then systemctl enable "
+        "os-collect-config.service"
     )
     assert "evidence" in lines
     assert "         -  agent polled" in lines

@@ -162,13 +162,13 @@ def hook_missing(s):
     s.signal()
     s.deployment("FAILED", EXITED.format(1))
     s.marker("signalled", group="puppet", status=1)
-    s.probe("hooks", "-rwxr-xr-x 1 root root 2311 Nov 21 09:00 script\n")
+    s.probe("health", "=== hooks\nscript\n")
 
 
 def hook_misnamed(s):
     s.delivered()
     s.marker("rejected", reason='There is no hook for the group "script" on this machine; ...')
-    s.probe("hooks", "total 4\n-rwxr-xr-x 1 root root 2311 Nov 21 09:00 Script.py\n")
+    s.probe("health", "=== hooks\nScript.py\n")
 
 
 def hook_not_executable(s):
@@ -177,7 +177,7 @@ def hook_not_executable(s):
     s.marker("finished", status=1)
     s.signal()
     s.deployment("FAILED", EXITED.format(1))
-    s.probe("hooks", "total 4\n-rw-r--r-- 1 root root 2311 Nov 21 09:00 script\n")
+    s.probe("health", "=== programs\nnot-executable /usr/libexec/heat-config/hooks/script\n")
 
 
 def hook_hanging(s):
@@ -220,7 +220,7 @@ PLANTED = [
     ("no-cfn-init-data", Stage.AGENT_POLLED, no_cfn_init_data, "cfn-init-data"),
     ("no-datasource", Stage.METADATA_SERVED, no_datasource, "DataSourceNone"),
     ("agent-missing", Stage.AGENT_POLLED, agent_missing, "no unit os-collect-config"),
-    ("agent-disabled", Stage.AGENT_POLLED, agent_disabled, "disabled"),
+    ("agent-disabled", Stage.AGENT_POLLED, agent_disabled, "not enabled"),
     ("agent-crashing", Stage.AGENT_POLLED, agent_crashing, "No module named 'oslo_config'"),
     ("poll-refused", Stage.DEPLOYMENT_DELIVERED, poll_refused, "403 (6 times)"),
     ("endpoint-down", Stage.AGENT_POLLED, endpoint_down, "cfn"),
@@ -288,7 +288,7 @@ def test_own_probes_and_empty_lines_are_no_sign_of_life(story):
 def test_group_that_is_written_unlike_its_hook_is_no_fault_of_the_file_alone(story):
     story.delivered()
     story.marker("rejected", group="Script", reason='There is no hook for the group "Script" ...')
-    story.probe("hooks", "-rwxr-xr-x 1 root root 2311 Nov 21 09:00 script\n")
+    story.probe("health", "=== hooks\nscript\n")
     diagnosis = story.diagnosis()
     assert diagnosis.fault == "hook-misnamed"
     assert "correct the group in the template" in diagnosis.advice

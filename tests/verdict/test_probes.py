@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 from hotplate.verdict import probes
+from hotplate.verdict.health import AGENT
 from hotplate.verdict.stages import ORDER, Stage
 
 
@@ -12,7 +13,7 @@ from hotplate.verdict.stages import ORDER, Stage
 def test_every_stage_has_probes(stage):
     asked = {probe.name for probe in probes.for_stage(stage)}
     assert "failed-units" in asked
-    assert ("agent-unit" in asked) == (ORDER.index(stage) >= ORDER.index(Stage.METADATA_SERVED))
+    assert ("agent-log" in asked) == (ORDER.index(stage) >= ORDER.index(Stage.METADATA_SERVED))
 
 
 def test_complete_run_has_no_probes():
@@ -26,8 +27,8 @@ def test_command_is_valid_shell(probe):
 
 def test_answer_becomes_bounded_evidence(story):
     story.up()
-    probe = next(each for each in probes.PROBES if each.name == "agent-unit")
-    text = "x" * 100_000 + "\nLoadState=not-found\n"
+    probe = next(each for each in probes.PROBES if each.name == "health")
+    text = "x" * 100_000 + f"\n=== units\nId={AGENT}\nLoadState=not-found\n"
     probes.report(story.events, story.tracker.server, probe, status=0, text=text)
-    assert len(list(story.events)[-1].detail["text"]) == probes.LIMIT
+    assert len(list(story.events)[-1].detail["text"]) == probe.limit
     assert story.diagnosis().fault == "agent-missing"
