@@ -232,12 +232,20 @@ def test_users_own_multipart_is_not_taken_for_heats(guest, cloud):
     assert guest.heat_files() == ["cfn-init-data"]
 
 
+IGNITION = {"ignition": {"version": "3.3.0"}}
+FILE = {"path": "/etc/motd", "contents": {"source": "data:,x"}}
+
+
 @pytest.mark.parametrize(
     ("user_data", "ignored"),
     [
         (b"#!/bin/sh\necho hello\n", True),
         (cfn_user_data("#!/bin/sh\n"), True),
         (heat_user_data(userdata="#cloud-config\npackages: [nginx]\n"), True),
+        (json.dumps({**IGNITION, "passwd": {"users": [{"name": "core"}]}}).encode(), True),
+        (heat_user_data(userdata=json.dumps({**IGNITION, "storage": {"links": [{}]}})), True),
+        (heat_user_data(userdata=json.dumps({**IGNITION, "storage": {"files": [FILE]}})), True),
+        (heat_user_data(userdata=json.dumps({**IGNITION, "systemd": {}})), False),
         (cfn_user_data(""), False),
         (heat_user_data(), False),
         (b" \n", False),
@@ -249,7 +257,7 @@ def test_users_own_user_data_is_said_to_be_ignored(guest, cloud, user_data, igno
 
 
 def test_ignition_user_data_is_installed(guest, cloud):
-    cloud.boot(heat_user_data(userdata=json.dumps({"ignition": {"version": "3.3.0"}})))
+    cloud.boot(heat_user_data(userdata=json.dumps(IGNITION)))
     guest.install()
     assert mode(guest.metadata) == 0o600
 
@@ -257,7 +265,7 @@ def test_ignition_user_data_is_installed(guest, cloud):
 def test_ignition_in_base64_installs_only_heats_files(guest, cloud):
     encoded = base64.b64encode(json.dumps(BOOT).encode()).decode()
     config = {
-        "ignition": {"version": "3.3.0"},
+        **IGNITION,
         "storage": {
             "files": [
                 {"path": "/etc/shadow", "contents": {"source": "data:,x"}},
