@@ -6,11 +6,13 @@ which is in ``tests/verdict/written``.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 #: The mark of truncated text: the runner's, which names the full copy, and that of the code that
 #: captures a tool's output.
@@ -23,6 +25,8 @@ _LEFT_OUT = re.compile(
 SHORTEST = 4
 #: The shortest line of a value of several lines, such as a key, that is searched for alone.
 SHORTEST_LINE = 12
+#: The shortest value that is also searched for in base64 and quoted for a URL.
+SHORTEST_ENCODED = 8
 
 
 def left_out(text: str) -> str:
@@ -93,12 +97,14 @@ def without_secrets(value: Any, secrets: Iterable[str], redact: Callable[[str], 
 
     :param secrets: texts; within another text, those too short to distinguish from words stay.
         Of one with several lines, each line is a secret too, since a quotation may be one line.
+        One that is long enough is also replaced in base64 and quoted for a URL.
     :param redact: removes secrets that are recognised by their form.
     """
     whole = set(secrets) - {""}
     lines = {line.strip() for each in whole if "\n" in each for line in each.splitlines()}
     hidden = {each for each in whole if len(each) >= SHORTEST}
     hidden |= {each for each in lines if len(each) >= SHORTEST_LINE}
+    hidden |= {form for each in whole if len(each) >= SHORTEST_ENCODED for form in _encoded(each)}
     # The longest first: it may have others as its parts.
     patterns = [_pattern(each) for each in sorted(hidden, key=len, reverse=True)]
 
@@ -116,6 +122,15 @@ def without_secrets(value: Any, secrets: Iterable[str], redact: Callable[[str], 
         return redact(each)
 
     return clean(value)
+
+
+def _encoded(secret: str) -> Iterator[str]:
+    """Yield a secret in base64, as a value and as a line of text, and quoted for a URL."""
+    data = secret.encode(errors="surrogatepass")
+    for each in (data, data + b"\n"):
+        text = base64.b64encode(each).decode()
+        yield from (text, text.rstrip("="))
+    yield from (quote(data), quote(data, safe=""), quote_plus(data))
 
 
 def _pattern(secret: str) -> re.Pattern[str]:

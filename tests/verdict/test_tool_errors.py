@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -66,6 +68,20 @@ def test_hook_without_output_has_no_error():
 )
 def test_secret_that_is_common_word_leaves_other_words_readable(secret, text, shown):
     assert HookOutput(stderr=text).without([secret], str).stderr == shown
+
+
+@pytest.mark.parametrize("secret", ["s3cret/w0rd", "s3cret w0rd+", "pässwörter"])
+def test_secret_is_hidden_in_base64_and_in_a_url(secret):
+    data = secret.encode()
+    lines = [base64.b64encode(each).decode() for each in (data, data + b"\n")]
+    forms = [*lines, lines[0].rstrip("="), quote(data), quote(data, safe=""), quote_plus(data)]
+    shown = HookOutput(stderr=" ".join(forms)).without([secret], str).stderr
+    assert shown.split() == ["REDACTED"] * len(forms)
+
+
+def test_short_secret_is_not_sought_in_base64():
+    """Too many other words would be hidden."""
+    assert HookOutput(stderr="YWJjZA==").without(["abcd"], str).stderr == "YWJjZA=="
 
 
 def test_lines_of_a_key_are_secrets() -> None:
