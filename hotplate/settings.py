@@ -135,7 +135,7 @@ class Settings:
     memory: int = _row(1024, "MiB of memory of each guest", metavar="MIB")
     cpus: int = _row(
         0,
-        "processors of each guest",
+        "processors of each virtual machine",
         metavar="N",
         zero="2, or 1 where QEMU before 8.1 emulates them",
     )
