@@ -195,6 +195,7 @@ class HookTrials:
     :ivar done: all runs so far.
     :ivar disclosed: places where every user could read inputs, during and after runs.
     :ivar changed: changes on this host during the first run of the hook.
+    :ivar all_inputs: a run with the inputs of several lines, when it succeeded.
     """
 
     task: CheckTask
@@ -202,6 +203,7 @@ class HookTrials:
     done: list[HookTrial] = field(default_factory=list)
     disclosed: dict[str, ContractFault] = field(default_factory=dict)
     changed: list[FileChange] = field(default_factory=list)
+    all_inputs: HookTrial | None = None
 
     def missing_config(self, role: str) -> str:
         """Return the reason that a line cannot be tried; empty when there is a config for it."""

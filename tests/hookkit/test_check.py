@@ -83,6 +83,12 @@ BAD = {
         '    value = value.encode("ascii", "replace").decode() if key == "a_text" else value',
         "the input a_text",
     ),
+    # Only the run with all inputs fails: those of the line "inputs" arrive.
+    "unicode inputs": (
+        "for key, value in inputs.items():",
+        'for key, value in inputs.items():\n    str(value).encode("ascii")',
+        "UnicodeEncodeError",
+    ),
     "large-output": (
         'answer = {"deploy',
         'subprocess.run(["true", out.replace(b"\\0", b"")])\nanswer = {"deploy',
