@@ -17,10 +17,10 @@ import pytest
 
 from hotplate.errors import HotplateError, Outcome
 from hotplate.plugin import outcomes
-from hotplate.report.html import Cell, results
 
 if TYPE_CHECKING:
     from hotplate.plugin.server import ServerUnderTest
+    from hotplate.report.html import Cell
 
 #: The fixture that a test on an image uses.
 IMAGE = "image"
@@ -116,6 +116,9 @@ class Results:
 
         :param start: its folder; links to the tests' reports are relative to it.
         """
+        # Each run of pytest loads this module, and few have a test of an image.
+        from hotplate.report.html import Cell, results
+
         rows: dict[str, dict[str, Cell]] = {}
         for (name, image), test in self._tests.items():
             own = Path(test.folder, PAGE) if test.folder else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import stat
+import subprocess
+import sys
 from xml.etree import ElementTree
 
 import pytest
@@ -302,3 +304,9 @@ def test_output_of_a_failed_hook_precedes_captured_text(project, images):
     text = run(project, images[:1], test_it=WRITES).stdout.str()
     assert "what the hook wrote, mine" in text
     assert text.index("boom in the hook") < text.index("forty lines")
+
+
+def test_plugin_does_not_load_the_report():
+    """Each run of pytest loads the plug-in, most without a test of an image."""
+    program = "import hotplate.plugin.plugin, sys; sys.exit('hotplate.report.html' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
