@@ -54,7 +54,8 @@ def packages(environment: Path) -> Path:
 
 def passes(python: Path, *tests: Path) -> None:
     """Run tests side by side, with the programs beside that Python found first."""
-    words = ("-m", "not long", "-n", "4", "--dist", "loadfile", "-p", "no:cacheprovider")
+    # Not more workers: each loads Heat, and others run beside this test.
+    words = ("-m", "not long", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider")
     # The platformdirs of an older release has no plug-in yet.
     words += ("-p", "no:platformdirs", f"--ignore={__file__}")
     done = subprocess.run(
