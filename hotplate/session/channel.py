@@ -130,7 +130,7 @@ class Control:
     """The owner's end of the control socket; a context manager.
 
     The caller of :meth:`run` handles signals that mean "end" and accepts requests; each request is
-    answered in a thread of its own.
+    answered in a thread of its own.  The answer to :data:`DOWN` makes :meth:`run` return.
 
     :param directory: of the session, claimed.
     :param handle: answers a request; a :class:`HotplateError` becomes the answer's error.
@@ -187,6 +187,7 @@ class Control:
             owned.callback(channel.close)
             # A client that goes away before its answer is no error (OSError above).
             check_peer(channel)
+            ends = False
             try:
                 message, handed = receive(channel, owned)
                 request = json.loads(message or b"{}") | {"descriptors": handed}
@@ -195,6 +196,7 @@ class Control:
                     self._owned.callback(owned.pop_all().close)
                 value, descriptors = self._handle(request)
                 answer = {"ok": value}
+                ends = request["ask"] == DOWN
             except HotplateError as error:
                 answer = {
                     "error": error.message,
@@ -211,3 +213,6 @@ class Control:
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
+                if ends:
+                    # After the answer: the end closes the connection.
+                    self.end()

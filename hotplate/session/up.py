@@ -335,7 +335,6 @@ class Up:
             if request["keep"] and self._restored:
                 raise UsageError("a restored server cannot be kept", hint="leave out --keep")
             self.keep = self.keep or bool(request["keep"])
-            self._control.end()
             return self.keep, []
         return self._doors.answer(request)
 

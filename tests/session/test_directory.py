@@ -226,7 +226,6 @@ def test_end_waits_for_the_owner(tmp_path):
         Control(directory.path, lambda request: (request["keep"], [])) as control,
     ):
         thread.start()
-        threading.Timer(0.2, control.end).start()
         control.run()
         order.append("cleaned up")
     thread.join(30)
