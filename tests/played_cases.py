@@ -33,11 +33,12 @@ from hotplate.verdict.verdict import Verdict
 
 def play(self, folder, events):
     image = self.case.image
+    word, _, more = image.read_text().partition(" ")
+    # Before the try, which a test waits for and may answer by a signal.
+    self._follow({}, events).say(f"plays {word}")
     tries = pathlib.Path(os.environ.get("PLAYED_TRIES", image.parent), f"{image.stem}.tries")
     with tries.open("a") as stream:
         stream.write(f"{os.getpid()}\\n")
-    word, _, more = self.case.image.read_text().partition(" ")
-    self._follow({}, events).say(f"plays {word}")
     if word == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if word == "wait":
