@@ -114,6 +114,17 @@ def alive(pid: int) -> bool:
         return False
 
 
+def limits(began: Path) -> Iterator[int]:
+    """Yield longer and longer time limits, until a hook has made the file before it was stopped.
+
+    A hook takes a tenth of a second to begin, and seconds on a busy host.
+    """
+    for seconds in (1, 5, 30):
+        yield seconds
+        if began.exists():
+            return
+
+
 @dataclass
 class Done:
     """The result of a run of the runner, and its output."""

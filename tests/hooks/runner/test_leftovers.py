@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import limits
+
 SECRET = b"hunter2-planted"
 GROUPS = {
     "ansible": ("ansible.py", "- hosts: all\n", "HEAT_ANSIBLE_CMD"),
@@ -45,10 +47,11 @@ def slow(guest):
     return data
 
 
-def deployment(cfn, group, **more):
+def deployment(cfn, group, *, id="d-1", **more):
     return cfn(
         GROUPS[group][1],
         group=group,
+        id=id,
         inputs={"password": SECRET.decode()},
         options={"enable_hiera": True, "kitchen": "", **more},
     )
@@ -69,7 +72,9 @@ def holders(*directories):
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_stopped_hook_leaves_no_input(guest, heat, cfn, slow, group):
-    assert guest.run(deployment(cfn, group, timeout=3)).status == 0
+    for limit in limits(guest.root / "running"):
+        heat.requests.clear()
+        assert guest.run(deployment(cfn, group, id=f"d-{limit}", timeout=limit)).status == 0
     assert heat.signals[0]["deploy_status_code"] == 124, heat.signals
     assert (guest.root / "running").exists()
     assert holders(slow, guest.state, guest.logs) == []

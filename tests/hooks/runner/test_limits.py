@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import PYTHON, alive
+from .conftest import PYTHON, alive, limits
 
 RUNNER = Path(__file__).resolve().parents[3] / "hooks" / "55-heat-config"
 
@@ -22,21 +22,28 @@ def test_hook_that_runs_too_long_is_stopped_with_its_children(guest, heat, cfn):
         "#!/bin/sh\ntrap '' TERM\necho half way\necho worried >&2\n"
         f"sleep 300 & echo $! $$ >{pids}\nsleep 301\n"
     )
-    assert guest.run(cfn(config, group="script", options={"timeout": 1}), cfn(id="d-2")).status == 0
+    for limit in limits(pids):
+        heat.requests.clear()
+        slow = cfn(config, group="script", id=f"slow-{limit}", options={"timeout": limit})
+        assert guest.run(slow, cfn(id=f"next-{limit}")).status == 0
     first, second = heat.signals
     assert first["deploy_status_code"] == 124
     assert first["deploy_stdout"] == "half way\n"
     assert first["deploy_stderr"].startswith("worried\n")
-    assert "longer than 1 seconds" in first["deploy_stderr"]
+    assert f"longer than {limit} seconds" in first["deploy_stderr"]
     assert second["deploy_status_code"] == 0
     for pid in pids.read_text().split():
         assert not alive(int(pid))
 
 
 def test_default_time_limit_is_in_the_config_file(guest, heat, cfn):
-    guest.config.write_text("[ignored]\n# comment\ntimeout = 0.5\nkill_after=0.2\nnonsense\n")
-    guest.hook("shell", "#!/bin/sh\necho started\nsleep 60\n")
-    done = guest.run(cfn())
+    began = guest.root / "began"
+    guest.hook("shell", f"#!/bin/sh\necho started\ntouch {began}\nsleep 60\n")
+    for limit in limits(began):
+        heat.requests.clear()
+        lines = ("[ignored]", "# comment", f"timeout = {limit / 2}", "kill_after=0.2", "nonsense")
+        guest.config.write_text("\n".join(lines) + "\n")
+        done = guest.run(cfn(id=f"d-{limit}"))
     assert heat.signals[0]["deploy_status_code"] == 124
     assert heat.signals[0]["deploy_stdout"] == "started\n"
     assert "line 5 is not understood" in done.log
@@ -71,15 +78,21 @@ def test_killed_hook_fails_with_its_output_so_far(guest, heat, cfn):
 
 
 def test_stopped_hook_runs_its_finally_clauses(guest, heat, cfn):
+    # It ends by itself, and needs no time limit for that.
+    guest.config.write_text("kill_after = 60\n")
+    began = guest.root / "began"
     guest.hook(
         "shell",
         f"#!{PYTHON} -IS\nimport os, sys\n"
         "sys.path.insert(0, os.environ['HEAT_CONFIG_LIB'])\nfrom heat_config import hook\n"
         "@hook.main\ndef main(deployment):\n    try:\n"
+        f"        open({str(began)!r}, 'w').close()\n"
         "        return hook.run(['sleep', '60'])\n"
         f"    finally:\n        open({str(guest.root / 'cleaned')!r}, 'w').close()\n",
     )
-    assert guest.run(cfn(options={"timeout": 2})).status == 0
+    for limit in limits(began):
+        heat.requests.clear()
+        assert guest.run(cfn(id=f"d-{limit}", options={"timeout": limit})).status == 0
     assert heat.signals[0]["deploy_status_code"] == 124
     assert (guest.root / "cleaned").exists()
 
