@@ -1,6 +1,7 @@
 """The runner is killed: no result is lost, no hook runs twice, every deployment is signalled."""
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import PYTHON, alive
+from .conftest import PYTHON, alive, limits
 
 ROUNDS = 40
+MAX_ROUNDS = 400
 
 HOOK = """#!/bin/sh
 cat >/dev/null
@@ -63,7 +65,12 @@ def test_kill_at_a_random_moment_loses_nothing(guest, heat, cfn, power):
     chance = random.Random(seed)
     states: dict[str, int] = {}
     whole = 0.2
-    for round_number in range(ROUNDS):
+    for round_number in itertools.count():
+        # The kills must hit every phase, or this proves nothing; a host that becomes busier or
+        # idler between two measurements shifts them.
+        if round_number >= ROUNDS and len(states) >= 3:
+            break
+        assert round_number < MAX_ROUNDS, states
         guest.hook("shell", HOOK % chance.randrange(1, 9))
         for path in guest.counts.iterdir():
             path.unlink()
@@ -94,8 +101,6 @@ def test_kill_at_a_random_moment_loses_nothing(guest, heat, cfn, power):
         if body["deploy_status_code"] != 0:
             assert "interrupted" in body["deploy_stderr"]
             assert state == "started"
-    # The kills must hit every phase, or this proves nothing.
-    assert len(states) >= 3, states
 
 
 LATE = """
@@ -258,12 +263,15 @@ def test_answer_that_is_written_late_is_not_lost(guest, heat, cfn, wait_until):
 
 
 def test_time_limit_holds_for_a_hook_that_outlives_its_runner(guest, heat, cfn, wait_until):
-    guest.shell_hook("shell", "sleep 600\n")
-    guest.metadata(cfn(options={"timeout": 1}))
-    process = guest.start()
-    wait_until(lambda: guest.runs("d-1") == 1)
-    kill(process)
-    assert guest.run().status == 0
+    began = guest.root / "began"
+    guest.shell_hook("shell", f"touch {began}\nsleep 600\n")
+    for limit in limits(began):
+        heat.requests.clear()
+        guest.metadata(cfn(id=f"d-{limit}", options={"timeout": limit}))
+        process = guest.start()
+        wait_until(lambda process=process: began.exists() or process.poll() is not None)
+        kill(process)
+        assert guest.run().status == 0
     assert heat.signals[0]["deploy_status_code"] == 124
 
 
