@@ -198,8 +198,11 @@ def test_retries_of_many_guests_are_spread(guest, heat, cfn, replying):
     replying(503)
     guest.metadata(cfn())
     gaps = set()
-    for _ in range(2):
+    # Two may be equal by chance, to the millisecond.
+    for _ in range(5):
         heat.requests.clear()
         guest.run(wait=True)
         gaps.add(round(heat.requests[1].at - heat.requests[0].at, 3))
+        if len(gaps) == 2:
+            break
     assert len(gaps) == 2
