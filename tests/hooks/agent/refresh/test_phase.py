@@ -94,12 +94,15 @@ def test_fork_does_the_steps_of_a_python_s_end(phases):
     text = (
         "import atexit, logging.handlers, os, sys, tempfile, threading, time\n"
         "atexit.register(print, 'at exit')\n"
-        "threading.Thread(target=lambda: (time.sleep(0.3), print('a thread'))).start()\n"
+        "said = threading.Event()\n"
+        "def late(): said.wait(); time.sleep(0.3); print('a thread')\n"
+        "threading.Thread(target=late).start()\n"
         "kept = tempfile.TemporaryDirectory(dir='room')\n"
         "target = logging.StreamHandler(sys.stdout)\n"
         "logging.getLogger('x').addHandler(logging.handlers.MemoryHandler(9, target=target))\n"
         "logging.getLogger('x').error('a record')\n"
         "print('first')\n"
+        "said.set()\n"
     )
     room = phases.root / "room"
     room.mkdir()

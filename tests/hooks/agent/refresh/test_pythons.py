@@ -26,8 +26,11 @@ print(refresh("base", log=lambda *_: None, lockfile="lock"), flush=True)
 THREAD = (
     "import atexit, sys, threading, time\n"
     "atexit.register(print, 'at exit')\n"
-    "threading.Thread(target=lambda: (time.sleep(0.1), print('thread'))).start()\n"
+    "said = threading.Event()\n"
+    "def late(): said.wait(); time.sleep(0.1); print('thread')\n"
+    "threading.Thread(target=late).start()\n"
     "print('heat_agent' in sys.modules)\n"
+    "said.set()\n"
 )
 PROGRAM = "import json, sys\nprint(json.load(sys.stdin)['word'], 'heat_agent' in sys.modules)\n"
 
