@@ -18,7 +18,7 @@ from stub_server import Asked, Reply
 from .conftest import OURS, PASSWORD, REAL, SECRET, TOKEN, cfn_answer
 from .test_beside_upstream import RECORD, cfn_conf, heat_conf
 
-SECONDS = 20
+SECONDS = 120
 
 
 class Daemon:

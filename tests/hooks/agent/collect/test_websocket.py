@@ -99,7 +99,7 @@ def source(cloud, zaqar):
 
 
 def until_it_wakes(source):
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not source.wakes().holds():
         assert time.monotonic() < end
         time.sleep(0.01)
