@@ -116,7 +116,7 @@ def own_podman() -> Iterator[Podman]:
 
 def _wait_for_the_end_of(directory: str) -> None:
     """Wait up to a limit for podman's background processes that still use the directory."""
-    for _ in range(100):
+    for _ in range(600):
         lines = []
         for each in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):

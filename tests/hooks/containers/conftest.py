@@ -41,7 +41,7 @@ def engine_socket(podman_storage: Podman) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     ) as service:
         try:
-            for _ in range(100):
+            for _ in range(600):
                 if path.exists():
                     break
                 assert service.poll() is None, "podman's service ended"
