@@ -102,6 +102,8 @@ def test_console_is_recorded_and_typed_on_until_the_guest_shuts_down(make: Make)
     mark = console.position
     console.write("echo 'umlaut: \\303\\244' | sed s/x/y/; printf '\\033[31mred\\033[0m\\n'\n")
     console.wait_for(r"^red$", Deadline(60, "the answer"), since=mark)
+    # The prompt behind the answer.
+    console.wait_for(r"^/ # $", Deadline(60, "the prompt"), since=console.position)
     assert made.events.wait(
         lambda event: event.kind == "line" and tiny_guest.READY in event.detail["text"], seconds=60
     )
