@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hotplate.network.dhcp import Subnet
 from hotplate.network.segment import Port
+from hotplate.timing.deadline import Deadline, retry
 
 
 def subnet(number: int = 0, **options: object) -> Subnet:
@@ -67,8 +68,8 @@ class Station:
         status, text = self.run(" && ".join(lines))
         assert status == 0, text
 
-    def ask(self, address: str, port: int = 80, *, seconds: float = 2.0) -> str:
-        """Return the answer of a server there; "" when there is none."""
+    def ask(self, address: str, port: int = 80, *, seconds: float = 15.0) -> str:
+        """Return the answer of a server there; "" when there is none in that time."""
         return self.run(f"python3 -c '{ASK}' {address} {port} {seconds}")[1].strip()
 
     def serve(self, port: int, command: str) -> None:
@@ -86,6 +87,19 @@ class Station:
     def close(self) -> None:
         self.process.kill()
         self.process.communicate()
+
+
+def refused(port: Port, reason: str) -> int:
+    """Return how many frames of a port were refused for a reason."""
+    return port.counts().get(f"refused: {reason}", 0)
+
+
+def until_refused(port: Port, reason: str, *, more_than: int = 0) -> int:
+    """Return their number once there are more; the switch handles frames a moment later."""
+    deadline = Deadline(60, "the refusal")
+    return retry(
+        lambda _: (number := refused(port, reason)) > more_than and number, deadline, every=0.02
+    )
 
 
 ASK = """

@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from pathlib import Path
 
 import pytest
-from stations import Answerer, Station, mac
+from stations import Answerer, Station, mac, until_refused
 
 from hotplate.errors import UsageError
 from hotplate.network import dhcp, frames
@@ -206,7 +206,7 @@ def test_foreign_address_is_not_carried(segment6: Segment, station: Callable[...
     set_up(one, "fd00::7")
     set_up(two, "fd00::6")
     assert not pings6(one, "fd00::6", tries=1, options="-I fd00::7")
-    assert port.counts()["refused: address"]
+    assert until_refused(port, "address")
 
 
 def test_harness_connects_over_ipv6(segment6: Segment, station: Callable[..., Station]) -> None:
