@@ -232,7 +232,7 @@ def test_console_is_recorded(make: Make) -> None:
     shell.run("printf '\\033[31mred\\033[0m \\303\\244\\n' >/dev/console").check()
     made.machine.console.wait_for(r"^red ä$", Deadline(60, "the line"))
     seen = made.events.wait(
-        lambda event: event.kind == "line" and "red" in event.detail["text"], seconds=5
+        lambda event: event.kind == "line" and "red" in event.detail["text"], seconds=60
     )
     assert seen is not None and seen.server == "tiny"
     assert tiny_container.READY.encode() in made.machine.console.path.read_bytes()
@@ -268,14 +268,14 @@ def test_root_without_an_init_is_a_panic_that_names_it(make: Make, tmp_path: Pat
     tree = plant(tmp_path / "tree")
     (tree / tiny_container.INIT_PATH).unlink()
     made = make(root=root_of(make_ext4(tree, tmp_path / "other.ext4")))
-    assert made.machine.wait(Deadline(20, "the end")).reason == "guest-panic"
+    assert made.machine.wait(Deadline(60, "the end")).reason == "guest-panic"
     assert "/sbin/init) failed: No such file or directory" in made.machine.console.text()
 
 
 @pytest.mark.parametrize("command", ["exit 3", "kill -SEGV $$; kill -9 $$; exit 4"])
 def test_init_that_fails_is_a_panic(make: Make, tmp_path: Path, command: str) -> None:
     made = make(root=init_of(f"echo before; sleep 0.3; {command}", tmp_path))
-    end = made.machine.wait(Deadline(20, "the end"))
+    end = made.machine.wait(Deadline(60, "the end"))
     assert (end.status, end.reason) == (int(command[-1]), "guest-panic")
     assert "before" in made.machine.console.text()
 
@@ -286,7 +286,7 @@ def test_nspawn_killed_by_another_process_is_lost(make: Make) -> None:
     init = os.pidfd_open(made.machine._init())
     assert made.machine.pid is not None
     os.kill(made.machine.pid, signal.SIGKILL)
-    end = made.machine.wait(Deadline(10, "the end"))
+    end = made.machine.wait(Deadline(60, "the end"))
     assert (end.status, end.reason) == (-9, "lost")
     assert made.kinds() == ["power-on", "power-off", "exit"]
     with pytest.raises(ProcessLookupError):

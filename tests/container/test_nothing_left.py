@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.root, pytest.mark.tool("systemd-nspawn")]
 Make = Callable[..., Made]
 
 #: Seconds until all is gone.
-SECONDS = 10
+SECONDS = 60
 #: Arguments: the root's file, a directory, the moment.
 HARNESS = """
 import pathlib, sys, time
@@ -220,7 +220,7 @@ def test_kill_of_the_helper_is_a_lost_container_that_can_be_started_again(make: 
     keeper = made.machine._keeper
     assert keeper is not None
     os.kill(keeper.pid, signal.SIGKILL)
-    end = made.machine.wait(Deadline(10, "the end"))
+    end = made.machine.wait(Deadline(60, "the end"))
     assert (end.status, end.reason) == (-9, "lost")
     assert not made.machine.running
     made.machine.start()
@@ -234,7 +234,7 @@ def test_interrupt_of_the_harness_leaves_nothing(tiny: Root, tmp_path: Path, mom
         if moment == "up":
             line(process)
         process.send_signal(signal.SIGINT)
-        process.wait(20)
+        process.wait(SECONDS)
         traces.check()
     traces.check_groups()
 

@@ -31,7 +31,7 @@ from hotplate.timing.deadline import Deadline
 
 NONCE = "tiny-nonce"
 READY = "tiny container is ready"
-SECONDS = 20
+SECONDS = 90
 ROOT_MIB = 32
 LAYER_BYTES = 64 << 20
 INIT_PATH = "usr/lib/systemd/systemd"

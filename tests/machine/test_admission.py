@@ -57,16 +57,16 @@ def test_third_machine_is_admitted_when_one_ends(tmp_path: Path) -> None:
     waits, done = threading.Event(), threading.Event()
 
     def third() -> None:
-        with ask(tmp_path, seconds=20, waiting=lambda _: waits.set()):
+        with ask(tmp_path, seconds=120, waiting=lambda _: waits.set()):
             done.set()
 
     with ask(tmp_path):
         with ask(tmp_path):
             thread = threading.Thread(target=third)
             thread.start()
-            assert waits.wait(10)
+            assert waits.wait(60)
             assert not done.is_set()
-        assert done.wait(10)
+        assert done.wait(60)
     thread.join()
 
 
@@ -79,14 +79,14 @@ def test_machine_behind_another_in_the_queue_has_a_message_too(tmp_path: Path) -
             messages.append(text)
             spoke.set()
 
-        with ask(tmp_path, seconds=20, waiting=tell):
+        with ask(tmp_path, seconds=120, waiting=tell):
             pass
 
     threads = [threading.Thread(target=wait, args=(each,)) for each in (first, second)]
     with ask(tmp_path), ask(tmp_path):
         for thread, spoke in zip(threads, (first, second), strict=True):
             thread.start()
-            assert spoke.wait(10)
+            assert spoke.wait(60)
     for thread in threads:
         thread.join()
     assert "come before this one" in messages[1]
@@ -104,7 +104,7 @@ def test_machine_too_large_for_the_host_is_refused_without_blocking(
     with (
         ask(tmp_path),
         pytest.raises(HostError, match="a machine of 501 MiB is more than the 500 MiB"),
-        ask(tmp_path, 501, seconds=20),
+        ask(tmp_path, 501, seconds=120),
     ):
         pass
 

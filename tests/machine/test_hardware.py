@@ -218,7 +218,7 @@ def test_script_starts_the_machine_by_hand(make: Make, tmp_path: Path) -> None:
             seen += data
         process.stdin.write(b"\x01x")  # as a person would end it
         process.stdin.flush()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         timer.cancel()
     # Its sockets are removed with it.
     deadline = Deadline(60, "the directory of the sockets to go")

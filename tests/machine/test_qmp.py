@@ -51,7 +51,7 @@ def test_commands_return_answers_and_refusals(monitored: Monitored) -> None:
     with pytest.raises(QmpError, match="Parameter"):
         qmp.execute("screendump", wrong_name=1)
     qmp.execute("quit")
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     qmp.drain()
     assert ("SHUTDOWN", {"guest": False, "reason": "host-qmp-quit"}) in events
 
