@@ -1,10 +1,10 @@
 """hotplate.timing.deadline: waits end, and report the awaited event."""
 
-import time
 from types import SimpleNamespace
 
 import pytest
 
+from hotplate.timing import deadline as module
 from hotplate.timing import host_speed
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline, retry
 
@@ -30,6 +30,26 @@ def test_extend_never_shortens_the_deadline():
     assert deadline.left > 190
 
 
+class Clock:
+    """A clock that only a sleep advances: a busy host may take longer than any short deadline."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
 class Host:
     """A host of a given slowness that counts its measurements."""
 
@@ -42,41 +62,41 @@ class Host:
         return self.factors.pop(0) if len(self.factors) > 1 else self.factors[0]
 
 
-def test_guest_deadline_measures_a_fast_host_once_and_is_not_stretched():
+def test_guest_deadline_measures_a_fast_host_once_and_is_not_stretched(clock):
     host = Host(1.0)
-    deadline = GuestDeadline(0.02, "x", measure=host)
+    deadline = GuestDeadline(20, "x", measure=host)
     assert deadline.left > 0
     assert host.asked == 0
-    time.sleep(0.03)
+    clock.sleep(30)
     assert all(deadline.passed for _ in range(5))
     assert host.asked == 1
 
 
-def test_guest_deadline_is_stretched_by_the_factor_of_a_slow_host():
-    deadline = GuestDeadline(0.02, "the guest", measure=Host(1000.0))
-    time.sleep(0.03)
+def test_guest_deadline_is_stretched_by_the_factor_of_a_slow_host(clock):
+    deadline = GuestDeadline(20, "the guest", measure=Host(1000.0))
+    clock.sleep(30)
     assert not deadline.passed
-    assert 15 < deadline.left < 20
-    assert deadline.seconds == pytest.approx(20)
+    assert deadline.left == pytest.approx(19970)
+    assert deadline.seconds == pytest.approx(20000)
 
 
-def test_guest_deadline_ends_its_stretch_when_the_host_became_faster():
-    deadline = GuestDeadline(0.02, "x", measure=Host(2.0, 1.0))
-    began = time.monotonic()
+def test_guest_deadline_ends_its_stretch_when_the_host_became_faster(clock):
+    deadline = GuestDeadline(20, "x", measure=Host(2.0, 1.0))
+    began = clock.now
     with pytest.raises(DeadlineExceeded):
-        retry(lambda _last: None, deadline, every=0.001)
-    assert time.monotonic() - began >= 0.04
+        retry(lambda _last: None, deadline, every=1)
+    assert clock.now - began == pytest.approx(40)
     assert deadline.passed
 
 
-def test_guest_deadline_stretches_from_the_last_progress():
+def test_guest_deadline_stretches_from_the_last_progress(clock):
     host = Host(1.0)
-    deadline = GuestDeadline(0.01, "x", measure=host)
-    time.sleep(0.02)
+    deadline = GuestDeadline(10, "x", measure=host)
+    clock.sleep(20)
     assert deadline.passed
-    deadline.extend(0.01)
+    deadline.extend(10)
     assert not deadline.passed
-    time.sleep(0.02)
+    clock.sleep(20)
     assert deadline.passed
     assert host.asked == 2
 
