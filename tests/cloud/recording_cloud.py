@@ -129,7 +129,7 @@ class Stacks:
         self._made.append(stack_id)
         return stack_id
 
-    def wait(self, stack_id: str, status: str, *, seconds: float = 30) -> Any:
+    def wait(self, stack_id: str, status: str, *, seconds: float = 120) -> Any:
         def look(last: bool) -> Any:
             stack = self.client.stacks.get(stack_id)
             if stack.stack_status == status:
@@ -148,7 +148,7 @@ class Stacks:
             assert not last, f"{name} is {state}, not {status}"
             return state == status
 
-        retry(look, Deadline(30, f"{name} to be {status}"), every=0.05)
+        retry(look, Deadline(120, f"{name} to be {status}"), every=0.05)
 
     def outputs(self, stack_id: str) -> dict[str, Any]:
         stack = self.client.stacks.get(stack_id)
@@ -164,7 +164,7 @@ class Stacks:
             assert not last, status
             return status == "DELETE_COMPLETE"
 
-        retry(look, Deadline(60, "the stack to be deleted"), every=0.05)
+        retry(look, Deadline(120, "the stack to be deleted"), every=0.05)
 
     def clean(self) -> None:
         """Begin to delete all stacks; their resources may remain for a moment."""

@@ -60,7 +60,7 @@ TEMPLATE = {
         "Wait": {
             "Type": "AWS::CloudFormation::WaitCondition",
             "DependsOn": "Server",
-            "Properties": {"Handle": {"Ref": "Handle"}, "Timeout": "60"},
+            "Properties": {"Handle": {"Ref": "Handle"}, "Timeout": "600"},
         },
     },
     "Outputs": {"Data": {"Value": {"Fn::GetAtt": ["Wait", "Data"]}}},
@@ -72,7 +72,7 @@ def booted_guest(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> Any:
     """Yield a stack, the words of its user data, and ``run(command, *arguments)`` in its guest."""
     stack_id = stacks.create(TEMPLATE, parameters={"Content": "grüß ☃"})
     name = stacks.client.stacks.get(stack_id).stack_name
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not (servers := [s.id for s in list(compute.specs.values()) if s.stack_name == name]):
         assert time.monotonic() < end, "no server was booted"
         time.sleep(0.05)

@@ -287,7 +287,7 @@ def test_stack_events_go_to_the_queue_of_its_environment(cloud: Any, stacks: Any
         )
         return seen.count("COMPLETE") >= 2
 
-    retry(look, Deadline(30, f"the stack's and its resource's ends: {seen}"))
+    retry(look, Deadline(120, f"the stack's and its resource's ends: {seen}"))
 
 
 def test_zaqar_signed_url(cloud: Any) -> None:

@@ -52,7 +52,7 @@ def web(cloud: Any, stacks: Any) -> Iterator[tuple[str, str]]:
     yield stack, stacks.client.resources.get(stack, "web").physical_resource_id
     stacks.clean()
     # The next test's stack creates one with that name.
-    gone = Deadline(30, "the key pair to be deleted")
+    gone = Deadline(120, "the key pair to be deleted")
     retry(lambda _: not cloud.servers.has_keypair("made-by-heat"), gone, every=0.05)
 
 

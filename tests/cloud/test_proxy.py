@@ -99,7 +99,7 @@ def test_signals_by_hand_complete_deployments(cloud: Cloud, compute: Any, stacks
         by_signal = {inputs["deploy_signal_transport"]: inputs for inputs in each}
         return by_signal if set(BY_HAND) <= set(by_signal) else None
 
-    inputs = retry(handed_out, Deadline(60, "the deployments to be handed out"), every=0.05)
+    inputs = retry(handed_out, Deadline(120, "the deployments to be handed out"), every=0.05)
     for how, send in BY_HAND.items():
         send(inputs[how])
     stacks.wait(stack_id, "CREATE_COMPLETE")
@@ -116,7 +116,7 @@ def test_curl_cli_signals_a_wait_condition(stacks: Any, status: str, ended: str)
         hot(
             {"curl_cli": attribute("handle", "curl_cli"), "data": attribute("condition", "data")},
             handle=resource("Heat::WaitConditionHandle"),
-            condition=resource("Heat::WaitCondition", handle=ref("handle"), timeout=60),
+            condition=resource("Heat::WaitCondition", handle=ref("handle"), timeout=600),
         )
     )
     stacks.wait_for_resource(stack_id, "handle", "CREATE_COMPLETE")
@@ -145,7 +145,7 @@ def test_cloudformation_handle_is_signalled(curl: Curl, stacks: Any) -> None:
                 "Handle": {"Type": "AWS::CloudFormation::WaitConditionHandle"},
                 "Condition": {
                     "Type": "AWS::CloudFormation::WaitCondition",
-                    "Properties": {"Handle": {"Ref": "Handle"}, "Timeout": "60"},
+                    "Properties": {"Handle": {"Ref": "Handle"}, "Timeout": "600"},
                 },
             },
             "Outputs": {"url": {"Value": {"Ref": "Handle"}}},
@@ -158,7 +158,7 @@ def test_cloudformation_handle_is_signalled(curl: Curl, stacks: Any) -> None:
         shown = str(stacks.outputs(stack_id)["url"])
         return shown if shown != "None" else None
 
-    url = retry(signed, Deadline(30, "the handle's address"), every=0.05)
+    url = retry(signed, Deadline(120, "the handle's address"), every=0.05)
     assert url.startswith("http://169.254.169.254:8000/v1/waitcondition/")
     body = json.dumps({"Status": "SUCCESS", "Reason": "by hand", "Data": "done", "UniqueId": "1"})
     changed = curl("-X", "PUT", "-H", "Content-Type: application/json", "-d", body, url + "x")

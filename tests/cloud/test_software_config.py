@@ -64,7 +64,7 @@ def inputs_of(deployment: dict[str, Any]) -> dict[str, Any]:
 
 def booted(stacks: Any, compute: Any, stack_id: str) -> str:
     """Return the id of the server that the stack booted."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         name = stacks.client.stacks.get(stack_id).stack_name
         for spec in list(compute.specs.values()):
@@ -76,7 +76,7 @@ def booted(stacks: Any, compute: Any, stack_id: str) -> str:
 
 
 def poll_for_deployment(guest: Guest, cfn: dict[str, str]) -> dict[str, Any]:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         deployments = metadata_of(describe(guest, cfn))["deployments"]
         if deployments:
