@@ -84,7 +84,7 @@ def test_name_of_a_check_may_be_no_utf8(run):
 def test_hanging_check_is_killed_with_all_that_it_started(run, short, guest):
     began = time.monotonic()
     result = run("echo begin", "sleep 1234 &", "sleep 1234", **short)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 600
     assert (result.status, result.reason) == (
         CheckStatus.FAILED,
         "it did not end within 2 s, and was killed",
@@ -96,7 +96,7 @@ def test_hanging_check_is_killed_with_all_that_it_started(run, short, guest):
 def test_process_left_running_does_not_hold_up_the_next_check(run, guest):
     began = time.monotonic()
     assert run("sleep 1234 &", "echo begin").output == "begin"
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 600
     assert "sleep 1234" not in guest.run("ps -eo args").text
 
 

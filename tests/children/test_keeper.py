@@ -32,7 +32,7 @@ time.sleep(1000)
 """
 
 
-def gone(pidfd: int, seconds: float = 10.0) -> bool:
+def gone(pidfd: int, seconds: float = 60.0) -> bool:
     """Return True when a process ends in time."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
@@ -90,11 +90,11 @@ def test_child_reports_its_exit_status_and_last_words(tmp_path: Path) -> None:
     statuses: list[int] = []
     with Keeper() as keeper:
         child = spawn(keeper, tmp_path, "echo no disk >&2; exit 7", on_exit=statuses.append)
-        assert child.wait(Deadline(10, "the child")) == 7
+        assert child.wait(Deadline(60, "the child")) == 7
         assert child.complaint() == "no disk"
         child.send_signal(signal.SIGKILL)  # must hit no other process
         # A restart of the machine spawns one child after the other.
-        assert spawn(keeper, tmp_path, "exit 0").wait(Deadline(10, "the child")) == 0
+        assert spawn(keeper, tmp_path, "exit 0").wait(Deadline(60, "the child")) == 0
     assert statuses == [7]
 
 
@@ -105,17 +105,17 @@ def test_children_end_separately_and_all_with_the_keeper(tmp_path: Path) -> None
         )
         # An interrupt at the terminal does not reach them.
         assert os.getpgid(first.pid) != os.getpgrp()
-        assert second.wait(Deadline(10, "the second child")) == 3
+        assert second.wait(Deadline(60, "the second child")) == 3
         assert first.kill() == -signal.SIGKILL
         assert third.status is None
-    assert third.wait(Deadline(10, "the third child")) == -signal.SIGKILL
+    assert third.wait(Deadline(60, "the third child")) == -signal.SIGKILL
     with pytest.raises(MachineLostError):
         spawn(keeper, tmp_path, "true")
 
 
 def test_keeper_runs_a_module_of_the_package_as_helper(tmp_path: Path) -> None:
     with Keeper("hotplate.children.reaper") as keeper:
-        assert spawn(keeper, tmp_path, "exit 4").wait(Deadline(10, "the child")) == 4
+        assert spawn(keeper, tmp_path, "exit 4").wait(Deadline(60, "the child")) == 4
 
 
 def test_end_of_a_helper_is_noticed_without_sleeping(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_helper_that_was_started_ahead_is_the_one_used(tmp_path: Path) -> None:
     ahead = keeper.pid
     with keeper:
         assert keeper.pid == ahead
-        assert spawn(keeper, tmp_path, "exit 4").wait(Deadline(10, "the child")) == 4
+        assert spawn(keeper, tmp_path, "exit 4").wait(Deadline(60, "the child")) == 4
     assert not Path(f"/proc/{ahead}").exists()
 
 
@@ -140,12 +140,12 @@ def test_helper_that_is_left_ends_with_its_children(tmp_path: Path) -> None:
     with Keeper() as keeper:
         helper, child = keeper.pid, spawn(keeper, tmp_path, "sleep 1000")
         keeper.leave()
-        assert child.wait(Deadline(10, "the child")) == -signal.SIGKILL
+        assert child.wait(Deadline(60, "the child")) == -signal.SIGKILL
         for thread in threading.enumerate():
             if thread.name == "helper-end":
                 # The end of a process waits for such threads only.
                 assert not thread.daemon
-                thread.join(10)
+                thread.join(60)
         assert not Path(f"/proc/{helper}").exists()
 
 
@@ -164,7 +164,7 @@ def test_child_gets_a_clean_environment_and_only_its_descriptors(
             fds=[write_end],
         )
         os.close(write_end)
-        assert child.wait(Deadline(10, "the child")) == 0
+        assert child.wait(Deadline(60, "the child")) == 0
         assert stream.read() == "through the pipe\n"
     os.close(inherited)
     os.close(inherited_writer)
@@ -200,5 +200,5 @@ def test_helper_whose_end_was_collected_can_be_closed() -> None:
     keeper.start()
     assert keeper._process is not None
     keeper._process.kill()
-    keeper._process.wait(10)
+    keeper._process.wait(60)
     keeper.close()

@@ -33,7 +33,7 @@ touch "$1/ready"
 """
 
 
-def until(condition, *, seconds: float = 20.0) -> None:
+def until(condition, *, seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -83,7 +83,7 @@ class Supervised:
                 yield child
             finally:
                 child.stdin.close()
-                child.wait(20)
+                child.wait(120)
 
     def ready(self) -> None:
         until((self.notes / "ready").exists)
@@ -112,7 +112,7 @@ class TestBoth:
         run = Supervised(tmp_path, "echo $TMPDIR > result; echo said", tmpfs_mib=tmpfs_mib)
         with run.running() as child:
             assert child.stdout.read() == "said\n"
-            assert child.wait(20) == 0
+            assert child.wait(120) == 0
         assert str(run.work) in (run.staging / "result").read_text()
         run.assert_nothing_left(staging=True)
 
@@ -124,12 +124,12 @@ class TestBoth:
         )
         with run.running() as child:
             assert child.stdout.read().split() == ["0022", "755", "755"]
-            assert child.wait(20) == 0
+            assert child.wait(120) == 0
 
     def test_failed_command_leaves_nothing(self, tmp_path: Path, tmpfs_mib: int):
         run = Supervised(tmp_path, MESS + "exit 7", tmpfs_mib=tmpfs_mib)
         with run.running() as child:
-            assert child.wait(20) == 7
+            assert child.wait(120) == 7
         run.assert_nothing_left()
 
     def test_closed_lifeline_ends_everything(self, tmp_path: Path, tmpfs_mib: int):
@@ -140,7 +140,7 @@ class TestBoth:
             assert supervise.sweep(run.base) == []
             assert supervise.loops_of(run.work.name) != []
             child.stdin.close()
-            assert child.wait(20) == supervise.LOST
+            assert child.wait(120) == supervise.LOST
         run.assert_nothing_left()
 
     def test_leftovers_of_a_killed_supervisor_are_swept_by_the_next(
@@ -154,7 +154,7 @@ class TestBoth:
         assert supervise.loops_of(dead.work.name) != []
         after = Supervised(tmp_path, "true", tmpfs_mib=tmpfs_mib)
         with after.running() as child:
-            assert child.wait(20) == 0
+            assert child.wait(120) == 0
         dead.assert_nothing_left()
 
 
@@ -166,7 +166,7 @@ def test_signals_are_left_to_the_caller(tmp_path: Path):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             child.send_signal(number)
         (run.notes / "go").touch()
-        assert child.wait(20) == 0
+        assert child.wait(120) == 0
 
 
 def test_only_staging_directories_are_removed(tmp_path: Path):
@@ -203,6 +203,6 @@ def test_command_runs_as_the_requesting_user():
         os.chown(run.staging, 65534, 65534)
         run.config |= {"uid": 65534, "gid": 65534}
         with run.running() as child:
-            assert child.wait(20) == 0, child.stdout.read()
+            assert child.wait(120) == 0, child.stdout.read()
         assert (run.staging / "who").read_text() == "65534\n"
         run.assert_nothing_left(staging=True)

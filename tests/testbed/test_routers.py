@@ -98,11 +98,11 @@ def test_killed_router_is_reported_and_its_networks_can_end(
         helper = networks._routers._running["router"].router._keeper._process
         assert helper is not None
         helper.kill()
-        assert losses.get(timeout=20) == (
+        assert losses.get(timeout=60) == (
             'the helper process of the router "router" was killed: its networks are no longer '
             "joined"
         )
-        helper.wait(10)
+        helper.wait(60)
         with pytest.raises(MachineLostError):
             networks.wired(spec("db", port(6, network=1))).__enter__()
     assert networks._segments == {}
@@ -115,7 +115,7 @@ def test_router_that_ends_with_its_networks_is_no_loss(
     with networks.wired(spec("web", port(5))):
         helper = networks._routers._running["router"].router._keeper.pid
         watcher = next(each for each in threading.enumerate() if each.name == f"helper-{helper}")
-    watcher.join(20)
+    watcher.join(60)
     assert not watcher.is_alive()
     assert losses.empty()
 

@@ -185,7 +185,7 @@ def test_network_that_ends_by_itself_is_reported(networks: Segments, losses: Los
         made = next(iter(networks._segments.values()))
         assert made._server is not None
         made._server.kill()
-        assert losses.came.wait(20)
+        assert losses.came.wait(60)
     assert 'the DHCP server of the network "private" ended with -9' in str(losses[0])
     # The next server has a new one.
     with networks.wired(spec("web", port(5))):

@@ -182,8 +182,8 @@ def test_time_limit_ends_all_descendants(phases, with_environment):
 
 
 def is_gone(pid: int) -> bool:
-    """Return whether a process that was killed ends within ten seconds."""
-    for _ in range(200):
+    """Return whether a process that was killed ends."""
+    for _ in range(1200):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):
