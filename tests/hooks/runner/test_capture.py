@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from .conftest import alive
+
 HOOKS = str(Path(__file__).resolve().parents[3] / "hooks")
 #: Bytes that a capture has at the most.
 MOST = (2 << 20) + 2 * (6 << 20) + 100
@@ -253,10 +255,15 @@ def test_killed_pump_fails_only_its_own_run(guest, heat, cfn, wait_until, which)
     process = guest.start()
     wait_until(lambda: guest.runs("d-1") == 1)
     wait_until(lambda: len(pumps(guest)) == 2)
-    for pid in pumps(guest):
-        of_runner = parent(pid) == process.pid
-        if which == "both" or of_runner == (which == "runner"):
-            os.kill(pid, signal.SIGKILL)
+    killed = [
+        pid
+        for pid in pumps(guest)
+        if which == "both" or (parent(pid) == process.pid) == (which == "runner")
+    ]
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    # Until then the pipes have a reader, and the script may end before it is gone.
+    wait_until(lambda: not any(map(alive, killed)))
     guest.open_gate()
     process.communicate(timeout=60)
     while guest.run().status:
