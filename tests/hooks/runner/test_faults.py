@@ -53,7 +53,13 @@ def test_500_for_many_passes_is_retried_later(guest, heat, cfn, replying):
     for number in range(4):
         assert guest.run().status == 0
         assert guest.record("d-1")["heat_config"]["signal"]["tries"] == number + 1
-    # Passes may now come faster than tries: the signal waits, and the agent still checks it.
+    # Passes may now come faster than tries: the signal waits, and the agent still checks it.  After
+    # many tries it waits for half a minute, after four for a few seconds only.
+    record = guest.record("d-1")
+    record["heat_config"]["signal"].update(tries=10, after=0)
+    (guest.state / "d-1.json").write_text(json.dumps(record))
+    assert guest.run().status == 0
+    assert guest.record("d-1")["heat_config"]["signal"]["tries"] == 11
     count = len(heat.requests)
     assert guest.run().status == 0
     assert len(heat.requests) == count

@@ -153,9 +153,9 @@ def test_agent_sends_waiting_signals_without_running_phases(
     replying(503)
     guest.metadata(cfn())
     with agent():
-        wait_until(lambda: len(heat.requests) > 6, 60)  # three a pass: the third pass at least
+        wait_until(lambda: len(heat.requests) > 6, 300)  # three a pass: the third pass at least
         replying(200)
-        wait_until(lambda: not (guest.state / ".waiting").exists(), 60)
+        wait_until(lambda: not (guest.state / ".waiting").exists(), 300)
     assert guest.state_of("d-1") == "signalled"
     assert (guest.root / "commands").read_text() == "ran\n"
     assert guest.runs("d-1") == 1

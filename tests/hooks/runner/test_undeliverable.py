@@ -9,11 +9,11 @@ def note(guest, key="d-1"):
     return guest.record(key)["heat_config"]["signal"]
 
 
-def make_due(guest, **changes):
+def make_due(guest, key="d-1", **changes):
     """Make the next try due, with *changes* in the note of the earlier tries."""
-    record = guest.record("d-1")
+    record = guest.record(key)
     record["heat_config"]["signal"].update({"after": 0, **changes})
-    (guest.state / "d-1.json").write_text(json.dumps(record))
+    (guest.state / f"{key}.json").write_text(json.dumps(record))
 
 
 @pytest.mark.parametrize("status", [404, 410])
@@ -115,8 +115,11 @@ def test_malformed_url_is_undeliverable(guest, heat, cfn, url):
 def test_resend_sends_all_waiting_signals_and_runs_no_hook(guest, heat, cfn, replying):
     replying(503)
     guest.metadata(cfn(), cfn(id="d-2"))
-    for _ in range(4):
-        guest.run()
+    guest.run()
+    # After so many tries the next one is due in half a minute, and not in a few seconds.
+    for key in ("d-1", "d-2"):
+        make_due(guest, key, tries=10)
+    guest.run()
     heat.requests.clear()
     done = guest.command("resend", "--due")
     assert done.returncode == 1
