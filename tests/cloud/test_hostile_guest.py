@@ -27,6 +27,7 @@ from wire_guest import Guest, guest
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.quota import Quota
 from hotplate.cloud.http.serving import raise_descriptors
+from hotplate.cloud.zaqar import websocket
 from hotplate.timing.deadline import Deadline, retry
 
 TOKENS = "http://169.254.169.254:5000/v3/auth/tokens"
@@ -321,7 +322,7 @@ def test_subscriber_that_does_not_read_blocks_nobody(
     with held, connect(f"ws://127.0.0.1:{vm.ports[9000]}/", max_queue=1) as connection:
         for action, body in (("authenticate", {}), ("subscription_create", {"queue_name": name})):
             connection.send(json.dumps({"action": action, "headers": headers, "body": body}))
-            assert json.loads(connection.recv(timeout=20))["headers"]["status"] in (200, 201)
+            assert json.loads(connection.recv(timeout=120))["headers"]["status"] in (200, 201)
         # Much more than the buffers of a socket hold, and nobody reads it.
         posted = {"messages": [{"ttl": 60, "body": "x" * 250_000}]}
         for _ in range(60):
@@ -339,7 +340,7 @@ def test_post_without_room_is_answered_and_keeps_the_websocket(
 
     def status(action: str) -> int:
         connection.send(json.dumps({"action": action, "headers": headers, "body": body}))
-        return int(json.loads(connection.recv(timeout=20))["headers"]["status"])
+        return int(json.loads(connection.recv(timeout=120))["headers"]["status"])
 
     with held, connect(f"ws://127.0.0.1:{vm.ports[9000]}/") as connection:
         assert status("authenticate") == 200
@@ -412,7 +413,7 @@ class Writer:
     def answer(self, connection: Any, action: str, queue: str) -> int:
         body = {"queue_name": queue, "metadata": {"x": "y" * 16_000}}
         connection.send(json.dumps({"action": action, "headers": self.headers, "body": body}))
-        return int(json.loads(connection.recv(timeout=20))["headers"]["status"])
+        return int(json.loads(connection.recv(timeout=120))["headers"]["status"])
 
 
 @pytest.fixture
@@ -537,9 +538,27 @@ def test_header_too_long_for_swift_is_refused(writer: Writer) -> None:
 def test_invalid_frame_is_answered_with_400_or_403(bad: Guest, frame: str) -> None:
     with connect(f"ws://127.0.0.1:{bad.ports[9000]}/") as connection:
         connection.send(frame)
-        assert json.loads(connection.recv(timeout=20))["headers"]["status"] in (400, 403)
+        assert json.loads(connection.recv(timeout=120))["headers"]["status"] in (400, 403)
         connection.send("{}")
-        assert json.loads(connection.recv(timeout=20))["headers"]["status"] == 400
+        assert json.loads(connection.recv(timeout=120))["headers"]["status"] == 400
+
+
+def test_frame_is_in_the_events_before_its_answer(
+    cloud: Any, bad: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a request over HTTP is, so that who has the answer finds the event, and a flood."""
+    send = websocket._Session._send
+    logged: list[int] = []
+
+    def sent(session: Any, frame: dict[str, object]) -> None:
+        logged.append(len(requests_of(cloud, bad)))
+        send(session, frame)
+
+    monkeypatch.setattr(websocket._Session, "_send", sent)
+    with connect(f"ws://127.0.0.1:{bad.ports[9000]}/") as connection:
+        connection.send("{}")
+        connection.recv(timeout=60)
+    assert logged == [1]
 
 
 def test_http_server_log_goes_to_the_file() -> None:

@@ -245,5 +245,5 @@ def test_websocket_has_the_same_limits(cloud: Any, action: str, body: Any, words
     with connect(cloud.endpoints["zaqar-websocket"]) as connection:
         for sent in ({"action": "authenticate"}, {"action": action, "body": body}):
             connection.send(json.dumps({**sent, "headers": headers}))
-            answer = json.loads(connection.recv(timeout=20))
+            answer = json.loads(connection.recv(timeout=120))
     assert (answer["headers"]["status"], answer["body"]["error"]) == (400, words)

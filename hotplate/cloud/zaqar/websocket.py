@@ -142,7 +142,7 @@ class WebsocketServer:
         return self._quota is None or self._quota.request()
 
     def log(self, action: str, status: int, *, size: int) -> None:
-        """Write an answered frame of ``size`` bytes to the event log."""
+        """Write a frame of ``size`` bytes, and the status of its answer, to the event log."""
         if self._quota is not None:
             self._quota.wrote("zaqar", size, status)
         self._events.add(
@@ -173,8 +173,9 @@ class _Session:
                 if not self._server.counts():
                     return
                 action, status, body = self._sensible(frame)
-                self._send({"headers": {"status": status}, "body": body})
+                # Before the answer, as over HTTP: a client that has it finds the event.
                 self._server.log(action, status, size=len(frame))
+                self._send({"headers": {"status": status}, "body": body})
         finally:
             for end in self._ends.values():
                 end()
