@@ -148,7 +148,7 @@ class Guest:
         for directory in (self.counts, self.hooks):
             directory.mkdir()
         self.console.touch()
-        self.config.write_text("kill_after = 0.3\nrequest_timeout = 2\n")
+        self.config.write_text("kill_after = 0.3\n")
         self.settings: dict[str, str] = {}
         self.shell_hook("shell")
 

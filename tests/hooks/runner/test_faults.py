@@ -79,6 +79,8 @@ def test_refused_connection_is_bounded_and_sent_later(guest, cfn, nobody):
     assert guest.state_of("d-2") == "signalled"
 
 
+#: For servers that hang; others have the whole default on a busy host.
+IMPATIENT = "request_timeout = 2\n"
 #: Ends the endless loops of a test's server.
 OVER = threading.Event()
 
@@ -114,6 +116,7 @@ def _drip_body(handler):
 def test_host_that_hangs_costs_one_deadline_and_delays_no_other(
     guest, heat, cfn, make_heat, replying, act
 ):
+    guest.config.write_text(IMPATIENT)
     replying(act=act)
     good = make_heat()
     assert guest.run(cfn(), cfn(id="d-2"), cfn(id="d-3", server=good)).status == 0
@@ -126,6 +129,7 @@ def test_host_that_hangs_costs_one_deadline_and_delays_no_other(
 
 @pytest.mark.defect("N5")
 def test_accepting_without_ever_reading_is_a_hang(guest, cfn, heat):
+    guest.config.write_text(IMPATIENT)
     listener = socket.create_server(("127.0.0.1", 0))
     guest.run(cfn(url=f"http://127.0.0.1:{listener.getsockname()[1]}/x"))
     assert "2 seconds" in guest.failures()[0]
