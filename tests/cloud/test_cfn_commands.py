@@ -102,7 +102,7 @@ def booted_guest(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> Any:
                 },
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=300,
             )
 
         yield stack_id, words, run

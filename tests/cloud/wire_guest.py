@@ -58,7 +58,7 @@ class Guest:
         headers = dict(fields.pop("headers", {}))
         headers["Host"] = urllib.parse.urlsplit(url).netloc
         return requests.request(
-            method, self.url(url), headers=headers, timeout=20, allow_redirects=False, **fields
+            method, self.url(url), headers=headers, timeout=120, allow_redirects=False, **fields
         )
 
     def get(self, path: str) -> requests.Response:
@@ -172,7 +172,7 @@ def collect(guest: Guest, state: Path, section: dict[str, Any], kind: str) -> Co
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     documents = json.loads(run.stdout) if run.stdout.strip().startswith("{") else {}
     return Collected(run.returncode, documents, run.stderr)
@@ -199,5 +199,5 @@ def notify(
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
