@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).with_name("cloud")))
 import wire_guest
 
 from hotplate.errors import MachineLostError
+from hotplate.events import expected
 from hotplate.events.kinds import MachineExit, PowerOn
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
@@ -131,7 +132,8 @@ class PlayedMachine(QemuMachine):
     def start(self, *, incoming: Path | None = None) -> None:
         del incoming
         self._off = threading.Event()
-        self._hangs = False
+        self._hangs = self._polled = False
+        self._done: set[str] = set()
         self._thread = threading.Thread(target=self._live, name=f"guest-{self.config.name}")
         self._emit(PowerOn())
         self._thread.start()
@@ -155,6 +157,10 @@ class PlayedMachine(QemuMachine):
         """True once nothing more is to come of the guest."""
         return hasattr(self, "_thread") and (self._hangs or not self._thread.is_alive())
 
+    def has_done(self, deployments: set[str]) -> bool:
+        """Return True when it polls, and has run the deployments with these ids."""
+        return hasattr(self, "_thread") and self._polled and deployments <= self._done
+
     def work(self) -> dict[str, Work]:
         """Return that of an idle machine once nothing more is to come of the guest."""
         return {} if self._thread.is_alive() else {"played": Work(0.0, 0.0)}
@@ -167,7 +173,6 @@ class PlayedMachine(QemuMachine):
     def _live(self) -> None:
         self.guest = type(self).role(self.config.name)
         self.wire = self.wiring.local
-        self._done: set[str] = set()
         try:
             self._boot()
         except OSError:
@@ -196,6 +201,7 @@ class PlayedMachine(QemuMachine):
         while guest.agent and sources and not self._off.wait(POLL_SECONDS):
             for source, section in sources.items():
                 self._take(self._poll(source, section))
+            self._polled = True
 
     def _sources(self) -> dict[str, dict[str, Any]]:
         answer = self.wire.get("/latest/user-data")
@@ -311,6 +317,7 @@ class Stage:
         *,
         patience: float = 20.0,
         limit: float = 120.0,
+        deployments: int | None = None,
         **trial: Any,
     ) -> Played:
         """Test a template on played guests.
@@ -319,6 +326,8 @@ class Stage:
         :param patience: seconds without news; a run that ends by itself does not wait for them,
             so that a busy host does not matter.
         :param limit: seconds in all; they have passed when a hook is waited for in silence.
+        :param deployments: their number, where nothing more is to come once Heat has served all
+            and the guests that poll have run theirs. Heat may take long for each.
         """
         self.play_as(guest)
         self._count += 1
@@ -337,7 +346,17 @@ class Stage:
             machines = [each.machine for each in run.testbed.servers]
             # Heat may be about to make another one of those that the template has.
             wanted = str(run.template.template).count("'OS::Nova::Server'")
-            return len(machines) >= max(wanted, 1) and all(each.silent for each in machines)
+            if len(machines) < max(wanted, 1):
+                return False
+            if deployments is None:
+                return all(each.silent for each in machines)
+            served: dict[str, set[str]] = {}
+            for each in events:
+                ids = {one.id for one in expected.deployments(each) or ()}
+                served.setdefault(each.server, set()).update(ids)
+            return sum(map(len, served.values())) >= deployments and all(
+                each.silent or each.has_done(served.get(each.server_id, set())) for each in machines
+            )
 
         def deadline(seconds: float, what: str) -> GuestDeadline:
             news = what == "anything new"
