@@ -116,7 +116,7 @@ def test_unreachable_guest_is_awaited_once(play, monkeypatch, guest, times):
         raise DeadlineExceeded("gave up waiting for a root shell")
 
     monkeypatch.setattr(Server, "shell", shell)
-    verdict = play(template(), guest, patience=1).verdict
+    verdict = play(template(), guest).verdict
     assert verdict.outcome is Outcome.FAILED
     # The check for a guest at rest waits for a shorter time.
     assert len([each for each in waits if each >= LOG_SECONDS]) == times
