@@ -160,8 +160,9 @@ class QemuMachine(Machine):
 
         :raises DeadlineExceeded: when it is still on then.
         """
-        if self._child is not None:
-            self._child.wait(deadline)
+        child = self._child
+        if child is not None:
+            child.wait(deadline)
             self._release()
         if self._exit is None:
             raise RuntimeError(f'the machine "{self.name}" was never on')
@@ -578,7 +579,8 @@ class QemuMachine(Machine):
         expected = status == 0 or self._reason == "power-cut"
         unexpected = "lost" if self._started else "not-started"
         self._exit = Exit(status, (self._reason or "lost") if expected else unexpected)
-        complaint = "" if expected or self._child is None else self._child.complaint()
+        child = self._child
+        complaint = "" if expected or child is None else child.complaint()
         self._emit(kinds.MachineExit(status, self._exit.reason, complaint))
 
     def _release(self) -> None:
