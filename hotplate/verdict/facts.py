@@ -215,8 +215,11 @@ class Facts:
         return bool(self.track and self.track.id in self.hook_outputs)
 
     def agent(self, key: str) -> str:
-        """Return a property of the agent's unit, "" when it was not answered."""
-        return self.health.unit(health.AGENT, key)
+        """Return a property of the agent's unit, "" when the guest itself did not answer.
+
+        The stage that the guest did not reach decides then, not an agent missing on its disk.
+        """
+        return _health(self.probes.get("health", "")).unit(health.AGENT, key)
 
     def whole_unit(self, shown: str) -> str:
         """Return the full name of a unit that systemd's console has shortened."""
