@@ -18,7 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from hotplate.network import links
 
-SECONDS = 20
+#: A limit of each command, which only ends what hangs.
+SECONDS = 120
 
 
 def receive(source: socket.socket) -> bytes:

@@ -155,7 +155,7 @@ def test_killed_router_leaves_its_segments_working(lab: Lab) -> None:
     helper = lab.router._keeper._process
     assert helper is not None
     helper.send_signal(signal.SIGKILL)
-    helper.wait(10)
+    helper.wait(60)
     with pytest.raises(MachineLostError):
         lab.router.attach(lab.segments[0], mac=mac(9), address=IPv4Address("10.0.0.9"))
     lab.router.detach(1)
