@@ -314,7 +314,7 @@ def test_agent_is_idle_once_each_document_was_used(tmp_path):
         with pytest.raises(subprocess.TimeoutExpired):
             waiting.wait(0.3)
         (tmp_path / "cfn.json.last").touch()
-        assert waiting.wait(20) == 0
+        assert waiting.wait(60) == 0
 
 
 @pytest.mark.parametrize(("polls", "looks"), [(0, 1), (2, 3)])

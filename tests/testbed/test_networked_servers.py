@@ -109,7 +109,7 @@ class Cloud:
         return self.compute.servers[one.id].shell().run(command).rc == 0
 
     def who_asks(self, one: ServerSpec) -> str:
-        return self.run(one, "echo ask | timeout 20 nc 169.254.169.254 80")
+        return self.run(one, "echo ask | timeout 50 nc 169.254.169.254 80")
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def pair(cloud: Cloud) -> tuple[ServerUnderTest, ServerUnderTest]:
 
 
 def reaches_again(one: ServerUnderTest, other: ServerUnderTest) -> None:
-    one.retry(lambda _: one.can_reach(other, ECHO), f"{one} to reach {other} again", seconds=60)
+    one.retry(lambda _: one.can_reach(other, ECHO), f"{one} to reach {other} again")
 
 
 def test_server_has_addresses_and_connects_to_others(pair) -> None:
@@ -193,7 +193,7 @@ def test_parted_servers_still_reach_the_cloud(cloud: Cloud, pair) -> None:
     assert cloud.who_asks(WEB) == WEB.id
     assert cloud.who_asks(DB) == DB.id
     db.join(web, network="private")
-    assert web.can_reach(db, ECHO)
+    reaches_again(web, db)
     parts = [(each.server, part) for each in cloud.events if (part := LinkPart.of(each))]
     assert parts == [
         (WEB.id, LinkPart("private", "db", parted=True)),
@@ -213,7 +213,7 @@ def test_link_is_shaped_and_restored(cloud: Cloud, pair) -> None:
     web.shape(loss=1)
     assert not web.can_reach(db, ECHO, seconds=1)
     web.shape()
-    assert web.can_reach(db, ECHO)
+    reaches_again(web, db)
     with pytest.raises(UsageError, match="a loss is a share from 0 to 1, not 50"):
         web.shape(loss=50)
     shapes = [shape for each in cloud.events if (shape := LinkShape.of(each))]
@@ -227,8 +227,8 @@ def test_link_is_shaped_and_restored(cloud: Cloud, pair) -> None:
 def test_harness_connects_to_a_server(cloud: Cloud) -> None:
     cloud.run(DB, served(2200, "while :; do echo from db | nc -l -p 2200; done"))
     link = cloud.compute.servers[DB.id].machine.wiring
-    with link.connect(2200, seconds=20) as connection:
-        connection.settimeout(20)
+    with link.connect(2200, seconds=60) as connection:
+        connection.settimeout(60)
         assert connection.recv(100) == b"from db\n"
 
 
@@ -246,7 +246,11 @@ def test_server_with_a_spoofed_address_reaches_no_metadata(cloud: Cloud) -> None
     become(WEB.ports[0].mac, "10.0.0.5", other_link="down")
     try:
         assert cloud.run(DB, "echo ask | timeout 2 nc 169.254.169.254 80") == ""
-        assert link.cables[0].counts()["refused: mac"] > 0
+        # The switch handles frames a moment later.
+        retry(
+            lambda _: link.cables[0].counts().get("refused: mac", 0) > 0,
+            Deadline(60, "the refusal"),
+        )
         assert cloud.who_asks(WEB) == WEB.id
     finally:
         become(DB.ports[0].mac, "10.0.0.6", other_link="up")
@@ -285,7 +289,7 @@ def test_crash_of_one_server_leaves_the_other(cloud: Cloud) -> None:
 
 GET_ADDRESS = """\
 nic=$(grep -l {mac} /sys/class/net/*/address | cut -d/ -f5)
-ip link set "$nic" up && udhcpc -q -n -t 5 -T 1 -O search -i "$nic" -s /dhcp
+ip link set "$nic" up && udhcpc -q -n -t 50 -T 1 -O search -i "$nic" -s /dhcp
 """
 
 
@@ -313,7 +317,7 @@ def test_interface_is_plugged_while_the_server_runs(cloud: Cloud) -> None:
     assert new.mac not in cloud.run(WEB, "cat /sys/class/net/*/address")
     assert not cloud.pings(DB, "10.0.1.11", tries=1)
     # Its name server was on the removed network.
-    cloud.run(WEB, "udhcpc -q -n -t 5 -T 1 -O search -O staticroutes -i eth0 -s /dhcp")
+    cloud.run(WEB, "udhcpc -q -n -t 50 -T 1 -O search -O staticroutes -i eth0 -s /dhcp")
     assert both_ways(cloud)
     # The address is free for another port.
     cloud.compute.replug(both, cloud.services)
@@ -391,6 +395,6 @@ def test_testbed_leaves_no_process_when_it_ends(cloud: Cloud) -> None:
     cloud.compute.close()
     retry(
         lambda _: not any(Path(f"/proc/{pid}").exists() for pid in pids),
-        Deadline(20, "the processes to end"),
+        Deadline(60, "the processes to end"),
         every=0.1,
     )

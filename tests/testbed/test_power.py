@@ -55,11 +55,11 @@ class PlayedMachine:
         if self.broken:
             raise HostError("QEMU could not start")
         self.starts.set()
-        self.may_start.wait(20)
+        self.may_start.wait(60)
         self.calls.append("start")
 
     def shutdown(self, deadline: Deadline) -> None:
-        self.may_shut_down.wait(20)
+        self.may_shut_down.wait(60)
         self.calls.append("shutdown")
         if not self.obeys:
             raise DeadlineExceeded("it did not")
@@ -101,13 +101,13 @@ def test_server_deleted_while_it_is_switched_on_does_not_run_on(
     machine.may_start.clear()
     start = threading.Thread(target=compute.start, args=(ID,))
     start.start()
-    assert machine.starts.wait(20)
+    assert machine.starts.wait(60)
     deletion = threading.Thread(target=compute.delete, args=(ID,))
     deletion.start()
-    retry(lambda _: ID not in compute.servers, Deadline(20, "the deletion"), every=0.01)
+    retry(lambda _: ID not in compute.servers, Deadline(60, "the deletion"), every=0.01)
     machine.may_start.set()
     for thread in (start, deletion):
-        thread.join(20)
+        thread.join(60)
     assert machine.calls == ["start", "kill"]
 
 
@@ -135,7 +135,7 @@ def test_hard_reboot_cuts_the_power(compute: LocalCompute, machine: PlayedMachin
 
 
 def until(compute: LocalCompute, word: str) -> None:
-    retry(lambda _: compute.status(ID)[0] == word, Deadline(20, word))
+    retry(lambda _: compute.status(ID)[0] == word, Deadline(60, word))
 
 
 def test_soft_reboot_lets_the_system_shut_down(

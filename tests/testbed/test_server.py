@@ -31,7 +31,7 @@ class HostShell:
 
     def run(self, command):
         subprocess.run(
-            ["sh", "-c", command.replace("/root/", f"{self.root}/")], check=True, timeout=30
+            ["sh", "-c", command.replace("/root/", f"{self.root}/")], check=True, timeout=120
         )
 
 
@@ -162,6 +162,6 @@ def test_guest_that_goes_down_within_an_answer_is_asked_again(monkeypatch):
     machine = SimpleNamespace(pid=1, shell_channel=ours, running=True)
     server = Server(SimpleNamespace(name="web"), machine, nonce=NONCE, owned=ExitStack())
     with ours:
-        server.reboot(Deadline(30, "the reboot"))
+        server.reboot(Deadline(120, "the reboot"))
         assert server.shell().run(BOOT_ID).text == "boot-2"
-    guest.join(10)
+    guest.join(60)

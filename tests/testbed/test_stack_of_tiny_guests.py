@@ -106,7 +106,12 @@ def test_assumed_network_has_two_subnets_and_two_servers(testbed: Testbed, stack
     for server in (web, db):
         answer = run(server, "wget -q -O - http://169.254.169.254/openstack/latest/meta_data.json")
         assert server.spec.id in answer
-    assert FAR in run(web, "nslookup db.novalocal")
+    # dnsmasq reads its files asynchronously.
+    retry(
+        lambda _: FAR in run(web, "nslookup db.novalocal"),
+        GuestDeadline(60, "the name"),
+        every=0.5,
+    )
     # There is no router between the subnets: addresses on the link are reached on the link.
     assert not pings(web, FAR)
     lead_to_each_other(web, db)
@@ -127,7 +132,7 @@ def test_update_gives_a_running_server_another_network(testbed: Testbed, stack: 
         GuestDeadline(60, "the guest to see its interface"),
         every=0.5,
     )
-    run(web, "ip link set eth1 up; udhcpc -q -n -t 5 -T 1 -i eth1 -s /dhcp")
+    run(web, "ip link set eth1 up; udhcpc -q -n -t 50 -T 1 -i eth1 -s /dhcp")
     assert f"{port.addresses[0].address}/24" in run(web, "ip -4 -o address").split()
     assert "more" in {each.name for each in of_events(testbed.events).networks.values()}
 
