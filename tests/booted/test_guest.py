@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import Counter
 
@@ -12,7 +13,7 @@ from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed.first_boot import boot
 from hotplate.testbed.testbed import Testbed
-from hotplate.timing.deadline import Deadline
+from hotplate.timing.deadline import GuestDeadline
 
 pytestmark = [pytest.mark.boots, pytest.mark.xdist_group("guest")]
 
@@ -99,7 +100,7 @@ PLACES = {
 def look_for(pattern: str, guest: ServerUnderTest) -> dict[str, str]:
     """Return the matches of the pattern file in each place."""
     return {
-        place: guest.run(command.format(pattern=pattern), timeout=180).text
+        place: guest.run(command.format(pattern=pattern), timeout=600).text
         for place, command in PLACES.items()
     }
 
@@ -146,7 +147,7 @@ def test_password_is_in_no_log_and_no_file_readable_by_others(guest):
 LEAVES_A_LINE = f"""\
 #!/bin/sh
 echo "$label" >> {RAN}
-sleep 2
+until test -e /run/go-$label; do sleep 0.1; done
 printf %s "$label" > "$heat_outputs_path.label"
 """
 
@@ -165,18 +166,26 @@ def test_refused_signal_is_sent_again_until_accepted(kind, words, guest, testbed
         name=f"fault-{kind}",
     )
     event = rf'heat-config: {{}} id=\S+ group=script name="fault-{kind}"'
-    deadline = Deadline(120, "the runner's word")
+    deadline = GuestDeadline(300, "the runner's word")
     guest.console.wait_for(event.format("started"), deadline, since=line)
-    with testbed.cloud.fault(endpoint="cfn", kind=kind, status=500, seconds=10, server=guest.id):
+    with testbed.cloud.fault(endpoint="cfn", kind=kind, status=500, server=guest.id):
+        # Not before the fault: a script that only sleeps may end sooner.
+        guest.run(["touch", f"/run/go-{kind}"]).check()
         guest.console.wait_for(event.format("signal-failed"), deadline, since=line)
-        assert deployment.wait().status == "COMPLETE", deployment
+    assert deployment.wait().status == "COMPLETE", deployment
     assert deployment.outputs["label"] == kind
     assert guest.run(f"grep -cx {kind} {RAN}").text == "1"
 
-    guest.console.wait_for(event.format("signalled"), deadline, since=line)
+    # By the event, which comes after the line on the console.
+    signalled = re.compile(event.format("signalled"))
+    assert testbed.events.wait(
+        lambda each: signalled.search(classify.console_text(each) or "") is not None,
+        seconds=300,
+        since=since,
+    )
     markers = [
         marker
-        for each in list(testbed.events)[since:]
+        for each in testbed.events.since(since)
         if (marker := classify.marker(each)) and marker.name == f"fault-{kind}"
     ]
     reasons = [marker.reason.lower() for marker in markers if marker.event == "signal-failed"]
