@@ -41,7 +41,7 @@ def servers(testbed: Testbed) -> Iterator[dict[str, Server]]:
     stack.delete().wait(seconds=SECONDS)
 
 
-def run(server: Server, command: str, *, seconds: int = 120) -> str:
+def run(server: Server, command: str, *, seconds: int = 600) -> str:
     return server.shell(seconds=SECONDS).run(command, timeout=seconds).text
 
 
@@ -61,7 +61,7 @@ def metadata(server: Server) -> str:
     """Return the answer of the metadata service over IPv6."""
     device = run(server, "ls /sys/class/net | grep -vx lo | head -1").strip()
     url = f"http://[fe80::a9fe:a9fe%25{device}]/openstack/latest/meta_data.json"
-    return run(server, f"curl -sS -m 10 -g '{url}' 2>&1")
+    return run(server, f"curl -sS -m 60 -g '{url}' 2>&1")
 
 
 def test_server_with_ipv6_alone_has_its_address_and_metadata(servers: dict[str, Server]) -> None:
@@ -112,6 +112,6 @@ def test_each_address_answers_when_it_is_asked_for(servers: dict[str, Server]) -
         assert len(asked) == sum(len(port.addresses) for port in server.spec.ports)
         retry(
             lambda _, server=server: all(server.links.ask().values()),
-            GuestDeadline(30, "the answers"),
+            GuestDeadline(120, "the answers"),
             every=0.5,
         )
