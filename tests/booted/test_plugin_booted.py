@@ -17,11 +17,12 @@ from hotplate.image.inspect import Image
 from hotplate.plugin.pool import open_pool
 from hotplate.settings import cache_dir
 from hotplate.testbed import warm_state as warm
+from hotplate.timing.deadline import Deadline, retry
 from tests.booted.run_settings import settings_of_this_run
 
 pytestmark = pytest.mark.boots
 
-SECONDS = 900
+SECONDS = 3600
 #: Seconds after which pytest prints the stacks of its threads.
 STACK_SECONDS = 600
 
@@ -49,11 +50,15 @@ TEN = """
         assert deployment.outputs["deploy_stderr"] == "err\\n"
         assert deployment.outputs["deploy_status_code"] == 0
         assert len(deployment.signals) == 1
+        before = time.time()
+        now = float(server.run("date +%s.%N").text)
+        after = time.time()
         seen = {
             "uuid": server.run("cat /proc/sys/kernel/random/uuid").text,
             "random": server.run("head -c16 /dev/urandom | od -An -tx1").text,
             "nonce": server.run("cat /run/hotplate-shell/nonce").text,
-            "off": abs(time.time() - float(server.run("date +%s.%N").text)),
+            # However long the command takes.
+            "off": max(before - now, now - after),
             "deployed": server.run("ls /var/lib/heat-config/deployed").text.splitlines(),
         }
         with SEEN.open("a") as stream:
@@ -295,7 +300,8 @@ def test_two_workers_share_the_warm_state(run, cache):
     done = run("-n", "2", test_ten=TEN.replace("range(10)", "range(4)"))
     done.assert_outcomes(passed=4)
     assert (done.stdout.str() + done.stderr.str()).count("once, to restore it") <= 1
-    assert len(warm.states(cache)) <= warm.KEPT
+    # Another worker may have made one, and remove the oldest in the next moment.
+    retry(lambda _: len(warm.states(cache)) <= warm.KEPT, Deadline(60, "the oldest to go"))
 
 
 def test_cold_option_boots_for_each_test(run):
@@ -315,7 +321,9 @@ def copied_state(without_cloud_init, tmp_path, monkeypatch) -> Path:
     )
     state = made.directory
     copy = tmp_path / "cache" / "warm" / state.name
-    shutil.copytree(state, copy, copy_function=os.link)
+    # Other workers that make states remove those that are not in use.
+    with made.in_use():
+        shutil.copytree(state, copy, copy_function=os.link)
     monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path / "cache"))
     return copy
 
