@@ -14,7 +14,7 @@ from hotplate.timing.deadline import Deadline, retry
 
 pytestmark = pytest.mark.boots
 
-BOOT_SECONDS = 600
+BOOT_SECONDS = 1500
 SERVER = "Web-Server"
 #: The server's name in Nova; ssh takes no spaces.
 NAME = "Web Server"
@@ -46,7 +46,7 @@ class Session:
         self.process.wait()
         sys.stdout.write(self.log.read_text())
 
-    def hotplate(self, verb: str, *words: str, timeout: int = 120) -> subprocess.CompletedProcess:
+    def hotplate(self, verb: str, *words: str, timeout: int = 600) -> subprocess.CompletedProcess:
         return subprocess.run(
             [sys.executable, "-m", "hotplate", verb, "--directory", self.directory, *words],
             capture_output=True,
@@ -71,14 +71,15 @@ class Session:
             },
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def output(self) -> str:
         """Return the session's output so far; it must be running."""
-        output = self.log.read_bytes()[self._before :].decode()
+        # The last character may be written in part.
+        output = self.log.read_bytes()[self._before :].decode(errors="replace")
         assert self.process.poll() is None, output
         return output
 
@@ -112,7 +113,7 @@ def assert_suite_passes(artifacts: Path, assertion: str) -> None:
         env={**os.environ, "HOTPLATE_ARTIFACTS": str(artifacts)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -127,9 +128,9 @@ def test_guest_is_resumed_by_the_next_session(without_cloud_init, seeds, tmp_pat
         assert f"ssh -F {directory}/ssh-config {SERVER}" in session.log.read_text()
         assert f"hotplate monitor --directory {directory} {SERVER}" in session.log.read_text()
         first = session.in_guest("cat /proc/sys/kernel/random/boot_id; echo kept >/root/note")
-        done = session.hotplate("down", timeout=300)
+        done = session.hotplate("down", timeout=900)
         assert done.returncode == 0, done.stderr
-        assert session.process.wait(60) == 0
+        assert session.process.wait(300) == 0
     with Session(without_cloud_init, directory) as session:
         session.wait_for(f'server "{SERVER}" is on')
         assert session.in_guest("cat /root/note") == "kept\n"
@@ -137,7 +138,7 @@ def test_guest_is_resumed_by_the_next_session(without_cloud_init, seeds, tmp_pat
         assert session.in_guest("cat /proc/sys/kernel/random/boot_id") != first
         # The guest still belongs to its stack and runs new deployments.
         script = tmp_path / "script.sh"
-        script.write_text("#!/bin/sh\necho again >/root/again\n")
+        script.write_text("#!/bin/sh\necho again >/root/new; mv /root/new /root/again\n")
         config = session.openstack(
             *("software", "config", "create", "again", "--group", "script"),
             *("--config-file", str(script)),
@@ -148,8 +149,8 @@ def test_guest_is_resumed_by_the_next_session(without_cloud_init, seeds, tmp_pat
             *("--server", server["physical_resource_id"], "--signal-transport", "NO_SIGNAL"),
         )
         assert session.in_guest("cat /root/again") == "again\n"
-        assert session.hotplate("down", timeout=300).stdout == "ended; nothing was kept\n"
-        assert session.process.wait(60) == 0
+        assert session.hotplate("down", timeout=900).stdout == "ended; nothing was kept\n"
+        assert session.process.wait(300) == 0
     assert not directory.exists()
 
 
@@ -172,7 +173,7 @@ def test_ssh_command_reaches_the_guest(images, seeds, tmp_path, nothing_left):
             ["ssh", "-F", tmp_path / "up" / "ssh-config", SERVER, "id -un; exit 3"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert (by_line.returncode, by_line.stdout) == (3, "root\n"), by_line.stderr
         # A floating address needs a route from its network to the server's, as in Neutron.
@@ -189,4 +190,4 @@ def test_ssh_command_reaches_the_guest(images, seeds, tmp_path, nothing_left):
             config = str(tmp_path / "up" / "ssh-config")
             typed = session.typed("server", "ssh", *words, "--", "-F", config, *LOGIN, "id", "-un")
             assert typed == "root\n"
-        assert session.hotplate("down", timeout=300).returncode == 0
+        assert session.hotplate("down", timeout=900).returncode == 0
