@@ -29,7 +29,7 @@ def run(without_cloud_init, tmp_path) -> Callable[..., None]:
             ],
             capture_output=True,
             text=True,
-            timeout=900,
+            timeout=3600,
             cwd=cwd,
         )
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

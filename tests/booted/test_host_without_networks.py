@@ -27,7 +27,7 @@ def test_server_with_a_link_of_its_own_passes(all_hooks_bookworm, seeds, tmp_pat
         ],
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no networks between servers" in json.loads(document.read_text())["facts"]["network"]

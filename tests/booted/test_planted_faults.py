@@ -103,7 +103,7 @@ def test_poll_refused_for_a_wrong_secret(server, events):
             refused.append(event)
         return len(refused) == 3
 
-    assert events.wait(third, seconds=120, since=since)
+    assert events.wait(third, seconds=600, since=since)
     assert_named(server, "poll-refused", Stage.DEPLOYMENT_DELIVERED)
 
 
@@ -143,11 +143,11 @@ def test_signal_lost(server, events):
     def word(wanted):
         return lambda event: (marker := classify.marker(event)) and marker.event == wanted
 
-    assert events.wait(word("started"), seconds=60, since=since)
+    assert events.wait(word("started"), seconds=600, since=since)
     server.block()
     server.run(["touch", "/run/go"]).check()
-    assert events.wait(word("finished"), seconds=60, since=since)
+    assert events.wait(word("finished"), seconds=600, since=since)
     diagnosis = server.diagnosis()
     assert (diagnosis.fault, diagnosis.stage) == ("signal-lost", Stage.SIGNAL_RECEIVED)
     server.unblock()
-    assert deployment.wait(seconds=180).status == "COMPLETE"
+    assert deployment.wait(seconds=600).status == "COMPLETE"

@@ -215,7 +215,7 @@ IN_A_GUEST = (
         "old-configuration",
         # A run that is cut by the stop is taken up again, and writes the right address.
         "until [ -e /run/heat-config/heat-config ]; do sleep 0.1; done; "
-        "flock -w 20 /run/os-refresh-config.lock true; "
+        "flock -w 300 /run/os-refresh-config.lock true; "
         f"{STOP}; sed -i 's|^metadata_url.*|metadata_url = http://192.0.2.7:8000/v1|; "
         "s|169.254.169.254|192.0.2.7|g' /etc/os-collect-config.conf "
         f"/var/lib/heat-cfntools/cfn-init-data; {START}",

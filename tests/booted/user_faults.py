@@ -15,7 +15,7 @@ from hotplate.verdict.diagnosis import Diagnosis
 
 #: Seconds between two diagnoses of a deployment that cannot finish, and those until the last.
 LOOK = 1.0
-GIVE_UP = 20.0
+GIVE_UP = 120.0
 
 AGENT = "os-collect-config"
 STOP = f"systemctl stop {AGENT}"
@@ -63,7 +63,7 @@ def is_named(pool: ServerPool, fault: UserFault) -> None:
     """Plant the fault in a server, deploy, and compare the diagnosis with ``says``."""
     server = pool.server()
     try:
-        server.run(fault.plant, timeout=180)
+        server.run(fault.plant, timeout=600)
         deployment = server.deploy(
             group="script", config="#!/bin/sh\ntrue\n", transport=fault.transport
         )
