@@ -129,7 +129,7 @@ class Stacks:
         self._made.append(stack_id)
         return stack_id
 
-    def wait(self, stack_id: str, status: str, *, seconds: float = 120) -> Any:
+    def wait(self, stack_id: str, status: str, *, seconds: float = 300) -> Any:
         def look(last: bool) -> Any:
             stack = self.client.stacks.get(stack_id)
             if stack.stack_status == status:

@@ -76,7 +76,7 @@ class World:
             self.cloud.endpoints[service] + path,
             headers=headers,
             json=body or None,
-            timeout=20,
+            timeout=120,
         )
 
     def is_there(self, service: str, path: str) -> bool:

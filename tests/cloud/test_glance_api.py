@@ -422,14 +422,14 @@ def test_image_without_an_id_is_not_found(cloud: Any) -> None:
 
 
 def test_versions_schemas_and_tokens(cloud: Any, glance: Any) -> None:
-    answer = requests.get(cloud.endpoints["glance"] + "/", timeout=10)
+    answer = requests.get(cloud.endpoints["glance"] + "/", timeout=120)
     assert answer.status_code == 300
     assert answer.json()["versions"][0]["status"] == "CURRENT"
     for name in ("image", "images"):
         assert raw(cloud, method="GET", path=f"/v2/schemas/{name}").json()["name"] == name
     assert raw(cloud, method="GET", path="/v2/schemas/cloud").status_code == 404
     assert glance.images.get_import_info()["import-methods"]["value"] == []
-    assert requests.get(cloud.endpoints["glance"] + "/v2/images", timeout=10).status_code == 401
+    assert requests.get(cloud.endpoints["glance"] + "/v2/images", timeout=120).status_code == 401
 
 
 def test_sdk_manages_images(image_sdk: Any) -> None:

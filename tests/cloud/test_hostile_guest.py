@@ -69,7 +69,7 @@ def all_is_well(cloud: Any, good: Guest) -> None:
 
 def raw(vm: Guest, port: int, data: bytes) -> bytes:
     """Send bytes and return the whole answer; b"" when the connection was reset."""
-    with socket.create_connection(("127.0.0.1", vm.ports[port]), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", vm.ports[port]), timeout=120) as connection:
         with contextlib.suppress(OSError):
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
@@ -91,7 +91,7 @@ def test_long_path_is_refused_and_clipped_in_its_event(cloud: Any, bad: Guest) -
 @pytest.mark.parametrize("size", [limits.KEYSTONE_BODY + 1, 30_000_000])
 def test_too_large_token_post_is_refused_unread(bad: Guest, size: int) -> None:
     head = f"POST /v3/auth/tokens HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", bad.ports[5000]), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", bad.ports[5000]), timeout=120) as connection:
         connection.sendall(head.encode())
         assert b"413" in connection.recv(1024)[:20]
 
@@ -163,7 +163,7 @@ def test_request_beyond_the_quota_is_429_and_no_event(
     line = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 1000
     last = b"GET / HTTP/1.1\r\nConnection: close\r\nHost: x\r\n\r\n"
     with guest(cloud, "many-requests") as bad:
-        with socket.create_connection(("127.0.0.1", bad.ports[80]), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", bad.ports[80]), timeout=120) as connection:
             connection.sendall(line + last)
             answers = b"".join(iter(lambda: connection.recv(1 << 20), b""))
         assert b"HTTP/1.1 404" in answers

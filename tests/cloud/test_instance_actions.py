@@ -156,7 +156,7 @@ def test_actions_are_paged_and_filtered_by_time(cloud: Cloud, nova: Any, web: An
         answer = requests.get(
             f"{cloud.endpoints['nova']}/v2.1/servers/{web.id}/os-instance-actions?{query}",
             headers={**owner_headers(cloud), "OpenStack-API-Version": "compute 2.66"},
-            timeout=10,
+            timeout=120,
         )
         assert answer.status_code == 400, answer.text
 

@@ -48,7 +48,7 @@ def test_guest_is_answered_on_each_of_its_interfaces(cloud: Cloud, vm: Guest) ->
     with cloud.serve(vm.server_id, *sides):
         for side in sides:
             address = "{}:{}".format(*side[80].getsockname())
-            data = requests.get(f"http://{address}/openstack/latest/meta_data.json", timeout=20)
+            data = requests.get(f"http://{address}/openstack/latest/meta_data.json", timeout=120)
             assert data.json()["uuid"] == SPEC.id
 
 

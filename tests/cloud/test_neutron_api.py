@@ -873,7 +873,7 @@ def test_quotas(neutron: Any, made: Any, cloud: Any) -> None:
 
 
 def test_versions_and_extensions(cloud: Any, neutron: Any) -> None:
-    answer = requests.get(cloud.endpoints["neutron"] + "/", timeout=10)
+    answer = requests.get(cloud.endpoints["neutron"] + "/", timeout=120)
     (version,) = answer.json()["versions"]
     assert (answer.status_code, version["id"], version["status"]) == (200, "v2.0", "CURRENT")
     aliases = {each["alias"] for each in neutron.list_extensions()["extensions"]}
@@ -889,7 +889,7 @@ def test_request_without_a_valid_token_is_refused(cloud: Any) -> None:
         answer = requests.get(
             cloud.endpoints["neutron"] + "/v2.0/networks",
             headers={"X-Auth-Token": token},
-            timeout=10,
+            timeout=120,
         )
         assert answer.status_code == 401
 

@@ -141,7 +141,7 @@ def test_stand_in_type_completes_and_is_reported(cloud: Any, stacks: Any) -> Non
         "balancer": neutron_of("LBaaS::LoadBalancer", vip_subnet=DEFAULT_SUBNET),
     }
     stack_id = stacks.create(stack_of(**resources))
-    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
     assert {(each.kind, each.name) for each in cloud.stand_ins(stack_id)} == {
         ("OS::Neutron::AddressScope", "scope"),
         ("OS::Neutron::LBaaS::LoadBalancer", "balancer"),
@@ -150,7 +150,7 @@ def test_stand_in_type_completes_and_is_reported(cloud: Any, stacks: Any) -> Non
 
 def test_each_type_is_created_changed_and_deleted(cloud: Any, stacks: Any, neutron: Any) -> None:
     stack_id = stacks.create(template())
-    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
     values = stacks.outputs(stack_id)
     assert (values["asked"], values["given"]) == ("10.3.0.9", "10.3.0.20")
     assert values["mac"].startswith("fa:16:3e:")
@@ -187,7 +187,7 @@ def test_each_type_is_created_changed_and_deleted(cloud: Any, stacks: Any, neutr
     # As UpdateTrunkTest.test_update_existing_sub_port_on_trunk of heat-tempest-plugin.
     changed["resources"]["trunk"]["properties"] |= {"sub_ports": [vlan(99)], "name": "pineapple"}
     stacks.client.stacks.update(stack_id, template=changed)
-    stacks.wait(stack_id, "UPDATE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "UPDATE_COMPLETE")
     assert stacks.outputs(stack_id)["asked"] == "10.3.0.10"
     details = neutron.show_port(values["parent"])["port"]["trunk_details"]
     assert [each["segmentation_id"] for each in details["sub_ports"]] == [99]
@@ -196,7 +196,7 @@ def test_each_type_is_created_changed_and_deleted(cloud: Any, stacks: Any, neutr
     assert neutron.show_network(values["net"])["network"]["tags"] == ["red"]
 
     stacks.client.stacks.delete(stack_id)
-    stacks.wait(stack_id, "DELETE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "DELETE_COMPLETE")
     assert neutron.list_networks(name="renamed")["networks"] == []
     assert neutron.list_floatingips()["floatingips"] == neutron.list_routers()["routers"] == []
 
@@ -204,7 +204,7 @@ def test_each_type_is_created_changed_and_deleted(cloud: Any, stacks: Any, neutr
 def test_neutronclient_logs_no_deprecation(stacks: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Heat creates a client for each request, so the line would be on the terminal each time."""
     stack_id = stacks.create(stack_of(net=neutron_of("Net")))
-    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
     assert "heat.engine.resource" in {each.name for each in caplog.records}
     assert [each for each in caplog.records if each.name.startswith("neutronclient")] == []
 
@@ -234,7 +234,7 @@ def test_elastic_ip_is_a_floating_ip(cloud: Any, stacks: Any, neutron: Any) -> N
     }
     body = {"heat_template_version": "2018-08-31", "resources": resources, "outputs": outputs}
     stack_id = stacks.create(body)
-    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
     values = stacks.outputs(stack_id)
     (floating,) = neutron.list_floatingips(floating_ip_address=values["address"])["floatingips"]
     assert values["one"] == [floating["fixed_ip_address"], values["address"]]
@@ -245,7 +245,7 @@ def test_elastic_ip_is_a_floating_ip(cloud: Any, stacks: Any, neutron: Any) -> N
     stand_ins = {(each.kind, each.name) for each in cloud.stand_ins(stack_id)}
     assert {("AWS::EC2::EIP", "eip"), ("AWS::EC2::EIPAssociation", "association")} <= stand_ins
     stacks.client.stacks.delete(stack_id)
-    stacks.wait(stack_id, "DELETE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "DELETE_COMPLETE")
     assert neutron.list_floatingips()["floatingips"] == []
 
 
@@ -259,7 +259,7 @@ def test_aws_security_group_is_one_of_neutron(cloud: Any, stacks: Any, neutron: 
         "instance": {"type": "AWS::EC2::Instance", "properties": instance},
     }
     stack_id = stacks.create(stack_of(**resources))
-    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
     (group,) = neutron.list_security_groups(description="the web")["security_groups"]
     (made,) = [each for each in group["security_group_rules"] if each["direction"] == "ingress"]
     assert (made["port_range_max"], made["remote_ip_prefix"]) == (80, "10.0.0.0/8")
@@ -299,7 +299,7 @@ def test_aws_vpc_is_a_network_of_neutron(cloud: Any, stacks: Any, neutron: Any) 
     stack_id = stacks.create(
         {"heat_template_version": "2018-08-31", "resources": resources, "outputs": outputs}
     )
-    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
     values = stacks.outputs(stack_id)
     assert values["one"] == "10.77.1.50"
     assert ip_address(values["two"]) in ip_network("10.77.1.0/24")
@@ -311,7 +311,7 @@ def test_aws_vpc_is_a_network_of_neutron(cloud: Any, stacks: Any, neutron: Any) 
     stood_in = {each.name for each in cloud.stand_ins(stack_id)}
     assert stood_in & {*resources} == {"attachment", "gateway"}
     stacks.client.stacks.delete(stack_id)
-    stacks.wait(stack_id, "DELETE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "DELETE_COMPLETE")
     # Nothing was made up for the subnet, and nothing is left.
     assert neutron.list_networks()["networks"] == before
 
@@ -324,13 +324,13 @@ def test_vpc_of_another_cloud_is_assumed(cloud: Any, stacks: Any, neutron: Any, 
         "table": {"type": "AWS::EC2::RouteTable", "properties": {"VpcId": vpc}},
     }
     stack_id = stacks.create(stack_of(**resources))
-    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
     (subnet,) = neutron.list_subnets(cidr="10.78.1.0/24")["subnets"]
     network = neutron.show_network(subnet["network_id"])["network"]
     assert vpc in (network["id"], network["name"])
     assert ("network", vpc) in {(each.kind, each.name) for each in cloud.taken_for_granted()}
     stacks.client.stacks.delete(stack_id)
-    stacks.wait(stack_id, "DELETE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "DELETE_COMPLETE")
 
 
 def test_allocation_pools_are_removed_from_a_subnet(stacks: Any, neutron: Any) -> None:
@@ -339,12 +339,12 @@ def test_allocation_pools_are_removed_from_a_subnet(stacks: Any, neutron: Any) -
     body["resources"] = {name: body["resources"][name] for name in ("net", "subnet")}
     body["outputs"] = {"subnet": {"value": {"get_resource": "subnet"}}}
     stack_id = stacks.create(body)
-    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
     subnet = stacks.outputs(stack_id)["subnet"]
     assert neutron.show_subnet(subnet)["subnet"]["allocation_pools"]
     del body["resources"]["subnet"]["properties"]["allocation_pools"]
     stacks.client.stacks.update(stack_id, template=body)
-    stacks.wait(stack_id, "UPDATE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "UPDATE_COMPLETE")
     assert neutron.show_subnet(subnet)["subnet"]["allocation_pools"] == []
 
 

@@ -154,7 +154,7 @@ def test_served_deployments_are_no_event(tmp_path: Path) -> None:
 def test_two_threads_each_create_a_key_pair() -> None:
     from heat.engine.resources.signal_responder import SignalResponder
 
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=120)
 
     class Responder(SignalResponder):  # type: ignore[misc]
         id = 1

@@ -40,7 +40,7 @@ def curl(proxied: None) -> Curl:
     """Run curl, which prints the status below the body."""
 
     def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        command = ["curl", "-sS", "-m", "20", "-w", "\n%{http_code}", *arguments]
+        command = ["curl", "-sS", "-m", "120", "-w", "\n%{http_code}", *arguments]
         return subprocess.run(command, input=stdin, capture_output=True, text=True)
 
     return run
@@ -50,7 +50,7 @@ def by_curl(inputs: dict[str, Any]) -> None:
     """Send a signal to the address in the deployment's inputs."""
     subprocess.run(
         [
-            *("curl", "-sSf", "-m", "20", "-X", inputs["deploy_signal_verb"]),
+            *("curl", "-sSf", "-m", "120", "-X", inputs["deploy_signal_verb"]),
             *("-H", "Content-Type: application/json", "--data-binary", json.dumps(RESULT)),
             inputs["deploy_signal_id"],
         ],

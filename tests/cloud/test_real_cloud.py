@@ -116,7 +116,7 @@ class Replay:
             stacks.wait_for_resource(self.ids["STACK"], "server", "CREATE_COMPLETE")
             # The last that Heat stores before it waits for the agent's signal.
             metadata = functools.partial(stacks.client.resources.metadata, self.ids["STACK"])
-            stored = Deadline(30, "the deployment in the server's metadata")
+            stored = Deadline(120, "the deployment in the server's metadata")
             retry(lambda _: metadata("server")["deployments"], stored, every=0.05)
         elif name in AFTER:
             stack, state = AFTER[name]
@@ -139,7 +139,7 @@ class Replay:
         elif request := REQUESTS.get(name) or recorded.get("request"):
             fields = {"json": json.loads(self._named(json.dumps(request)))}
         return requests.request(
-            method, url, headers=headers, timeout=30, allow_redirects=False, **fields
+            method, url, headers=headers, timeout=120, allow_redirects=False, **fields
         )
 
     def _login(self, *, wrong: bool) -> dict[str, Any]:

@@ -498,7 +498,7 @@ def test_address_of_a_server_is_input_of_another(cloud: Any, stacks: Any, comput
         web=server(networks=ON_NET, user_data=user_data),
     )
     made = stacks.create(template)
-    stacks.wait(made, "CREATE_COMPLETE", seconds=60)
+    stacks.wait(made, "CREATE_COMPLETE")
     outputs = stacks.outputs(made)
     assert outputs["db"] == "10.30.0.50" != outputs["web"]
     web = stacks.client.resources.get(made, "web").physical_resource_id
@@ -515,7 +515,7 @@ def test_five_servers_of_a_group_have_five_addresses(stacks: Any) -> None:
     made = stacks.create(
         hot({"ips": attribute("group", "first_address")}, net=NET, subnet=SUBNET, group=group)
     )
-    stacks.wait(made, "CREATE_COMPLETE", seconds=90)
+    stacks.wait(made, "CREATE_COMPLETE")
     addresses = stacks.outputs(made)["ips"]
     assert len(set(addresses)) == 5
     assert all(each.startswith("10.30.0.") for each in addresses)
@@ -544,7 +544,7 @@ def test_refusal_by_nova_is_the_reason_of_the_stack(
     stacks: Any, resources: dict[str, Any], words: str
 ) -> None:
     made = stacks.create(hot(net=NET, subnet=SUBNET, **resources))
-    assert words in stacks.wait(made, "CREATE_FAILED", seconds=60).stack_status_reason
+    assert words in stacks.wait(made, "CREATE_FAILED").stack_status_reason
 
 
 def moved(stacks: Any) -> str:
@@ -552,7 +552,7 @@ def moved(stacks: Any) -> str:
     networks = {"networks": attribute("web", "networks")}
     template = hot(networks, net=NET, subnet=SUBNET, web=server(networks=ON_NET))
     made: str = stacks.create(template)
-    stacks.wait(made, "CREATE_COMPLETE", seconds=60)
+    stacks.wait(made, "CREATE_COMPLETE")
     template["resources"]["web"] = server(networks=[{"network": "hotplate"}])
     stacks.client.stacks.update(made, template=template)
     return made
@@ -568,7 +568,7 @@ def test_update_fails_when_the_guest_keeps_the_interface(
 ) -> None:
     keeper.answers.set()
     made = moved(stacks)
-    failed = stacks.wait(made, "UPDATE_FAILED", seconds=120)
+    failed = stacks.wait(made, "UPDATE_FAILED")
     assert "Failed to detach interface" in failed.stack_status_reason
     assert networks_of(cloud, stacks, made) == ["private"]
 
@@ -595,7 +595,7 @@ def test_update_waits_while_nova_asks_the_guest(
     unsubscribe()
     assert stacks.client.stacks.get(made).stack_status == "UPDATE_IN_PROGRESS"
     keeper.answers.set()
-    stacks.wait(made, "UPDATE_COMPLETE", seconds=60)
+    stacks.wait(made, "UPDATE_COMPLETE")
     assert networks_of(cloud, stacks, made) == ["hotplate"]
     networks = stacks.outputs(made)["networks"]
     assert "private" not in networks

@@ -252,7 +252,7 @@ def read_by_the_hook(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> s
     # No signal is to be sent: the program for it does nothing.
     environ |= {"HEAT_CONFIG_NOTIFY": "/bin/true", "HEAT_SHELL_CONFIG": f"{tmp_path}/document"}
     runner = [sys.executable, "-IS", str(ROOT / "hooks" / "55-heat-config")]
-    subprocess.run(runner, env=environ, check=True, timeout=60, capture_output=True)
+    subprocess.run(runner, env=environ, check=True, timeout=300, capture_output=True)
     return (tmp_path / "stdin").read_text()
 
 

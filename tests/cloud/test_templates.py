@@ -67,7 +67,7 @@ def test_missing_services_have_stand_ins(cloud: Any, stacks: Any) -> None:
         "private": {"value": {"get_attr": ["key", "private_key"]}},
     }
     stack_id = stacks.create(hot(resources, outputs=outputs))
-    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=90)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
     values = stacks.outputs(stack_id)
     assert values["fixed"] == "10.1.0.2"
     assert {each for those in values["addresses"].values() for each in those} == {"10.1.0.2"}
@@ -100,7 +100,7 @@ def test_server_without_networks_is_on_the_one_that_its_address_is_read_from(
     )
     files, body = template_utils.get_template_contents(str(write(tmp_path / "t.yaml", parent)))
     stack_id = stacks.create(body, files=dict(files))
-    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=90)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
     values = stacks.outputs(stack_id)
     assert values["web"].startswith("10.")
     assert values["port"]
@@ -115,7 +115,7 @@ def test_server_without_networks_is_on_the_default_one(stacks: Any, name: str) -
     read = {"get_attr": ["web", "networks", name, 0]}
     whole = {"value": {"get_attr": ["web", "networks"]}}
     stack_id = stacks.create(hot({"web": SERVER}, outputs={"a": {"value": read}, "all": whole}))
-    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=90)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
     assert "hotplate" in stacks.outputs(stack_id)["all"]
 
 
@@ -126,7 +126,7 @@ def test_aws_instance_has_volumes(stacks: Any) -> None:
         "volume": by_name("AWS::EC2::Volume", Size=1, AvailabilityZone="nova"),
         "server": by_name("AWS::EC2::Instance", ImageId="i", InstanceType="f", Volumes=[attached]),
     }
-    stacks.wait(stacks.create(hot(resources)), "CREATE_COMPLETE", seconds=90)
+    stacks.wait(stacks.create(hot(resources)), "CREATE_COMPLETE")
 
 
 def test_stand_ins_may_name_each_other(cloud: Any, stacks: Any) -> None:
@@ -179,7 +179,7 @@ def test_stand_ins_may_name_each_other(cloud: Any, stacks: Any) -> None:
     }
     outputs = {"vip": {"value": {"get_attr": ["lb", "vip_address"]}}}
     stack_id = stacks.create(hot(resources, outputs=outputs))
-    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
     assert {each.name for each in cloud.stand_ins(stack_id)} == set(resources)
 
 
@@ -209,7 +209,7 @@ def test_stack_in_an_unknown_region_is_refused(stacks: Any) -> None:
 
     with pytest.raises(heat_exceptions.HTTPBadRequest, match="DARKHOLE"):
         stacks.create(outer("DARKHOLE"))
-    stacks.wait(stacks.create(outer("RegionOne")), "CREATE_COMPLETE", seconds=60)
+    stacks.wait(stacks.create(outer("RegionOne")), "CREATE_COMPLETE")
 
 
 def test_nested_stacks_are_found_by_registry_and_path(stacks: Any, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_nested_stacks_are_found_by_registry_and_path(stacks: Any, tmp_path: Pat
     files, template = template_utils.get_template_contents(str(outer))
     env_files, env = template_utils.process_environment_and_files(str(environment))
     stack_id = stacks.create(template, files={**files, **env_files}, environment=env)
-    stacks.wait(stack_id, "CREATE_COMPLETE", seconds=60)
+    stacks.wait(stack_id, "CREATE_COMPLETE")
     assert stacks.outputs(stack_id) == {
         "path": "from a file",
         "name": "registry",
