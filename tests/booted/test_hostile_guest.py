@@ -76,6 +76,8 @@ def test_port_floods_do_not_disturb_the_other_guest(bad, good):
     else:
         command = f"{stop}; sh /root/endless.sh"
     with attack(bad, good, "ports", command):
-        # The shell answers until the attack has replaced it.
-        retry(lambda _: is_lost(bad), GuestDeadline(SECONDS * 20, "its shell's end"))
-        assert is_lost(bad)
+        # The shell answers until the attack has replaced it; one answer may just be late.
+        retry(
+            lambda _: is_lost(bad) and is_lost(bad),
+            GuestDeadline(SECONDS * 20, "its shell's end"),
+        )
