@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 SERVER = str(uuid.UUID(int=7))
-PATIENCE = 120.0
+PATIENCE = 900.0
 GUEST_MIB = 256
 
 Boot = Callable[..., Diagnosis]

@@ -63,7 +63,7 @@ def _of_the_index(requirement: str, target: Path) -> Path:
             *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"),
             *("--target", target, requirement),
         ],
-        timeout=120,
+        timeout=600,
         check=True,
     )
     return target
@@ -75,11 +75,11 @@ def _of_the_distribution(package: str, target: Path) -> Path:
     subprocess.run(
         ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", package],
         cwd=target,
-        timeout=120,
+        timeout=600,
         check=True,
     )
     (file,) = target.glob("*.deb")
-    subprocess.run(["dpkg-deb", "-x", file, target / "root"], timeout=120, check=True)
+    subprocess.run(["dpkg-deb", "-x", file, target / "root"], timeout=600, check=True)
     return target / "root"
 
 
@@ -333,7 +333,7 @@ def succeeds(root: Path) -> Callable[[str, str], str]:
             "options": {},
         }
         hook = f"/usr/libexec/heat-config/hooks/{group}"
-        answer = json.loads(in_root(root, hook, stdin=json.dumps(deployment), seconds=300))
+        answer = json.loads(in_root(root, hook, stdin=json.dumps(deployment), seconds=1200))
         assert answer["deploy_status_code"] == 0, answer["deploy_stdout"] + answer["deploy_stderr"]
         return answer["deploy_stdout"]
 

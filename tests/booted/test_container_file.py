@@ -39,7 +39,7 @@ def image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
     directory = tmp_path_factory.mktemp("container")
     dist = directory / "dist"
     build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", dist)
-    subprocess.run([*build, ROOT], check=True, timeout=300)
+    subprocess.run([*build, ROOT], check=True, timeout=900)
     base = directory / "base.tar"
     mirror = mirrors.of_this_host("bookworm").main
     command = ("mmdebstrap", "--quiet", "--variant=minbase", "bookworm", base, mirror)

@@ -58,7 +58,7 @@ def inspect(image: Path, *options: str, below: tuple[str, ...] = ()) -> dict[str
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
@@ -118,7 +118,7 @@ def diff(*words: object) -> dict[str, Any]:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=True,
     )
     document: dict[str, Any] = json.loads(done.stdout)
@@ -251,7 +251,7 @@ LEFT = ["agent-state", "cloud-init-state", "logs", "machine-id", "network-by-mac
 
 READ_ONLY = (
     "sync; echo u > /proc/sysrq-trigger; "
-    "timeout 60 sh -c 'until grep -q \" / ext4 ro\" /proc/mounts; do sleep 0.1; done'"
+    "timeout 300 sh -c 'until grep -q \" / ext4 ro\" /proc/mounts; do sleep 0.1; done'"
 )
 #: After these commands nothing writes a log, cloud-init and journald included. The last commands
 #: are the fixes that the other findings name.
@@ -275,8 +275,8 @@ def test_disk_of_a_used_server_passes_after_the_named_fixes(trixie: Path, testbe
         disk.with_suffix(suffix).symlink_to(trixie.with_suffix(suffix))
     shell = server.shell()
     # Remount read-only, so that the disk has all that the guest holds in memory.
-    shell.run(READ_ONLY).check()
+    shell.run(READ_ONLY, timeout=600).check()
     found = kinds(inspect(disk, "--allow-backing"))
     assert [kind for kind in found if kind != "dhcp-leases"] == LEFT
-    shell.run(f"{FORGET}; {READ_ONLY}").check()
+    shell.run(f"{FORGET}; {READ_ONLY}", timeout=600).check()
     assert kinds(inspect(disk, "--allow-backing")) == []

@@ -38,7 +38,7 @@ def boot(trixie, tmp_path):
         if event.kind == "power-on":
             machine = testbed.compute.servers[event.server].machine
             # The monitor answers only a moment after the machine is started.
-            deadline = Deadline(30, "the monitor")
+            deadline = Deadline(300, "the monitor")
             Thread(target=lambda: retry(lambda _: _down(machine), deadline), daemon=True).start()
 
     def run(

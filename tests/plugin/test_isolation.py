@@ -46,7 +46,7 @@ def testbed(tmp_path_factory):
         directory=tmp_path_factory.mktemp("cloud"), compute=compute, events=EventLog()
     ) as cloud:
         cloud.heat().stacks.create(stack_name="warm", template=TEMPLATE)
-        retry(lambda _: compute.specs, Deadline(60, "the server"))
+        retry(lambda _: compute.specs, Deadline(300, "the server"))
         yield SimpleNamespace(cloud=cloud, compute=compute, events=cloud.events, servers=[])
 
 
@@ -77,7 +77,7 @@ def test_next_guest_gets_no_earlier_deployment(testbed, actions, seen):
         DeploymentSpec(group="script", config="#!/bin/sh\n", actions=actions),
     )
     if seen:
-        retry(lambda _: deployments(), Deadline(60, "the deployment"))
+        retry(lambda _: deployments(), Deadline(300, "the deployment"))
     server = SimpleNamespace(id=server_id, deployments=[deployment])
     ServerPool(testbed, None).give_back(server)
     # Also when Heat continues with a DELETE that the guest would have to run.

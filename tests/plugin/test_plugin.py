@@ -517,7 +517,7 @@ def test_image_without_agent_is_named_and_not_waited_for(project, tmp_path):
             assert list(cloud.heat().stacks.list()) == []
         """
     )
-    done = project.runpytest_subprocess(f"--image={tmp_path / 'web.raw'}", timeout=120)
+    done = project.runpytest_subprocess(f"--image={tmp_path / 'web.raw'}", timeout=600)
     done.assert_outcomes(passed=1)
     printed = done.stderr.str() + done.stdout.str()
     assert "web.raw has no agent: each test boots its server" in printed

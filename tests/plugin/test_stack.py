@@ -61,7 +61,7 @@ def made(tmp_path: Path) -> Iterator[StackUnderTest]:
     (tmp_path / "servers.yaml").write_text(TEMPLATE)
     with Cloud(directory=tmp_path / "cloud", compute=compute, events=EventLog()) as cloud:
         testbed: Any = SimpleNamespace(cloud=cloud, events=cloud.events, server=compute.servers.get)
-        yield StackUnderTest.begin(testbed, tmp_path / "servers.yaml", {}).wait(seconds=60)
+        yield StackUnderTest.begin(testbed, tmp_path / "servers.yaml", {}).wait(seconds=300)
 
 
 def test_server_is_found_by_its_resource_or_its_name(made: StackUnderTest) -> None:
