@@ -337,6 +337,22 @@ def test_silent_agent_is_not_waited_for(monkeypatch):
     assert server.commands == []
 
 
+def test_agent_of_a_started_container_is_waited_for_as_long_as_the_host_is_slow(monkeypatch):
+    """At the end of the usual time the deadline is stretched, and the poll is still to come."""
+    events, waited, ran = EventLog(), [], []
+
+    def wait(*_: object, **__: object) -> Event | None:
+        waited.append(len(ran))
+        return POLL if len(waited) == 3 else None
+
+    monkeypatch.setattr(events, "wait", wait)
+    spec = SimpleNamespace(id="web", name="web")
+    shell = SimpleNamespace(run=lambda command, **_: ran.append(command))
+    first_boot.wait_for_agent(events, SimpleNamespace(spec=spec, shell=lambda: shell), since=0)
+    assert waited == [0, 0, 0]
+    assert ran == [first_boot.IDLE]
+
+
 def test_agent_of_a_saved_server_gets_the_polling_interval():
     """By the configuration file that the agent renders; its own minimum is a second."""
     template = ROOT / "elements/os-collect-config/os-apply-config/etc/os-collect-config.conf"
