@@ -6,6 +6,7 @@ outputs, secrets and signatures never become part of an event: the emitter redac
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from bisect import bisect_left
@@ -22,6 +23,9 @@ FIRST = 2_000
 #: The number of events of one kind and server that are kept, from the start and from the end.
 #: Subscribers get all of them, also the dropped ones in between.
 LAST = 3_000
+
+#: How long an announced event is waited for; most come at once.
+SETTLE_SECONDS = 10.0
 
 #: The maximum length of a text chosen by a guest (a path, a name) in an event, in characters.
 MAX_TEXT = 1024
@@ -55,6 +59,8 @@ class EventLog:
         self._numbers: list[int] = []
         self._next = 0
         self._kept: Counter[tuple[str, str]] = Counter()
+        # One for each event that is on its way.
+        self._coming: set[object] = set()
         # Reentrant: a fault may come from this log itself.
         self._changed = threading.Condition(threading.RLock())
         # By the number of their event; of the faults that end no wait, only the first.
@@ -77,6 +83,37 @@ class EventLog:
         Tests also emit kinds that no room has; ``detail`` is hidden from the type checker.
         """
         return self._append(Event(source, kind, server, detail))
+
+    @contextlib.contextmanager
+    def coming(self) -> Iterator[None]:
+        """Announce the event that this thread appends in the context, after what it is about.
+
+        For an effect that others may see before the event; see :meth:`settle`.
+        """
+        mark = object()
+        with self._changed:
+            self._coming.add(mark)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._coming.discard(mark)
+                self._changed.notify_all()
+
+    def settle(self, *, seconds: float = SETTLE_SECONDS) -> bool:
+        """Wait for the events that are announced now (:meth:`coming`); return whether all came.
+
+        :param seconds: how long to wait for them; 0 does not wait.
+        """
+        end = time.monotonic() + seconds
+        with self._changed:
+            awaited = set(self._coming)
+            while awaited & self._coming:
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+        return True
 
     def fail(self, error: Exception) -> None:
         """Record a fault of hotplate's own in this thread; waiting threads get it at once."""

@@ -219,7 +219,10 @@ class Deployment:
     @property
     def signals(self) -> list[Event]:
         """Return the signals received for it, as requests in the event log."""
-        return [event for event in self._cloud.events if self._is_signal(ServiceRequest.of(event))]
+        events = self._cloud.events
+        # Heat may end the stack before the request with the last signal has been answered.
+        events.settle()
+        return [event for event in events if self._is_signal(ServiceRequest.of(event))]
 
     def _is_signal(self, asked: ServiceRequest | None) -> bool:
         return (

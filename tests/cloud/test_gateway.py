@@ -20,6 +20,22 @@ def answer(_environ, start_response):
     return []
 
 
+@pytest.mark.parametrize(("method", "announced"), [("POST", True), ("PUT", True), ("GET", False)])
+def test_event_of_a_change_is_announced_while_it_is_made(method, announced):
+    """A signal ends a stack before its request is answered; reads may last long."""
+    events, settled = EventLog(), []
+
+    def app(environ, start_response):
+        settled.append(events.settle(seconds=0))
+        return answer(environ, start_response)
+
+    front = Front("cfn", app, side=Side.GUEST, server_id="web", events=events, faults=Faults())
+    front({"REQUEST_METHOD": method, "PATH_INFO": "/v1/signal/x"}, lambda *_: None)
+    assert settled == [not announced]
+    assert events.settle(seconds=0)
+    assert len(events) == 1
+
+
 def test_late_worker_writes_to_no_reused_descriptor():
     serving = Serving(events=EventLog(), threads=1, connections=10)
     listener = socket.create_server(("127.0.0.1", 0))

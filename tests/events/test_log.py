@@ -48,6 +48,28 @@ def test_subscriber_is_called_until_it_unsubscribes():
     assert [event.kind for event in heard] == ["one"]
 
 
+def test_announced_event_can_be_waited_for():
+    events = EventLog()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def act():
+        with events.coming():
+            begun.set()
+            go_on.wait(60)
+            events.emit("cfn", "signal")
+
+    thread = threading.Thread(target=act)
+    assert events.settle(seconds=0)
+    thread.start()
+    assert begun.wait(60)
+    assert not events.settle(seconds=0.01)
+    assert len(events) == 0
+    go_on.set()
+    assert events.settle(seconds=60)
+    assert len(events) == 1
+    thread.join(60)
+
+
 def test_events_from_many_threads_are_all_kept():
     events = EventLog()
     threads = [

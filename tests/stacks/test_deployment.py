@@ -4,6 +4,8 @@ import dataclasses
 
 import pytest
 
+from hotplate.events.kinds import ServiceRequest
+from hotplate.events.log import EventLog
 from hotplate.stacks.deployment import Deployment, DeploymentSpec
 from hotplate.stacks.stack import Stack
 
@@ -71,6 +73,7 @@ class NoCloud:
 
 
 class MadeStack:
+    name = "stack-1"
     state = "FAILED"
 
     def __str__(self):
@@ -84,3 +87,20 @@ def test_failed_assertion_shows_the_status(monkeypatch):
     with pytest.raises(AssertionError) as failed:
         assert done.status == "COMPLETE", done
     assert "script: CREATE_FAILED: the script ended with 3" in str(failed.value)
+
+
+def test_signal_that_is_being_answered_is_waited_for(monkeypatch):
+    """Heat ends the stack as soon as it has the signal, whose request is in the log only then."""
+
+    class LateLog(EventLog):
+        def settle(self):
+            path = "/v1/signal/arn/stacks/stack-1/id/resources/deployment"
+            self.add(ServiceRequest("POST", path, 200, side="guest"), source="cfn", server="web")
+            return True
+
+    class OneCloud(NoCloud):
+        events = LateLog()
+
+    monkeypatch.setattr(Stack, "create", lambda cloud, template, **more: MadeStack())
+    done = Deployment(OneCloud(), "web", DeploymentSpec("script", "exit 3\n"))
+    assert len(done.signals) == 1

@@ -5,6 +5,7 @@ It writes each request to the event log without secrets, and applies planted fau
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
@@ -135,10 +136,13 @@ class Front:
                 fault.kind != "refuse" and fault.method in ("", method) and fault.path in path
             ),
         )
-        try:
-            body = self._sensible(environ, started, fault)
-        finally:
-            self._log(environ, path, started, begun, fault)
+        # A change may be seen before its event is added, such as a stack that a signal has ended.
+        changes = method not in ("GET", "HEAD") and (fault is None or fault.kind != "hang")
+        with self._events.coming() if changes else contextlib.nullcontext():
+            try:
+                body = self._sensible(environ, started, fault)
+            finally:
+                self._log(environ, path, started, begun, fault)
         # Only a real answer tells that no room is left; a planted 413 is no flood.
         if self._quota is not None and fault is None and self.service in limits.FULL:
             status = int(started.status.split(" ", 1)[0])
