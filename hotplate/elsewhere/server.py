@@ -49,14 +49,18 @@ class CloudConsole:
         :raises DeadlineExceeded: when none does in time.
         """
         wanted = re.compile(pattern)
-        matched = self._events.wait(
-            lambda event: any(map(wanted.search, self._texts([event]))), seconds=deadline.left
-        )
-        for text in self._texts([matched] if matched is not None else []):
-            if match := wanted.search(text):
-                return match
-        last = (self.lines or [""])[-1]
-        raise DeadlineExceeded(f'gave up waiting for {deadline.what}; the last line is "{last}"')
+
+        def matches(event: Event) -> bool:
+            return any(map(wanted.search, self._texts([event])))
+
+        # The deadline may be stretched for a slow host when it would pass.
+        while (found := self._events.wait(matches, seconds=deadline.left)) is None:
+            if deadline.passed:
+                last = (self.lines or [""])[-1]
+                raise DeadlineExceeded(
+                    f'gave up waiting for {deadline.what}; the last line is "{last}"'
+                )
+        return next(match for text in self._texts([found]) if (match := wanted.search(text)))
 
     def _texts(self, events: Iterable[Event]) -> Iterator[str]:
         for event in events:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hotplate.elsewhere.following import LINES, ConsoleText
+from hotplate.elsewhere.server import CloudConsole
+from hotplate.events.kinds import ConsoleLine
+from hotplate.events.log import EventLog
+from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline
 
 STARTED = "heat-config: started id=1"
 
@@ -45,3 +50,22 @@ def test_each_line_is_returned_once_as_the_window_moves(steps, window):
         written += [f"line {len(written) + number}" for number in range(step)]
         taken += console.new("".join(f"{each}\n" for each in written[-window:]))
     assert taken == written
+
+
+def test_line_is_waited_for_as_long_as_the_host_is_slow():
+    """At the end of the usual time the deadline is stretched, and the line is still to come."""
+    events = EventLog()
+
+    def measure() -> float:
+        events.add(ConsoleLine(STARTED), server="web")
+        return 1e6
+
+    deadline = GuestDeadline(0.01, "the hook", measure=measure)
+    assert CloudConsole(events, "web").wait_for("started id=(.)", deadline).group(1) == "1"
+
+
+def test_console_without_the_line_is_given_up_with_its_last():
+    events = EventLog()
+    events.add(ConsoleLine("login:"), server="web")
+    with pytest.raises(DeadlineExceeded, match='for the hook; the last line is "login:"'):
+        CloudConsole(events, "web").wait_for("started", Deadline(0, "the hook"))
