@@ -174,6 +174,8 @@ def follow(
     :param since: the length of ``events`` when the server was started.
     :param stacks: the stacks with events about the server.
     """
+    # A stack may have ended by a signal whose request is still being answered.
+    events.settle()
     names = set(stacks)
     tracker = StageTracker(EventLog(), server.spec.id)
     seen = []
