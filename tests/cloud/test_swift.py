@@ -400,7 +400,7 @@ def signed(
     else:
         swift.post_container(path.split("/")[1], {header: key})
     whole = f"/v1/AUTH_{cloud.credentials.project_id}{path}"
-    made = swift_utils.generate_temp_url(whole, 60, key, method, prefix=prefix, digest="sha256")
+    made = swift_utils.generate_temp_url(whole, 600, key, method, prefix=prefix, digest="sha256")
     return f"{cloud.endpoints['swift']}{made}"
 
 

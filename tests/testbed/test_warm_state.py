@@ -63,7 +63,7 @@ def user():
 
     yield start
     for process in started:
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
 
 
 # -- the key ------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_discarded_state_in_use_is_not_removed(store, user):
     # Overlays in use refer to this very file.
     assert (state.directory / "disk.qcow2").read_bytes() == b"a disk"
     assert state.discarded
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert not state.directory.exists()
 
 
@@ -240,5 +240,5 @@ def test_waiter_for_a_removed_state_does_not_get_the_next(store):
         retry(lambda _: waits.search(Path("/proc/locks").read_text()), Deadline(60, "it to wait"))
         state.directory.rename(aside)
         saved(store, "aa-1")
-    out, error = process.communicate(timeout=60)
+    out, error = process.communicate(timeout=300)
     assert (out, "was removed" in error) == ("", True)

@@ -761,7 +761,7 @@ def test_script_prints_proxy_without_secrets(tmp_path):
         f'systemctl() {{ [ "$1" != show ] || cat {answered}; }}\ntimeout() {{ shift; "$@"; }}\n'
     )
     done = subprocess.run(
-        ["sh", "-c", stand_in + health.SCRIPT], capture_output=True, text=True, timeout=60
+        ["sh", "-c", stand_in + health.SCRIPT], capture_output=True, text=True, timeout=300
     )
     assert "secret" not in done.stdout
     state = Health.read(done.stdout)
@@ -785,7 +785,7 @@ def test_script_lists_carriage_returns_and_drop_in_programs(tmp_path):
     )
     script = health.SCRIPT.replace("/etc/systemd/system", str(drop_in.parent.parent))
     script = script.replace("/usr/libexec/os-refresh-config", str(phase.parent))
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=300)
     state = Health.read(done.stdout)
     assert f"carriage-return {phase}/40-crlf" in state.lines("programs")
     assert not any("50-good" in line for line in state.lines("programs"))
@@ -801,7 +801,7 @@ def test_script_lists_carriage_returns_and_drop_in_programs(tmp_path):
 def test_script_is_posix_shell_and_answers_in_sections():
     """Without systemd, as in a container, the other sections are answered."""
     done = subprocess.run(
-        ["sh", "-c", health.SCRIPT], capture_output=True, text=True, timeout=60, check=True
+        ["sh", "-c", health.SCRIPT], capture_output=True, text=True, timeout=300, check=True
     )
     state = Health.read(done.stdout)
     assert next(iter(state.sections)) == "clock"
