@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -130,6 +132,8 @@ class Stacks:
         return stack_id
 
     def wait(self, stack_id: str, status: str, *, seconds: float = 300) -> Any:
+        """Return the stack once it has the status, and Heat accepts another action on it."""
+
         def look(last: bool) -> Any:
             stack = self.client.stacks.get(stack_id)
             if stack.stack_status == status:
@@ -140,7 +144,17 @@ class Stacks:
                 )
             return None
 
-        return retry(look, Deadline(seconds, status), every=0.05)
+        deadline = Deadline(seconds, status)
+        shown = retry(look, deadline, every=0.05)
+        # Heat stores the end of an update before it releases the stack.
+        retry(lambda _: not self._is_locked(stack_id), deadline, every=0.05)
+        return shown
+
+    def _is_locked(self, stack_id: str) -> bool:
+        path = self.cloud.directory / "heat.db"
+        with contextlib.closing(sqlite3.connect(path, timeout=120)) as database:
+            lock = "SELECT 1 FROM stack_lock WHERE stack_id = ?"
+            return database.execute(lock, (stack_id,)).fetchone() is not None
 
     def wait_for_resource(self, stack_id: str, name: str, status: str) -> None:
         def look(last: bool) -> bool:
