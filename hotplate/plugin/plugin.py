@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hotplate.errors import HotplateError, Outcome, UsageError
+from hotplate.errors import HotplateError, MachineLostError, Outcome, UsageError
 from hotplate.plugin import options, outcomes
 from hotplate.plugin.options import pytest_addoption
 from hotplate.plugin.outcomes import one_sentence
@@ -243,6 +243,8 @@ def pytest_runtest_makereport(
         if server is not None:
             from hotplate.plugin.server import written_by_failed
 
+            if call.excinfo is not None and isinstance(call.excinfo.value, MachineLostError):
+                server.await_loss()
             # Before other captured text, which is usually Heat's log.
             report.sections[:0] = written_by_failed(server.deployments)
         if call.excinfo is not None and IMAGE in getattr(item, "fixturenames", ()):

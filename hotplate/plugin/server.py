@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hotplate.errors import ThreadFault
 from hotplate.events import classify
 from hotplate.events.kinds import InternalFault
 from hotplate.events.log import EventLog
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 BOOT_SECONDS = 300.0
 #: The number of characters of a hook's output shown with a failed test.
 WRITTEN = 8000
+
+#: A connection to a guest ends with its machine, whose end is noted a moment later.
+LOSS_SECONDS = 5.0
 
 CONNECT_SECONDS = 10.0
 NO_SUCH_PROGRAM = 127
@@ -453,6 +457,16 @@ class ServerUnderTest(Driver):
             classify.is_loss(event) and event.server == self.id
             for event in self._platform.events.since(self._platform.since)
         )
+
+    def await_loss(self) -> None:
+        """Wait a moment for the note that its machine was lost, after a connection has ended."""
+        # A fault of hotplate's own ends the wait; it shows in :attr:`faulty`.
+        with contextlib.suppress(ThreadFault):
+            self._platform.events.wait(
+                lambda event: classify.is_loss(event) and event.server == self.id,
+                seconds=LOSS_SECONDS,
+                since=self._platform.since,
+            )
 
     @property
     def faulty(self) -> bool:

@@ -22,12 +22,15 @@ CONFTEST = """
         def __init__(self, directory):
             self.directory = directory
             self.deployments = []
-            self.lost = self.faulty = False
+            self.lost = self.faulty = self.goes = False
 
         def has_hook(self, group):
             if group == "gone":
                 raise RuntimeError("the guest is gone")
             return group == "script"
+
+        def await_loss(self):
+            self.lost = self.goes
 
         def diagnosis(self):
             return None
@@ -77,6 +80,8 @@ TESTS = """
         pass
 """
 LOST = """
+    from hotplate.errors import MachineLostError
+
     tries = []
 
     def test_lost_once(server):
@@ -87,6 +92,12 @@ LOST = """
     def test_lost_always(server):
         server.lost = True
         raise AssertionError("gone again")
+
+    def test_lost_in_a_moment(server):
+        tries.append("moment")
+        server.goes = tries.count("moment") == 1
+        if server.goes:
+            raise MachineLostError("the guest's shell has ended, and its machine ends")
 
     def test_an_assertion(server):
         tries.append("assertion")
@@ -192,17 +203,17 @@ def test_report_is_not_written_when_no_test_had_a_server(project, images):
 
 def test_lost_machine_is_retried_once_and_an_assertion_never(project, images):
     done = run(project, images[:1], "--junit-xml=junit.xml", test_lost=LOST)
-    done.assert_outcomes(passed=1, failed=2)
+    done.assert_outcomes(passed=2, failed=2)
     text = done.stderr.str()
     assert (
         text.count("the machine was lost, which says nothing about the image; trying once more")
-        == 2
+        == 3
     )
     cases = {
         case.get("name"): case
         for case in ElementTree.parse(project.path / "junit.xml").iter("testcase")
     }
-    assert len(cases) == 3
+    assert len(cases) == 4
     failures = {
         name: [
             each.get("value") for each in case.iter("property") if "first_try" in each.get("name")
@@ -211,6 +222,7 @@ def test_lost_machine_is_retried_once_and_an_assertion_never(project, images):
     }
     assert len(failures["test_lost_once[web]"]) == 1
     assert len(failures["test_lost_always[web]"]) == 1
+    assert len(failures["test_lost_in_a_moment[web]"]) == 1
     assert failures["test_an_assertion[web]"] == []
     assert 'title="the machine was lost' in (last(project) / "report.html").read_text()
 
