@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tarfile
 import tempfile
@@ -111,16 +112,21 @@ def own_podman() -> Iterator[Podman]:
             pytest.skip("podman cannot run a container here: " + "; ".join(problems))
         yield made
         made.run("rm", "--all", "--force", "--time", "0", check=False)
-        _wait_for_the_end_of(name)
+        _end_processes_of(name)
 
 
-def _wait_for_the_end_of(directory: str) -> None:
+def _end_processes_of(directory: str) -> None:
     """Wait up to a limit for podman's background processes that still use the directory."""
     for _ in range(600):
-        lines = []
+        left = False
         for each in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                lines.append(each.read_bytes())
-        if not any(directory.encode() in line for line in lines):
+                words = each.read_bytes()
+                if directory.encode() in words:
+                    left = True
+                    # The engine keeps that of an exec for five minutes.
+                    if b"--exit-delay" in words:
+                        os.kill(int(each.parent.name), signal.SIGKILL)
+        if not left:
             return
         time.sleep(0.1)
