@@ -45,6 +45,11 @@ class MachineChoice(Enum):
     QEMU = "qemu"
     CONTAINER = "container"
 
+    @property
+    def has_firmware(self) -> bool:
+        """True when a boot loader or a kernel of the image is what starts it."""
+        return self is MachineChoice.QEMU
+
 
 class Arch(Enum):
     """The guest's processor."""

@@ -20,10 +20,9 @@ from hotplate.errors import HostError, HotplateError, Outcome, is_unforeseen
 from hotplate.events.event import Event
 from hotplate.events.log import EventLog
 from hotplate.history import FILE, History
-from hotplate.image import named
 from hotplate.image.inspect import Image
 from hotplate.inspection.findings import ImageFault, Level
-from hotplate.inspection.inspection import inspected
+from hotplate.inspection.inspection import BOOT_KINDS, inspected
 from hotplate.interrupts import Interrupts
 from hotplate.machine.cpu_models import missing_level
 from hotplate.report.artifacts import DATABASES, REPORT, Artifacts, Folder, earlier_run, is_full
@@ -31,6 +30,7 @@ from hotplate.report.html import RunReport, report
 from hotplate.report.terminal import Progress, summary
 from hotplate.settings import MachineChoice
 from hotplate.stacks.template import Template
+from hotplate.testbed.boot_images import open_image, open_images
 from hotplate.testbed.maker import DISKS
 from hotplate.text import clean
 from hotplate.verdict.stages import ORDER, Mark
@@ -203,11 +203,7 @@ class CaseRun:
         return RunReport(named, tuple(events))
 
     def _image(self) -> Image:
-        return Image.open(
-            self.case.image,
-            allow_backing=self.settings.allow_backing,
-            checksums=self.request.checksums,
-        )
+        return open_image(self.case.image, self.settings)
 
     def _seen(self) -> tuple[list[ImageFault], PlainImage | None]:
         """Return the image's faults that are visible without a boot.
@@ -227,6 +223,8 @@ class CaseRun:
             ) as inspection,
         ):
             unwanted = set(self.settings.skip)
+            if in_container:
+                unwanted |= BOOT_KINDS
             if self.case.template.is_plain:
                 # The test says so itself, of an image that is meant to be without them.
                 unwanted |= {"no-agent", "no-metadata"}
@@ -310,11 +308,7 @@ class CaseRun:
                 checks=self.case.checks,
                 options=self.request.cloud,
                 plain=plain,
-                others=named.open_all(
-                    self.request.named_images,
-                    allow_backing=self.settings.allow_backing,
-                    checksums=self.request.checksums,
-                ),
+                others=open_images(self.request.named_images, self.settings),
             ) as trial,
         ):
             follower.say(f"image: {image.path} ({image.layout.value}, {image.format})")

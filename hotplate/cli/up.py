@@ -68,13 +68,10 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
 
     # Then the images, whose checksums may take a while.
     from hotplate.image import named
-    from hotplate.image.inspect import Image
+    from hotplate.testbed.boot_images import open_image, open_images
 
-    checksums = settings.cache / "checksums"
-    image = Image.open(args.image, allow_backing=settings.allow_backing, checksums=checksums)
-    others = named.open_all(
-        named.parse(args.named_images), allow_backing=settings.allow_backing, checksums=checksums
-    )
+    image = open_image(args.image, settings)
+    others = open_images(named.parse(args.named_images), settings)
 
     # Last the cloud, which is slow to load.
     from hotplate.session import up

@@ -99,7 +99,7 @@ def of_file(path: Path, *, allow_backing: bool, checksums: Path | None = None) -
     try:
         opened = ImageFile.open(path, allow_backing=allow_backing)
         files += [link.path for link in opened.chain[1:]]
-        image = Image.open(path, allow_backing=allow_backing, checksums=checksums)
+        image = Image.open(path, allow_backing=allow_backing, checksums=checksums, boots=False)
         files += [each for each in (image.kernel, image.initrd) if each is not None]
     except HotplateError:
         pass

@@ -128,7 +128,12 @@ class Image(ImageFile):
 
     @classmethod
     def open(
-        cls, path: Path | str, *, allow_backing: bool = False, checksums: Path | None = None
+        cls,
+        path: Path | str,
+        *,
+        allow_backing: bool = False,
+        checksums: Path | None = None,
+        boots: bool = True,
     ) -> Image:
         """Open an image file, and check that it can be booted.
 
@@ -136,6 +141,7 @@ class Image(ImageFile):
         :param allow_backing: follow the names of backing files, and links to a kernel and an
             initrd, out of the image's directory.
         :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
+        :param boots: a virtual machine boots it; a container needs neither boot loader nor kernel.
         :raises UsageError: there is no such file, or it is of another format.
         :raises ImageError: it cannot be booted; the text has the reason.
         :raises HostError: ``qemu-img`` is missing.
@@ -150,14 +156,11 @@ class Image(ImageFile):
         head = _head(file, opened.format)
         table = read_table(head)
         if table is not None:
-            if not table.bios and not table.uefi:
-                raise ImageError(
-                    f'"{file}" has a partition table but nothing that boots: neither boot code '
-                    "for a BIOS nor an EFI system partition",
-                    hint="add a boot loader; with diskimage-builder that is the element vm",
-                )
             arch = _arch(file, None)
-            return cls(**vars(opened), layout=Layout.DISK, table=table, arch=arch)
+            image = cls(**vars(opened), layout=Layout.DISK, table=table, arch=arch)
+            if boots:
+                image.check_boots()
+            return image
         if not is_file_system(head):
             raise ImageError(
                 f'"{file}" is not an image: it has neither a partition table nor a file system '
@@ -166,14 +169,46 @@ class Image(ImageFile):
             )
         kernel = _beside(file, KERNEL, "kernel", allow_backing=allow_backing)
         initrd = _beside(file, INITRD, "initrd", allow_backing=allow_backing)
-        manifest.check_set(file, {"vmlinuz": kernel, "initrd": initrd}, checksums=checksums)
-        return cls(
+        image = cls(
             **vars(opened),
             layout=Layout.PARTITION,
             kernel=kernel,
             initrd=initrd,
             arch=_arch(file, kernel),
         )
+        if boots:
+            image.check_boots()
+        beside = {"vmlinuz": kernel, "initrd": initrd}
+        found = {suffix: each for suffix, each in beside.items() if each is not None}
+        manifest.check_set(file, found, checksums=checksums)
+        return image
+
+    def check_boots(self) -> None:
+        """Refuse an image that no virtual machine boots.
+
+        :raises ImageError: it has no boot loader, or, as one file system, no kernel beside it.
+        """
+        if self.table is not None:
+            if not self.table.bios and not self.table.uefi:
+                raise ImageError(
+                    f'"{self.path}" has a partition table but nothing that boots: neither boot '
+                    "code for a BIOS nor an EFI system partition",
+                    hint="add a boot loader; with diskimage-builder that is the element vm",
+                )
+            return
+        name = manifest.stem_of(self.path).name
+        for what, found, suffixes in (
+            ("kernel", self.kernel, KERNEL),
+            ("initrd", self.initrd, INITRD),
+        ):
+            if found is None:
+                expected = " or ".join(f'"{name}.{suffix}"' for suffix in suffixes)
+                raise ImageError(
+                    f'"{self.path}" is one file system without a boot loader, and no {what} lies '
+                    f"beside it; expected {expected}",
+                    hint="with diskimage-builder that is the element baremetal, or vm for a whole "
+                    "disk",
+                )
 
     def sha256(self, cache: Path | None = None) -> str:
         """Return the SHA-256 of the image file, in hexadecimal.
@@ -336,7 +371,9 @@ def _arch(file: Path, kernel: Path | None) -> str:
     return DEBIAN.get(str(manifest.read(file).get("arch")), DEFAULT_ARCH)
 
 
-def _beside(file: Path, suffixes: tuple[str, ...], what: str, *, allow_backing: bool) -> Path:
+def _beside(
+    file: Path, suffixes: tuple[str, ...], what: str, *, allow_backing: bool
+) -> Path | None:
     name = manifest.stem_of(file)
     for suffix in suffixes:
         candidate = name.with_name(f"{name.name}.{suffix}")
@@ -349,9 +386,4 @@ def _beside(file: Path, suffixes: tuple[str, ...], what: str, *, allow_backing: 
                     hint="copy the file there, or, if you trust the image: --allow-backing",
                 )
             return candidate
-    expected = " or ".join(f'"{name.name}.{suffix}"' for suffix in suffixes)
-    raise ImageError(
-        f'"{file}" is one file system without a boot loader, and no {what} lies beside it; '
-        f"expected {expected}",
-        hint="with diskimage-builder that is the element baremetal, or vm for a whole disk",
-    )
+    return None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from hotplate.errors import UsageError
-from hotplate.image.inspect import Image, find
+from hotplate.image.inspect import find
 
 #: Valid names of images: no path, so that a path without a name is an error.
 NAME = re.compile(r"[^\s=/][^=/]{0,254}")
@@ -27,13 +27,3 @@ def parse(words: Iterable[str]) -> dict[str, Path]:
             raise UsageError(f'the image name "{name}" is given twice')
         files[name] = find(Path(path))
     return files
-
-
-def open_all(
-    files: Mapping[str, Path], *, allow_backing: bool, checksums: Path
-) -> dict[str, Image]:
-    """Open images by name; see :meth:`Image.open`."""
-    return {
-        name: Image.open(path, allow_backing=allow_backing, checksums=checksums)
-        for name, path in files.items()
-    }

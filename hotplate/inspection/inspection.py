@@ -27,6 +27,9 @@ from hotplate.inspection.tree import MAX_TEXT, Tree
 
 #: The manifest that the element heat-config leaves in an image.
 IN_IMAGE = "/usr/share/heat-config/manifest.json"
+#: The kinds of the faults that stop a virtual machine and not a container, where systemd mounts no
+#: devices of fstab (systemd-fstab-generator(8)).
+BOOT_KINDS = frozenset({"fstab", "no-boot-loader", "no-kernel", "no-kernel-beside"})
 
 
 class Manifest(StrEnum):

@@ -383,16 +383,12 @@ def hotplate_settings(pytestconfig: pytest.Config) -> Settings:
 @pytest.fixture(scope="session")
 def image(request: pytest.FixtureRequest, hotplate_settings: Settings) -> Image:
     """Return the image under test."""
-    from hotplate.image.inspect import Image
+    from hotplate.testbed.boot_images import open_image
 
     if request.param is None:
         pytest.fail(REQUIRED, pytrace=False)
     with one_sentence():
-        return Image.open(
-            request.param,
-            allow_backing=hotplate_settings.allow_backing,
-            checksums=hotplate_settings.cache / "checksums",
-        )
+        return open_image(request.param, hotplate_settings)
 
 
 @pytest.fixture(scope="session")
@@ -450,9 +446,9 @@ def _supply(
     hotplate_settings: Settings,
     cloud_images: Mapping[str, Path],
 ) -> Iterator[ServerPool | CloudPool]:
-    from hotplate.image import named
     from hotplate.plugin.pool import open_pool
     from hotplate.report.artifacts import DATABASES, Folder
+    from hotplate.testbed.boot_images import open_images
 
     with contextlib.ExitStack() as owned:
         if not options.value(request.config, "keep"):
@@ -472,11 +468,7 @@ def _supply(
                     agent=agent,
                     cold=options.value(request.config, "cold"),
                     say=lambda text: _say(request.config, text),
-                    others=named.open_all(
-                        cloud_images,
-                        allow_backing=hotplate_settings.allow_backing,
-                        checksums=hotplate_settings.cache / "checksums",
-                    ),
+                    others=open_images(cloud_images, hotplate_settings),
                 )
             )
         yield pool

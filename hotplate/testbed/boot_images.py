@@ -9,6 +9,7 @@ from typing import TypeAlias
 from hotplate.cloud.glance.images import UNDER_TEST, SessionImage, no_such_image
 from hotplate.errors import ImageError, UsageError, sentence_of
 from hotplate.image.inspect import Image
+from hotplate.settings import Settings
 from hotplate.text import clean_line
 
 _Stamp: TypeAlias = tuple[int, ...]
@@ -19,12 +20,16 @@ class BootImages:
 
     :param image: the image under test; its name is that of its file, without the suffix.
     :param others: more images by name.  Without them ``image`` stands for every name.
+    :param boots: check of an uploaded image what :meth:`Image.open` checks with it.
     :ivar uploaded: returns the name and the file of an image that was uploaded to Glance, by its
         id; None for other references.
     :raises UsageError: when a name is given twice, or the images are for several processors.
     """
 
-    def __init__(self, image: Image, others: Mapping[str, Image] | None = None) -> None:
+    def __init__(
+        self, image: Image, others: Mapping[str, Image] | None = None, *, boots: bool = True
+    ) -> None:
+        self._boots = boots
         self._several = bool(others)
         self._uploads: dict[str, str] = {}
         self.uploaded: Callable[[str], tuple[str, Path] | None] = lambda _: None
@@ -94,7 +99,7 @@ class BootImages:
         if reference in self._uploads or (upload := self.uploaded(reference)) is None:
             return
         name, path = clean_line(upload[0]), upload[1]
-        image = Image.open(path)
+        image = Image.open(path, boots=self._boots)
         self._check_arch(name, image)
         self._images[reference] = image
         self._uploads[reference] = name
@@ -120,6 +125,21 @@ class BootImages:
             # The same device and inode: the file was written to, and not replaced.
             if now != before and now[:2] == before[:2]:
                 raise _changed(path)
+
+
+def open_image(path: Path | str, settings: Settings) -> Image:
+    """Open an image for the machines of the settings; see :meth:`Image.open`."""
+    return Image.open(
+        path,
+        allow_backing=settings.allow_backing,
+        checksums=settings.cache / "checksums",
+        boots=settings.machine.has_firmware,
+    )
+
+
+def open_images(files: Mapping[str, Path], settings: Settings) -> dict[str, Image]:
+    """Open images by name; see :meth:`Image.open`."""
+    return {name: open_image(path, settings) for name, path in files.items()}
 
 
 def _of(image: Image) -> list[Path]:

@@ -82,7 +82,7 @@ class LocalCompute:
         others: Mapping[str, Image] | None = None,
         saves: bool = False,
     ) -> None:
-        self.images = BootImages(image, others)
+        self.images = BootImages(image, others, boots=settings.machine.has_firmware)
         self.settings = settings
         self.directory = directory
         self.events = events

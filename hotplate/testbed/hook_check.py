@@ -18,6 +18,7 @@ from hotplate.hookkit.trials import CheckTask
 from hotplate.image.inspect import Image
 from hotplate.settings import Settings
 from hotplate.testbed import warm_state
+from hotplate.testbed.boot_images import open_image
 from hotplate.testbed.testbed import Testbed
 from hotplate.text import clean
 
@@ -37,8 +38,7 @@ def check_in_image(
     :raises HotplateError: when there is no result; of the kind of its cause.
     """
     task.require_config()
-    checksums = settings.cache / "checksums"
-    image = Image.open(path, allow_backing=settings.allow_backing, checksums=checksums)
+    image = open_image(path, settings)
     place = image_check.PLACE
     with _guest_of(image, settings) as shell:
         shell.copy_in(image_check.bundle(), f"{place}.tar.gz", mode=0o600)

@@ -170,6 +170,8 @@ class QemuMaker:
     def _config(self, start: Start, directory: Path) -> MachineConfig:
         spec, disk = start.spec, self._disk(start, directory)
         image = self.images.of(spec.image)
+        # Those of a testbed whose usual machine is a container were opened without.
+        image.check_boots()
         append = ""
         if image.kernel is not None:
             console = ARCHITECTURES[self.arch].console

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -51,9 +52,17 @@ def test_documented_examples_pass(run, tmp_path, nothing_left):
     assert {name.partition("[")[0] for name in names} == written
 
 
-def test_expectations_in_yaml_hold(without_cloud_init, test_image, nothing_left):
-    done = test_image(without_cloud_init, "-t", EXAMPLES / "expect" / "greeting.yaml")
+def test_expectations_in_yaml_hold_without_a_kernel_beside_the_image(
+    without_cloud_init, test_image, nothing_left
+):
+    """A container needs none (docs/containers.rst)."""
+    # A hard link, so that the caches know it.
+    with tempfile.TemporaryDirectory(dir=without_cloud_init.parent) as folder:
+        alone = Path(folder) / "root.qcow2"
+        alone.hardlink_to(without_cloud_init)
+        done = test_image(alone, "-t", EXAMPLES / "expect" / "greeting.yaml")
     assert done.status == 0, done.last_line
+    assert "seen before the boot" not in done.stdout
 
 
 DOCSTRINGS = """

@@ -157,6 +157,13 @@ def test_unbootable_image_is_refused_with_one_sentence(
     assert raised.value.exit_status == 1
 
 
+def test_image_of_a_container_needs_no_boot_loader_and_no_kernel(make_image):
+    for path in (make_image("part.raw", EXT4), make_image("noboot.raw", mbr(code=b""))):
+        image = Image.open(path, boots=False)
+        with pytest.raises(ImageError, match="boot"):
+            image.check_boots()
+
+
 @pytest.mark.parametrize(
     ("make_bad", "sentence"),
     [

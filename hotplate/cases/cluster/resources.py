@@ -110,7 +110,7 @@ def needs_of(image: Path, settings: Settings) -> dict[str, float]:
     uefi = UEFIS.get(settings.firmware, "")
     # An image that cannot be opened here is reported where it runs.
     with contextlib.suppress(HotplateError, OSError):
-        opened = Image.open(image, allow_backing=settings.allow_backing)
+        opened = Image.open(image, allow_backing=settings.allow_backing, boots=not container)
         name = name or opened.arch
         if settings.firmware is FirmwareChoice.AUTO and not opened.bios_bootable:
             uefi = UEFIS[FirmwareChoice.UEFI]
