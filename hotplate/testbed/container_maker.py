@@ -89,27 +89,15 @@ class ContainerMaker:
             ("arch", settings.arch),
         ):
             if value.value not in ("auto", platform.machine()):
-                raise UsageError(
-                    f'a container has no {name}, and the {name} is set to "{value.value}"',
-                    hint=f"leave out --{name}, or take --machine qemu",
-                )
+                raise _refused(name, f'no {name}, and the {name} is set to "{value.value}"')
         # A level is the least that an emulated CPU has, as under KVM, where the host's own is used.
         if is_model(settings.cpu):
-            raise UsageError(
-                f'a container has the host\'s own CPU, and the cpu is set to "{settings.cpu}"',
-                hint="leave out --cpu, or take --machine qemu",
-            )
+            raise _refused("cpu", f'the host\'s own CPU, and the cpu is set to "{settings.cpu}"')
         if settings.tpm:
-            raise UsageError(
-                "a container has no TPM of its own, and tpm is set to true",
-                hint="leave out --tpm, or take --machine qemu",
-            )
+            raise _refused("tpm", "no TPM of its own, and tpm is set to true")
         if settings.append:
-            raise UsageError(
-                "a container has no kernel command line of its own, and append is set to "
-                f'"{settings.append}"',
-                hint="leave out --append, or take --machine qemu",
-            )
+            line = f'no kernel command line of its own, and append is set to "{settings.append}"'
+            raise _refused("append", line)
         if settings.datasource not in (*ENVIRONMENT, *SEEDS):
             raise UsageError(
                 f'a container cannot have the data source "{settings.datasource.value}": '
@@ -217,6 +205,12 @@ class ContainerMaker:
             source = Datasource.CONFIG_DRIVE
         tree = start.services.metadata_tree(start.spec.id)
         return {SEEDS[source]: nocloud(start.spec, tree) if source is Datasource.NOCLOUD else tree}
+
+
+def _refused(option: str, has: str) -> UsageError:
+    return UsageError(
+        f"a container has {has}", hint=f"leave out --{option}, or take --machine qemu"
+    )
 
 
 def copy_sparse(source: Path, target: Path) -> None:

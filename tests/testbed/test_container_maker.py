@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny_disk
@@ -17,6 +18,16 @@ from hotplate.testbed.container_maker import ContainerMaker
 pytestmark = [pytest.mark.root, pytest.mark.tool("systemd-nspawn")]
 
 
+def make(folder: Path, **settings: Any) -> ContainerMaker:
+    return ContainerMaker(
+        BootImages(Image.open(tiny_disk.make(folder / "tiny.raw")), None),
+        settings=Settings(**settings),
+        events=EventLog(),
+        segments=None,
+        directory=folder,
+    )
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence", "option"),
     [
@@ -29,27 +40,14 @@ pytestmark = [pytest.mark.root, pytest.mark.tool("systemd-nspawn")]
     ],
 )
 def test_hardware_of_virtual_machines_is_refused(tmp_path, settings, sentence, option):
-    image = Image.open(tiny_disk.make(tmp_path / "tiny.raw"))
     with pytest.raises(UsageError) as caught:
-        ContainerMaker(
-            BootImages(image, None),
-            settings=Settings(**settings),
-            events=EventLog(),
-            segments=None,
-            directory=tmp_path,
-        )
+        make(tmp_path, **settings)
     assert caught.value.message == sentence
     assert caught.value.hint == f"leave out {option}, or take --machine qemu"
 
 
 def test_helpers_of_the_next_container_are_started_ahead_and_end_with_the_maker(tmp_path):
-    maker = ContainerMaker(
-        BootImages(Image.open(tiny_disk.make(tmp_path / "tiny.raw")), None),
-        settings=Settings(),
-        events=EventLog(),
-        segments=None,
-        directory=tmp_path,
-    )
+    maker = make(tmp_path)
     maker.expect_another()
     helpers = [each.pid for each in maker._ahead.values()]
     maker.expect_another()
