@@ -25,8 +25,8 @@ from hotplate.events.log import EventLog
 from hotplate.machine.wiring import METADATA_ADDRESS
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
-from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline, retry
-from hotplate.trial.rest import LOOK_SECONDS, ask
+from hotplate.timing.deadline import Deadline, GuestDeadline, retry
+from hotplate.trial.rest import LOOK_SECONDS, ask, run_in
 from hotplate.verdict.tracker import StageTracker
 
 #: The time at the end for which a guest that has not answered is asked.
@@ -36,8 +36,6 @@ ANSWER_SECONDS = 20.0
 #: an isolated guest without a shell has the same time for a request.
 QUIET_SECONDS = 30.0
 
-_SHELL_SECONDS = 3.0
-_COMMAND_SECONDS = 15.0
 _ROUTES = "cat /proc/net/route"
 _UP, _REJECT = 0x0001, 0x0200
 
@@ -192,12 +190,8 @@ def _silent_ports(server: Server) -> list[str]:
 
 def _routed(server: Server) -> NetworkAnswer | None:
     """Return the answer from a guest's routes; None when they cannot be read."""
-    try:
-        shell = server.shell(seconds=_SHELL_SECONDS)
-        answer = shell.run(_ROUTES, timeout=_COMMAND_SECONDS)
-    except (HotplateError, DeadlineExceeded, OSError):
-        return None
-    if answer.rc:
+    answer = run_in(server, _ROUTES)
+    if answer is None or answer.rc:
         return None
     if device := route_to(METADATA_ADDRESS, answer.stdout.decode(errors="replace")):
         return NetworkAnswer(True, f'it had a route by "{device}" when its boot had ended')

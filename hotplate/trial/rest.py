@@ -17,6 +17,7 @@ from hotplate.errors import HotplateError
 from hotplate.events import classify
 from hotplate.events.event import Event
 from hotplate.events.log import EventLog
+from hotplate.guest.base import CommandResult
 from hotplate.machine.machine import Work
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
@@ -224,10 +225,14 @@ def _answer(event: Event) -> tuple[object, ...]:
 
 def ask(server: Server) -> InGuest | None:
     """Return the guest's report; None when it cannot be asked."""
+    answer = run_in(server, _QUESTION)
+    return InGuest.read(answer.stdout.decode(errors="replace")) if answer is not None else None
+
+
+def run_in(server: Server, command: str) -> CommandResult | None:
+    """Return the result of a command in a guest; None when it cannot be asked."""
     with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
-        shell = server.shell(seconds=_SHELL_SECONDS)
-        answer = shell.run(_QUESTION, timeout=_COMMAND_SECONDS)
-        return InGuest.read(answer.stdout.decode(errors="replace"))
+        return server.shell(seconds=_SHELL_SECONDS).run(command, timeout=_COMMAND_SECONDS)
     return None
 
 
