@@ -180,19 +180,6 @@ class MachineConfig:
         return f"{self.name}-{self.arch}-{self.firmware.value}"
 
 
-def architecture(config: MachineConfig) -> Architecture:
-    """Return the row for a machine.
-
-    :raises HostError: for a processor without a row.
-    """
-    try:
-        return ARCHITECTURES[config.arch]
-    except KeyError:
-        raise HostError(
-            f'the architecture "{config.arch}" is not one of {", ".join(ARCHITECTURES)}'
-        ) from None
-
-
 def uefi_files(arch: str, firmware: Firmware) -> tuple[Path, Path]:
     """Return the UEFI code and the pristine variable store of this host.
 
@@ -235,8 +222,8 @@ def command_line(
     cpu: str,
     cards: Sequence[NetworkCard],
     channels: Mapping[str, str],
-    variables: Path | None = None,
-    memory: str = "",
+    variables: Path,
+    memory: str,
 ) -> list[str]:
     """Return QEMU's arguments, without the program itself.
 
@@ -250,7 +237,7 @@ def command_line(
     :param memory: the file of the guest's memory, as options of QEMU's ``memory-backend-file``; ""
         for QEMU's own.
     """
-    row = architecture(config)
+    row = ARCHITECTURES[config.arch]
     virt = config.arch != "x86_64"
     arguments = [
         "-name",
@@ -320,8 +307,6 @@ def command_line(
     for number, card in enumerate(cards):
         arguments += card.arguments(number)
     if config.firmware in row.uefi:
-        if variables is None:
-            raise ValueError("a machine with UEFI needs a place for its variables")
         code = uefi_files(config.arch, config.firmware)[0]
         arguments += [
             "-drive",

@@ -20,13 +20,13 @@ from hotplate.host_tools import find_tool
 from hotplate.machine import snapshot
 from hotplate.machine.accelerator import Accelerator, takes_sandbox
 from hotplate.machine.config import (
+    ARCHITECTURES,
     SANDBOX,
     SANDBOX_THAT_SPAWNS,
     Firmware,
     MachineConfig,
     Names,
     NetworkCard,
-    architecture,
     command_line,
     uefi_files,
 )
@@ -101,7 +101,7 @@ class QemuMachine(Machine):
         self._pulled: set[int] = set()
         # QEMU's number of each card, by its place in the guest's order.
         self._cards: list[int] = []
-        self._program = find_tool(architecture(config).program)
+        self._program = find_tool(ARCHITECTURES[config.arch].program)
         self._tpm_program = find_tool("swtpm") if config.tpm else ""
         self._channel_names = (*CHANNELS, "tpm") if config.tpm else CHANNELS
         self._migration = threading.Condition()

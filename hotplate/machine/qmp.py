@@ -57,15 +57,13 @@ class Qmp:
         self._thread = Background(events, self._read, name="qmp")
         self._thread.start()
 
-    def negotiate(self, *, seconds: float) -> dict[str, Any]:
-        """Leave the negotiation mode; return QEMU's version as its greeting has it.
+    def negotiate(self, *, seconds: float) -> None:
+        """Leave the negotiation mode.
 
         :raises MachineLostError: when QEMU ended instead of greeting.
         """
-        greeting = self._next("greeting", Deadline(seconds, "QEMU's greeting"))
+        self._next("greeting", Deadline(seconds, "QEMU's greeting"))
         self.execute("qmp_capabilities")
-        version: dict[str, Any] = greeting["QMP"]["version"]
-        return version
 
     def execute(
         self,

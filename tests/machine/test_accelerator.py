@@ -136,10 +136,8 @@ def test_cache_of_translated_code_is_limited() -> None:
     assert options == ("-accel", "tcg,thread=multi,tb-size=256")
 
 
-def test_accelerator_asked_for_is_used_or_refused() -> None:
+def test_accelerator_asked_for_is_used() -> None:
     assert accelerator.choose("tcg").reason == "it was asked for"
-    with pytest.raises(HostError, match='"hvf" is not one of'):
-        accelerator.choose("hvf")
 
 
 def test_kvm_asked_for_is_refused_with_the_reason(tmp_path: Path, played_probe: None) -> None:

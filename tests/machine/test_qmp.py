@@ -43,7 +43,7 @@ def monitored() -> Iterator[Monitored]:
 
 def test_commands_return_answers_and_refusals(monitored: Monitored) -> None:
     qmp, events, process = monitored
-    assert qmp.negotiate(seconds=30)["qemu"]["major"] >= 5
+    qmp.negotiate(seconds=30)
     assert qmp.execute("query-status")["status"] == "prelaunch"
     with pytest.raises(QmpError, match='refused the command "no-such"') as caught:
         qmp.execute("no-such")
