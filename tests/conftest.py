@@ -214,6 +214,16 @@ class Story:
             reason=reason,
         )
 
+    def signalling(self) -> None:
+        """Boot a server without deployments, whose user data have the address of a handle."""
+        self.deployed = False
+        self.boot()
+        self.user_data("cloud-config", handles=(f"{STACK}/handle",))
+        self.metadata()
+
+    def wait_condition(self, status: str = "IN_PROGRESS") -> None:
+        self.resource("wait", "OS::Heat::WaitCondition", status)
+
     def delivered(self) -> None:
         self.up()
         self.deployment("IN_PROGRESS")

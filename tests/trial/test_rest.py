@@ -159,21 +159,8 @@ def test_boot_agent_and_deployment_are_awaited(story):
 
 def test_wait_condition_is_not_awaited(story):
     """A script may signal it at any time."""
-    story.deployed = False
-    story.boot()
-    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
-    story.metadata()
-    story.emit(
-        "stack",
-        "resource",
-        server="",
-        stack="demo",
-        stack_id=story.STACK,
-        resource="wait",
-        type="AWS::CloudFormation::WaitCondition",
-        action="CREATE",
-        status="IN_PROGRESS",
-    )
+    story.signalling()
+    story.wait_condition()
     assert story.tracker.missing() is Stage.SIGNAL_RECEIVED
     assert not is_waited_for(story.tracker)
 

@@ -23,30 +23,13 @@ def test_hook_is_at_work_between_its_start_and_its_end(story):
     assert at_work([story.tracker]) == ""
 
 
-def wait_condition(story, status: str) -> None:
-    story.emit(
-        "stack",
-        "resource",
-        server="",
-        stack="demo",
-        stack_id=story.STACK,
-        resource="wait",
-        type="OS::Heat::WaitCondition",
-        action="CREATE",
-        status=status,
-    )
-
-
 def test_user_data_is_at_work_while_wait_condition_waits(story):
-    story.deployed = False
-    story.boot()
-    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
-    story.metadata()
-    wait_condition(story, "IN_PROGRESS")
+    story.signalling()
+    story.wait_condition()
     assert at_work([story.tracker]) == ""
     story.console("Cloud-init v. 22.4.2 running 'modules:final' at ...")
     assert at_work([story.tracker]) == 'the user data in "server"'
-    wait_condition(story, "COMPLETE")
+    story.wait_condition("COMPLETE")
     assert at_work([story.tracker]) == ""
 
 

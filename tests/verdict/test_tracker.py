@@ -242,39 +242,24 @@ def test_withdrawn_deployment_is_not_due(story):
     assert story.tracker.missing() is None
 
 
-def wait_condition(story, status, kind="WaitCondition", **more):
-    facts = {"stack": "demo", "stack_id": story.STACK, "resource": "wait", "action": "CREATE"}
-    facts |= {"type": f"AWS::CloudFormation::{kind}", "status": status} | more
-    story.emit("stack", "resource", server="", **facts)
-
-
-def has_handle(story):
-    """The server gets its metadata; its user data have the address of a handle."""
-    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
-    story.metadata()
-
-
 def test_wait_condition_signal_is_due_of_server_with_its_address(story):
-    story.deployed = False
-    story.boot()
-    has_handle(story)
+    story.signalling()
     assert story.tracker.missing() is None
-    wait_condition(story, "IN_PROGRESS")
+    story.wait_condition()
     assert story.tracker.missing() == Stage.SIGNAL_RECEIVED
     assert story.tracker.stuck().label == "handle"
     path = f"/v1/waitcondition/arn:openstack:heat::t:stacks/demo/{story.STACK}/resources/handle"
     story.request("cfn", "PUT", path, 200)
     assert story.tracker.missing() == Stage.SIGNAL_ACCEPTED
-    wait_condition(story, "COMPLETE", "WaitConditionHandle", resource="handle", action="SIGNAL")
+    kind = "AWS::CloudFormation::WaitConditionHandle"
+    story.resource("handle", kind, "COMPLETE", action="SIGNAL")
     assert story.tracker.missing() is None
 
 
 def test_signal_is_not_due_when_others_completed_wait_condition(story):
-    story.deployed = False
-    story.boot()
-    has_handle(story)
-    wait_condition(story, "IN_PROGRESS")
-    wait_condition(story, "COMPLETE")
+    story.signalling()
+    story.wait_condition()
+    story.wait_condition("COMPLETE")
     assert story.tracker.missing() is None
 
 
@@ -325,10 +310,8 @@ def test_deployment_never_served_is_not_due(story):
 
 
 def test_wait_condition_may_precede_its_server(story):
-    story.deployed = False
-    wait_condition(story, "IN_PROGRESS")
-    story.boot()
-    has_handle(story)
+    story.wait_condition()
+    story.signalling()
     assert story.tracker.missing() == Stage.SIGNAL_RECEIVED
     diagnosis = story.diagnosis()
     assert diagnosis.fault == "wait-signal-missing"
@@ -337,10 +320,8 @@ def test_wait_condition_may_precede_its_server(story):
 
 def test_missing_program_of_user_data_is_named(story):
     """Heat's curl_cli in an image without curl, as in Heat's test_server_signal.yaml."""
-    story.deployed = False
-    wait_condition(story, "IN_PROGRESS")
-    story.boot()
-    has_handle(story)
+    story.wait_condition()
+    story.signalling()
     story.console("cloud-init[444]: /var/lib/cloud/instance/scripts/part-001: 3: curl: not found")
     diagnosis = story.diagnosis()
     assert diagnosis.fault == "user-data-program-missing"
@@ -350,11 +331,8 @@ def test_missing_program_of_user_data_is_named(story):
 
 def test_program_that_heats_own_boothook_misses_is_not_blamed(story):
     """It goes on without cfn-create-aws-symlinks, which only images with heat-cfntools have."""
-    story.deployed = False
-    story.boot()
-    story.user_data("cloud-config", handles=(f"{story.STACK}/handle",))
-    wait_condition(story, "IN_PROGRESS")
-    story.metadata()
+    story.signalling()
+    story.wait_condition()
     boothook = "/var/lib/cloud/instances/i-1/boothooks/boothook.sh"
     missing = "cfn-create-aws-symlinks: command not found"
     story.console(f"cloud-init[64]: {boothook}: line 15: {missing}")

@@ -6,9 +6,6 @@ import pytest
 
 from hotplate.errors import Outcome
 from hotplate.verdict.stages import DEPLOYED, Stage
-from hotplate.verdict.verdict import Subject
-
-SUBJECT = Subject(image="/images/trixie.qcow2", template="stack.yaml", facts={"accelerator": "tcg"})
 
 
 def verdict_of(story, status="CREATE_COMPLETE", **more):
@@ -124,12 +121,10 @@ def test_awaited_resource_is_named_when_no_server_is_due(story):
     story.deployed = False
     story.boot()
     story.metadata()
-    kind = "OS::Heat::WaitCondition"
-    detail = {"stack": "demo", "stack_id": "1", "resource": "wait", "label": "wait", "type": kind}
-    story.emit("stack", "resource", server="", action="CREATE", status="IN_PROGRESS", **detail)
+    story.wait_condition()
     verdict = verdict_of(story, status="CREATE_IN_PROGRESS")
     assert verdict.diagnosis is None
-    assert f'Heat waits for {kind} "wait"' in verdict.last_line()
+    assert 'Heat waits for OS::Heat::WaitCondition "wait"' in verdict.last_line()
 
 
 def test_given_up_run_is_not_a_failed_image(story):
