@@ -307,8 +307,7 @@ def test_line_feed_of_an_error_output_does_not_break_the_last_line(story):
 
 def test_server_that_heat_does_not_boot_is_named(story):
     kind = "OS::Heat::DeployedServer"
-    detail = {"stack": "demo", "stack_id": "1", "resource": "node", "label": "node", "type": kind}
-    story.emit("stack", "resource", server="", action="CREATE", status="COMPLETE", **detail)
+    story.resource("node", kind, "COMPLETE")
     story.deployment("IN_PROGRESS")
     diagnosis = story.diagnosis("CREATE_IN_PROGRESS")
     assert (diagnosis.fault, diagnosis.stage) == ("deployed-server", None)
@@ -489,7 +488,7 @@ def test_image_without_cloud_init_gets_no_cloud_init_advice(story, shown):
     story.deployed = False
     story.boot()
     story.user_data("part-001", handles=(f"{story.STACK}/handle",))
-    story.resource("wait", "OS::Heat::WaitCondition", "IN_PROGRESS")
+    story.wait_condition()
     story.console(ADDRESS_LINE)
     story.metadata()
     if shown == "console":
@@ -541,14 +540,6 @@ def test_disk_error_reported_to_guest_is_not_the_hosts(story):
     story.up()
     story.emit("machine", "disk-error", full=False, stopped=False, message="bad sector")
     assert story.diagnosis().fault != "host-disk"
-
-
-def test_guest_that_resets_repeatedly_is_a_boot_loop(story):
-    story.power()
-    for _ in range(4):
-        story.console("Booting from Hard Disk...")
-        story.emit("machine", "reset", reason="guest-reset", by_guest=True)
-    assert story.diagnosis().fault == "boot-loop"
 
 
 @pytest.mark.parametrize(
@@ -721,18 +712,9 @@ def test_console_device_is_never_the_cause(story):
 
 def test_stack_failure_before_any_machine_is_heats(story):
     story.request("heat", "POST", "/v1/p/stacks", 201, side="host")
-    story.emit(
-        "stack",
-        "resource",
-        server="",
-        stack="demo",
-        resource="demo",
-        type="OS::Heat::Stack",
-        action="CREATE",
-        status="FAILED",
-        reason="Resource CREATE failed: no such flavor",
-    )
-    diagnosis = story.diagnosis("CREATE_FAILED", "Resource CREATE failed: no such flavor")
+    reason = "Resource CREATE failed: no such flavor"
+    story.resource("demo", "OS::Heat::Stack", "FAILED", reason)
+    diagnosis = story.diagnosis("CREATE_FAILED", reason)
     assert (diagnosis.fault, diagnosis.stage) == ("stack-failed", Stage.BOOTED)
     assert "no such flavor" in diagnosis.seen
 
