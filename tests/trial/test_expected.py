@@ -67,6 +67,13 @@ def template(resources: Mapping[str, Any], **files: Any) -> Template:
     )
 
 
+def with_key(**sections: Any) -> Template:
+    """A template with a hidden parameter, "key"."""
+    hidden = {"key": {"type": "string", "hidden": True}}
+    hot = {"heat_template_version": "2018-08-31", "parameters": hidden, **sections}
+    return Template(source="a test", template=hot, parameters={"key": "s3cr3t-key"})
+
+
 STRUCTURED = {
     "type": "OS::Heat::StructuredConfig",
     "properties": {"group": "json-file", "config": {"/etc/x.json": {"a": 1}}},
@@ -368,13 +375,7 @@ def test_failed_deployment_is_named_and_quoted(play):
         "second": deployment("two"),
         "third": deployment("two"),
     }
-    hot = {
-        "heat_template_version": "2018-08-31",
-        "parameters": {"key": {"type": "string", "hidden": True}},
-        "resources": resources,
-        "outputs": {"key": {"value": {"get_param": "key"}}},
-    }
-    wanted = Template(source="a test", template=hot, parameters={"key": "s3cr3t-key"})
+    wanted = with_key(resources=resources, outputs={"key": {"value": {"get_param": "key"}}})
     played = play(wanted, Guest(answers={"second": failing}, hangs=("first",)))
     verdict = played.verdict
     diagnosis = verdict.diagnosis
@@ -442,15 +443,8 @@ def test_outputs_show_no_hidden_parameter(play):
 
 
 def test_unmet_expectation_quotes_no_hidden_parameter(play):
-    hot = {
-        "heat_template_version": "2018-08-31",
-        "parameters": {"key": {"type": "string", "hidden": True}},
-        "outputs": {"key": {"value": {"get_param": "key"}}},
-    }
-    wanted = Template(
-        source="a test",
-        template=hot,
-        parameters={"key": "s3cr3t-key"},
+    wanted = replace(
+        with_key(outputs={"key": {"value": {"get_param": "key"}}}),
         expect=lambda outputs: [f'the output "key" is "{outputs["key"]}"'],
     )
     verdict = play(wanted).verdict
@@ -466,12 +460,7 @@ def test_diagnosis_quotes_no_hidden_parameter(play, monkeypatch):
         machine.console_says("[    2.1] Kernel panic - not syncing: no disk for s3cr3t-key")
 
     monkeypatch.setattr(PlayedMachine, "_boot", boot)
-    hot = {
-        "heat_template_version": "2018-08-31",
-        "parameters": {"key": {"type": "string", "hidden": True}},
-        "resources": {"server": server(user_data_format="RAW")},
-    }
-    wanted = Template(source="a test", template=hot, parameters={"key": "s3cr3t-key"})
+    wanted = with_key(resources={"server": server(user_data_format="RAW")})
     verdict = play(wanted).verdict
     assert verdict.diagnosis.fault == "kernel-panic"
     for text in (summary(verdict), junit.to_xml([verdict]).decode(), str(verdict.to_json())):

@@ -59,12 +59,8 @@ class Guest:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    for module, name in (
-        (network_check, "ANSWER_SECONDS"),
-        (network_check, "LOOK_SECONDS"),
-        (network_check, "QUIET_SECONDS"),
-    ):
-        monkeypatch.setattr(module, name, 0.0)
+    for name in ("ANSWER_SECONDS", "LOOK_SECONDS", "QUIET_SECONDS"):
+        monkeypatch.setattr(network_check, name, 0.0)
 
 
 @pytest.fixture

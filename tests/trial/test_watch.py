@@ -20,9 +20,10 @@ from hotplate.verdict.noticed import notice
 HERE = Path("/nonexistent")
 
 
-def watch(events, **given):
-    settings = Settings.load({"patience": 0.2, "limit": 60, **given}, environ={}, directory=HERE)
-    return Watch(events, settings, on_server=lambda server: None)
+def watch(events, *, patience=0.2, limit=60, **callbacks):
+    given = {"patience": patience, "limit": limit}
+    settings = Settings.load(given, environ={}, directory=HERE)
+    return Watch(events, settings, on_server=lambda server: None, **callbacks)
 
 
 def stack_event(events, status, *, name="s", action="CREATE", reason=""):
@@ -124,10 +125,7 @@ def test_end_of_guest_ends_the_wait_at_once(source, kind, facts, why):
 def test_server_waiting_for_memory_is_not_silent():
     """The image is not responsible for the machines that hold the memory."""
     events, texts = EventLog(), []
-    settings = Settings.load({"patience": 0.05, "limit": 60}, environ={}, directory=HERE)
-    waiting = Watch(
-        events, settings, on_server=lambda server: None, on_waiting=lambda text: texts.append(text)
-    )
+    waiting = watch(events, patience=0.05, on_waiting=texts.append)
     events.emit("harness", "waiting", server="a", name="web", text="waiting for memory: ...")
     later = threading.Timer(0.3, stack_event, (events, "COMPLETE"))
     later.start()
@@ -194,8 +192,7 @@ def test_guests_at_rest_end_the_wait(monkeypatch):
         asked.append(1)
         return "came to rest" if len(asked) == 3 else ""
 
-    settings = Settings.load({"patience": 60, "limit": 60}, environ={}, directory=HERE)
-    waiting = Watch(EventLog(), settings, on_server=lambda server: None, at_rest=at_rest)
+    waiting = watch(EventLog(), patience=60, at_rest=at_rest)
     end = waiting.stack("s", "CREATE")
     assert (end.status, end.reason) == ("CREATE_IN_PROGRESS", "came to rest")
 
@@ -208,8 +205,7 @@ def test_event_during_a_look_is_seen_first(monkeypatch):
         stack_event(events, "COMPLETE")
         return "came to rest"
 
-    settings = Settings.load({"patience": 60, "limit": 60}, environ={}, directory=HERE)
-    waiting = Watch(events, settings, on_server=lambda server: None, at_rest=at_rest)
+    waiting = watch(events, patience=60, at_rest=at_rest)
     assert waiting.stack("s", "CREATE").status == "CREATE_COMPLETE"
 
 
@@ -293,7 +289,6 @@ def test_standard_checks_are_made_when_logs_are_saved(tmp_path):
 def test_hook_at_work_is_awaited_in_silence():
     """A correct script may be silent for longer than anybody's patience."""
     events, texts, asked = EventLog(), [], []
-    settings = Settings.load({"patience": 0.05, "limit": 60}, environ={}, directory=HERE)
 
     def at_work() -> str:
         asked.append(1)
@@ -302,13 +297,7 @@ def test_hook_at_work_is_awaited_in_silence():
             stack_event(events, "COMPLETE")
         return 'the hook of "deployment"'
 
-    waiting = Watch(
-        events,
-        settings,
-        on_server=lambda server: None,
-        on_waiting=lambda text: texts.append(text),
-        at_work=at_work,
-    )
+    waiting = watch(events, patience=0.05, on_waiting=texts.append, at_work=at_work)
     assert waiting.stack("s", "CREATE").status == "CREATE_COMPLETE"
     (text,) = texts
     assert 'waiting for the hook of "deployment", which is at work, 60 s in all at most' in text
@@ -317,8 +306,7 @@ def test_hook_at_work_is_awaited_in_silence():
 
 @pytest.mark.parametrize("what", ['the hook of "deployment"', ""])
 def test_given_up_run_reports_work_in_progress(what):
-    settings = Settings.load({"patience": 0.05, "limit": 0.2}, environ={}, directory=HERE)
-    waiting = Watch(EventLog(), settings, on_server=lambda server: None, at_work=lambda: what)
+    waiting = watch(EventLog(), patience=0.05, limit=0.2, at_work=lambda: what)
     assert waiting.stack("s", "CREATE").status == "CREATE_IN_PROGRESS"
     assert waiting.given_up.endswith(f"with {what} at work" if what else "")
     assert bool(waiting.given_up) == bool(what)
