@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import tiny_container
+from small_disk import small_disk
 from tiny_container import Made, attached, of_namespace
 
 from hotplate.container import cgroups
@@ -258,16 +259,6 @@ def test_groups_in_use_are_not_removed_by_the_next(make: Make) -> None:
     make(name="third")
     assert attached(first.machine).run("echo on").text == "on"
     assert first.machine.resident_mib() > 0
-
-
-@contextlib.contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", folder], check=True)
 
 
 def test_disk_without_room_for_the_layer_is_refused_and_leaves_nothing(

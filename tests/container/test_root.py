@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from small_disk import small_disk
 from tiny_disk import SYSTEM, partitioned
 
 from hotplate.children import mounts
@@ -479,9 +480,7 @@ def test_disk_that_is_too_large_is_refused_before_it_is_written(tmp_path, monkey
 def test_full_disk_leaves_nothing(tmp_path, monkeypatch):
     path = packed(blank(tmp_path / "disk.raw", 32, {0: os.urandom(MIB) * 24}))
     cache = tmp_path / "cache"
-    cache.mkdir()
-    run("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", cache)
-    try:
+    with small_disk(cache, "8m"):
         # Another process fills it meanwhile.
         monkeypatch.setattr(disks, "check_space", lambda *_, **__: None)
         with (
@@ -490,8 +489,6 @@ def test_full_disk_leaves_nothing(tmp_path, monkeypatch):
         ):
             pass
         assert list((cache / "roots").iterdir()) == []
-    finally:
-        run("umount", cache)
     assert caught.value.hint.startswith("df -h ")
 
 

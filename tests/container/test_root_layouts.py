@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_disk import small_disk
 from tiny_container import SYSTEM, attached, containers, make_ext4
 from tiny_disk import partitioned
 
@@ -343,11 +344,8 @@ def test_least_recently_used_disks_are_removed_but_those_in_use(
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A disk of 80 MB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    run("mount", "-t", "tmpfs", "-o", "size=80M", "none", folder)
-    yield folder
-    run("umount", folder)
+    with small_disk(tmp_path / "small", "80M") as folder:
+        yield folder
 
 
 def qcow2_table(data: bytes) -> int:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from small_disk import small_disk
 
 from hotplate.cli import main
 
@@ -305,16 +306,7 @@ def test_interruption_ends_the_hook(make_hook, tmp_path):
 
 @pytest.mark.root
 def test_full_disk_is_no_fault_of_the_runner(run_verb, make_hook, tmp_path, monkeypatch):
-    small = tmp_path / "small"
-    small.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", small], capture_output=True, text=True
-    )
-    if done.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
-    try:
+    with small_disk(tmp_path / "small", "4k") as small:
         monkeypatch.setattr("tempfile.tempdir", str(small))
         status, _, said = run_verb(make_hook(f"#!/bin/sh\necho '{ANSWER}'\n"))
-    finally:
-        subprocess.run(["umount", small], check=True)
     assert (status, f"df -h {small}" in said) == (3, True), said

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from small_disk import small_disk
 from tiny_machines import attached
 
 from hotplate.errors import HostError, MachineLostError
@@ -99,17 +99,12 @@ def test_unreadable_memory_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_memory_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "none", small], check=True)
-    try:
+    with small_disk(tmp_path / "small", "1M") as small:
         with GuestMemory.empty(4) as memory:
             os.pwrite(memory.descriptor, b"x" * (3 << 20), 0)
             with pytest.raises(HostError, match="could not be written"):
                 memory.save(small / "memory")
         assert list(small.iterdir()) == []
-    finally:
-        subprocess.run(["umount", small], check=True)
 
 
 def test_unusable_devices_are_reported(make: Make, tmp_path: Path) -> None:

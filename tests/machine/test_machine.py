@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import tiny_guest
+from small_disk import small_disk
 from tiny_machines import BOOT_SECONDS, Made, ask, attached
 
 from hotplate.errors import HostError, MachineLostError
@@ -211,10 +212,7 @@ def test_unusable_state_is_reported(make: Make, tmp_path: Path) -> None:
 def test_full_disk_of_the_host_is_reported_and_the_guest_goes_on(
     make: Make, tmp_path: Path
 ) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "none", small], check=True)
-    try:
+    with small_disk(tmp_path / "small", "1M") as small:
         made = make()
         shell = attached(made.machine)
         with pytest.raises(HostError, match="could not be written"):
@@ -222,16 +220,11 @@ def test_full_disk_of_the_host_is_reported_and_the_guest_goes_on(
         assert list(small.iterdir()) == []
         made.machine.resume()
         assert shell.run("echo on").text == "on"
-    finally:
-        subprocess.run(["umount", small], check=True)
 
 
 @pytest.mark.root
 def test_guest_without_space_to_write_is_reported(make: Make, tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2M", "none", small], check=True)
-    try:
+    with small_disk(tmp_path / "small", "2M") as small:
         disk = small / "disk.qcow2"
         subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "64M"], check=True)
         made = make(disk=disk, disk_format="qcow2")
@@ -242,8 +235,6 @@ def test_guest_without_space_to_write_is_reported(make: Make, tmp_path: Path) ->
         assert stop is not None
         assert stop.detail["full"] is True
         made.machine.kill()
-    finally:
-        subprocess.run(["umount", small], check=True)
 
 
 HARNESS = """
