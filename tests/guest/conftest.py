@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,49 +12,26 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "machine"))
 
 import tiny_guest
+from tiny_machines import BOOT_SECONDS, attached, machines
 
-from hotplate.events.log import EventLog
 from hotplate.guest.base import Guest
 from hotplate.guest.shell import Shell
 from hotplate.guest.ssh import Ssh
-from hotplate.machine import accelerator, wiring
-from hotplate.machine.config import MachineConfig
 from hotplate.machine.qemu import QemuMachine
 from hotplate.timing.deadline import Deadline
-
-BOOT_SECONDS = 90
 
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QemuMachine]:
     """One machine for all tests of connections."""
     tiny = tiny_guest.make(ways_in=True)
-    with wiring.choose([80]) as link:
-        config = MachineConfig(
-            name="tiny",
-            uuid=str(uuid.uuid4()),
-            kernel=tiny.kernel,
-            initrd=tiny.initrd,
-            append=tiny.append,
-            memory_mib=320,
-            cpus=1,
-        )
-        with QemuMachine(
-            config,
-            wiring=link,
-            accelerator=accelerator.emulation("the tests shall run everywhere"),
-            directory=tmp_path_factory.mktemp("tiny"),
-            events=EventLog(),
-        ) as machine:
-            machine.start()
-            yield machine
+    with machines(tiny, tmp_path_factory.mktemp("tiny")) as make:
+        yield make(memory_mib=320).machine
 
 
 @pytest.fixture
 def shell(running: QemuMachine) -> Shell:
-    way = Shell(running.shell_channel, nonce=tiny_guest.NONCE)
-    way.attach(Deadline(BOOT_SECONDS, "the shell"))
-    return way
+    return attached(running)
 
 
 @pytest.fixture(scope="session")
