@@ -52,25 +52,20 @@ class Access:
         ask = request["ask"]
         if ask == "servers":
             return [self.name_of(each.spec.id) for each in self.testbed.servers], []
+        if ask not in ("server", "connect", "shell", "deploy", "monitor"):
+            raise UsageError(f'the session does not know what "{ask}" is')
+        server = self._server(str(request["server"]))
         if ask == "server":
-            return self.name_of(self._server(str(request["server"])).spec.id), []
+            return self.name_of(server.spec.id), []
         if ask == "connect":
-            return self._connect(self._server(str(request["server"])))
-        if ask == "shell":
-            return self._shell(
-                self._server(str(request["server"])),
-                str(request["command"]),
-                float(request["timeout"]),
-                request["descriptors"],
-            )
+            return self._connect(server)
+        if ask == "monitor":
+            return self._monitor(server, str(request["command"]))
         if ask == "deploy":
             (handed,) = request["descriptors"]
-            return self._deploy(
-                self._server(str(request["server"])), json.loads(content_of(handed))
-            )
-        if ask == "monitor":
-            return self._monitor(self._server(str(request["server"])), str(request["command"]))
-        raise UsageError(f'the session does not know what "{ask}" is')
+            return self._deploy(server, json.loads(content_of(handed)))
+        command, timeout = str(request["command"]), float(request["timeout"])
+        return self._shell(server, command, timeout, request["descriptors"])
 
     def name_of(self, server_id: str) -> str:
         """Return the name by which a user reaches a server.
