@@ -108,26 +108,21 @@ class Guest(Protocol):
         :raises GuestGoneError: when the guest went away meanwhile, or wrote more than
             :data:`OUTPUT_BYTES`.
         """
-        ...
 
     def copy_in(self, data: bytes | Path, target: str, *, mode: int = 0o644) -> None:
         """Write bytes, or the contents of a file on the host, to a file in the guest."""
-        ...
 
     def copy_out(self, source: str) -> bytes:
         """Return the contents of a file in the guest.
 
         :raises CommandError: when it cannot be read.
         """
-        ...
 
     def set_time(self, seconds: float) -> None:
         """Set the guest's clock, in seconds since the epoch."""
-        ...
 
     def close(self) -> None:
         """Close the connection; the guest runs on."""
-        ...
 
 
 def shell_text(command: str | Sequence[str]) -> str:

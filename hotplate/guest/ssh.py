@@ -125,11 +125,9 @@ class Ssh:
 
         :param stdin: standard input of the command.
         """
-        return self._run(shell_text(command), timeout, stdin)
-
-    def _run(self, text: str, timeout: float, data: bytes = b"") -> CommandResult:
         if self._transport is None:
             raise MachineLostError("there is no ssh connection: attach first")
+        text = shell_text(command)
         limit = Deadline(timeout, f'the command "{text}" in the guest')
         deadline = Deadline(timeout + GRACE_SECONDS, limit.what)
         # "exit" turns a signal into a status, which ssh would report in another way.
@@ -147,7 +145,7 @@ class Ssh:
                 # it has the request already, so that nothing is sent again.
                 pool.submit(session.exec_command, sent).result(deadline.left)
                 # Run all at once: they share one window, and a full one stops the others.
-                sending = pool.submit(_send, session, data)
+                sending = pool.submit(_send, session, stdin)
                 with (
                     session.makefile_stderr("rb") as errors,
                     session.makefile("rb") as output,
@@ -181,9 +179,7 @@ class Ssh:
     def copy_in(self, data: bytes | Path, target: str, *, mode: int = 0o644) -> None:
         """See :meth:`hotplate.guest.base.Guest.copy_in`."""
         quoted = shlex.quote(target)
-        self._run(
-            f"cat >{quoted} && chmod {mode:o} {quoted}", COMMAND_SECONDS, contents(data)
-        ).check()
+        self.run(f"cat >{quoted} && chmod {mode:o} {quoted}", stdin=contents(data)).check()
 
     def copy_out(self, source: str) -> bytes:
         """See :meth:`hotplate.guest.base.Guest.copy_out`."""

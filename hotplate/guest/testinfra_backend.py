@@ -13,7 +13,7 @@ from testinfra.backend.base import BaseBackend
 from testinfra.backend.base import CommandResult as TestinfraResult
 from testinfra.host import Host
 
-from hotplate.guest.base import COMMAND_SECONDS, Guest
+from hotplate.guest.base import Guest
 
 
 class GuestBackend(BaseBackend):  # type: ignore[misc]
@@ -26,22 +26,15 @@ class GuestBackend(BaseBackend):  # type: ignore[misc]
 
     NAME = "hotplate"
 
-    def __init__(
-        self,
-        connect: Callable[[], Guest],
-        *,
-        name: str = "guest",
-        timeout: float = COMMAND_SECONDS,
-    ) -> None:
+    def __init__(self, connect: Callable[[], Guest], name: str) -> None:
         super().__init__(name)
         self._connect = connect
-        self._timeout = timeout
 
     def run(self, command: str, *args: str, **_: object) -> TestinfraResult:
         """Run a command for testinfra."""
         text = self.get_command(command, *args)
         # An interrupted command may have run, so it is not run again.
-        result = self._connect().run(text, timeout=self._timeout)
+        result = self._connect().run(text)
         return self.result(result.rc, text.encode(), result.stdout, result.stderr)
 
     def get_encoding(self) -> str:
@@ -49,15 +42,9 @@ class GuestBackend(BaseBackend):  # type: ignore[misc]
         return "utf-8"
 
 
-def testinfra_host(
-    connect: Callable[[], Guest], *, name: str = "guest", timeout: float = COMMAND_SECONDS
-) -> Host:
-    """Return a testinfra host; it connects at the first command.
-
-    :param connect: see :class:`GuestBackend`.
-    :param timeout: limit of one command in seconds.
-    """
-    backend = GuestBackend(connect, name=name, timeout=timeout)
+def testinfra_host(connect: Callable[[], Guest], *, name: str = "guest") -> Host:
+    """Return a testinfra host, which connects at the first command; see :class:`GuestBackend`."""
+    backend = GuestBackend(connect, name)
     host = Host(backend)
     backend.set_host(host)
     return host
