@@ -27,7 +27,7 @@ from hotplate.network.segment import Segment
 from hotplate.settings import Datasource, Settings
 from hotplate.testbed.boot_images import BootImages
 from hotplate.testbed.drive import nocloud
-from hotplate.testbed.maker import Start
+from hotplate.testbed.maker import Maker, Start
 from hotplate.testbed.segments import Segments
 from hotplate.timing.deadline import GuestDeadline
 
@@ -55,8 +55,8 @@ SEEDS = {
 }
 
 
-class ContainerMaker:
-    """Makes containers; a :class:`~hotplate.testbed.maker.Maker`.
+class ContainerMaker(Maker):
+    """Makes containers, whose init is given the shell's socket.
 
     :param images: the images that the servers run.
     :param segments: the networks between servers; None isolates each server.
@@ -128,11 +128,6 @@ class ContainerMaker:
             port = network.port(mac=ALONE_MAC, addresses=[ALONE_ADDRESS])
             yield owned.enter_context(Alone([port], reason="a network of its own"))
 
-    def vendor_data(self, nonce: str) -> str:
-        """See :meth:`Maker.vendor_data`; a container's init is given the shell's socket."""
-        del nonce
-        return ""
-
     def make(
         self, start: Start, directory: Path, *, wiring: Wiring, owned: ExitStack
     ) -> ContainerMachine:
@@ -166,22 +161,12 @@ class ContainerMaker:
         """See :meth:`Maker.has_disk`."""
         return (folder / LAYER).exists()
 
-    def turn_on(self, machine: Machine, start: Start) -> None:
-        """See :meth:`Maker.turn_on`."""
-        del start
-        machine.start()
-
     def save(self, machine: Machine, folder: Path) -> tuple[str, ...]:
         """See :meth:`Maker.save`; saves the changes to its root, without its processes."""
         # An orderly end, so that its programs have written everything.
         machine.shutdown(GuestDeadline(SAVE_SECONDS, f'"{machine.name}" to shut down'))
         copy_sparse(machine.directory / LAYER, folder / LAYER)
         return (LAYER,)
-
-    def more_mib(self, state: Path) -> int:
-        """See :meth:`Maker.more_mib`."""
-        del state
-        return 0
 
     def expect_another(self) -> None:
         """See :meth:`Maker.expect_another`; starts its helpers ahead."""

@@ -33,7 +33,7 @@ from hotplate.machine.wiring import Wiring
 from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
 from hotplate.testbed.boot_images import BootImages
 from hotplate.testbed.drive import nocloud
-from hotplate.testbed.maker import DISK, DISK_KEY, DRIVE, Start
+from hotplate.testbed.maker import DISK, DISK_KEY, DRIVE, Maker, Start
 from hotplate.testbed.segments import Segments
 
 #: The firmware's strings by which cloud-init's ds-identify finds the data source; other data
@@ -46,8 +46,8 @@ SMBIOS = {
 }
 
 
-class QemuMaker:
-    """Makes machines under QEMU; a :class:`~hotplate.testbed.maker.Maker`.
+class QemuMaker(Maker):
+    """Makes machines under QEMU.
 
     :param images: the images that the servers boot.
     :param segments: the networks between servers; None isolates each server.
