@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,7 +18,6 @@ from paramiko import ECDSAKey
 
 from hotplate.errors import HostError, HotplateError
 from hotplate.events.kinds import GuestAnswer
-from hotplate.events.log import EventLog
 from hotplate.guest.base import Guest
 from hotplate.guest.ssh import Ssh
 from hotplate.inspection.inspection import Inspection
@@ -28,6 +27,7 @@ from hotplate.testbed.maker import DISK_KEY
 from hotplate.testbed.server import SSH_PORT, Server
 from hotplate.timing.deadline import DeadlineExceeded, GuestDeadline
 from hotplate.trial.guest_probe import wait_for_boot
+from hotplate.trial.guests import Guests
 from hotplate.verdict.stages import ASKED, Stage
 from hotplate.verdict.tracker import StageTracker
 
@@ -132,32 +132,20 @@ _IGNITION = {
 class GuestCheck:
     """Asks each guest of a run once, when its boot has ended.
 
-    :param server: returns a server by its Nova id, None when there is no such server.
-    :param trackers: the tracker of each server.
     :param key: of the servers' key pair.
     :param seconds: the longest time to wait for the end of cloud-init.
     """
 
-    def __init__(
-        self,
-        events: EventLog,
-        server: Callable[[str], Server | None],
-        trackers: Mapping[str, StageTracker],
-        *,
-        image: PlainImage,
-        key: ECDSAKey,
-        seconds: float,
-    ) -> None:
-        self._events = events
-        self._server = server
-        self._trackers = trackers
+    def __init__(self, guests: Guests, *, image: PlainImage, key: ECDSAKey, seconds: float) -> None:
+        self._guests = guests
+        self._events = guests.events
         self._image = image
         self._key = key
         self._seconds = seconds
 
     def look(self) -> None:
         """Ask the guests whose boot has ended, and whose network has answered."""
-        for identity, tracker in list(self._trackers.items()):
+        for identity, tracker in list(self._guests.trackers.items()):
             if not self._image.reader and Stage.METADATA_SERVED not in tracker.answers:
                 # Not awaited; a request of a program that is not known counts.
                 nothing = GuestAnswer(str(Stage.METADATA_SERVED), None, NO_READER)
@@ -174,12 +162,8 @@ class GuestCheck:
     # -- inside ----------------------------------------------------------------------------------
 
     def _open(self) -> Iterator[tuple[Server, StageTracker]]:
-        for identity, tracker in list(self._trackers.items()):
-            server = self._server(identity)
-            if server is None or not server.machine.running or tracker.answered:
-                continue
-            unsettled = tracker.boots.rebooting or tracker.boots.unsettled
-            if not unsettled and tracker.missing_before_answers() is None:
+        for server, tracker in self._guests.settled():
+            if not tracker.answered and tracker.missing_before_answers() is None:
                 yield server, tracker
 
     def _ask(self, server: Server, tracker: StageTracker) -> None:

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from hotplate.errors import HotplateError
 from hotplate.events import classify
-from hotplate.events.event import Event
 from hotplate.events.kinds import BootEnd, NetworkAnswer
-from hotplate.events.log import EventLog
 from hotplate.machine.wiring import METADATA_ADDRESS
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
 from hotplate.timing.deadline import Deadline, GuestDeadline, retry
+from hotplate.trial.guests import Guests
 from hotplate.trial.rest import LOOK_SECONDS, ask, run_in
 from hotplate.verdict.tracker import StageTracker
 
@@ -61,23 +60,13 @@ class _Question:
 class NetworkCheck:
     """Checks the guests of a run, and adds a :class:`NetworkAnswer` for each boot of each.
 
-    :param server: returns a server by its Nova id, None when there is no such server.
-    :param trackers: the tracker of each server.
     :param own_network_data: names of servers that may have other addresses than Neutron's.
     """
 
-    def __init__(
-        self,
-        events: EventLog,
-        server: Callable[[str], Server | None],
-        trackers: Mapping[str, StageTracker],
-        *,
-        own_network_data: Collection[str] = (),
-    ) -> None:
+    def __init__(self, guests: Guests, *, own_network_data: Collection[str] = ()) -> None:
+        self._guests = guests
+        self._events = guests.events
         self._own_network_data = own_network_data
-        self._events = events
-        self._server = server
-        self._trackers = trackers
         self._questions: dict[str, _Question] = {}
 
     def look(self) -> None:
@@ -116,11 +105,8 @@ class NetworkCheck:
 
     def _open(self) -> Iterator[tuple[Server, StageTracker]]:
         """Yield the running guests that have not answered in this boot."""
-        for identity, tracker in list(self._trackers.items()):
-            server = self._server(identity)
-            if server is None or not server.machine.running or tracker.network_answered:
-                continue
-            if not (tracker.boots.rebooting or tracker.boots.unsettled):
+        for server, tracker in self._guests.settled():
+            if not tracker.network_answered:
                 yield server, tracker
 
     def _question(self, server: Server, tracker: StageTracker) -> _Question:
@@ -142,7 +128,7 @@ class NetworkCheck:
             if silent:
                 return NetworkAnswer(False, f"the guest does not answer at {' and '.join(silent)}")
             return NetworkAnswer(True, "it answered when its boot had ended")
-        if any(classify.is_request(each) for each in self._of(server, asked.since)):
+        if any(classify.is_request(each) for each in self._guests.events_of(server, asked.since)):
             return NetworkAnswer(True, "it asked for something when its boot had ended")
         if asked.shell.passed and not own:
             asked.inside = _routed(server) or asked.inside
@@ -153,7 +139,7 @@ class NetworkCheck:
         """Check for the end of a boot that the console does not show."""
         heard = [
             each.at
-            for each in self._of(server)
+            for each in self._guests.events_of(server)
             if each.source == "console"
             or (classify.is_request(each) and not classify.is_poll(each))
         ]
@@ -167,9 +153,6 @@ class NetworkCheck:
         elif inside is None and quiet > QUIET_SECONDS * host_speed.factor():
             text = f"nothing was heard of it for {quiet:.0f} s"
             self._events.add(BootEnd(text), server=server.spec.id)
-
-    def _of(self, server: Server, since: int = 0) -> list[Event]:
-        return [each for each in self._events.since(since) if each.server == server.spec.id]
 
 
 def _is_late(asked: _Question) -> bool:

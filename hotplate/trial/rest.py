@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hotplate.errors import HotplateError
 from hotplate.events import classify
 from hotplate.events.event import Event
-from hotplate.events.log import EventLog
 from hotplate.guest.base import CommandResult
 from hotplate.machine.machine import Work
 from hotplate.testbed.server import Server
 from hotplate.timing import host_speed
 from hotplate.timing.deadline import DeadlineExceeded
+from hotplate.trial.guests import Guests
 from hotplate.verdict.deployment_track import WaitSignal
 from hotplate.verdict.guest_boot import is_menu
 from hotplate.verdict.health import AGENT
@@ -105,21 +105,10 @@ class InGuest:
 
 
 class Rest:
-    """Checks whether the guests of a run have come to rest.
+    """Checks whether the guests of a run have come to rest."""
 
-    :param server: returns a server by its Nova id, None when there is no such server.
-    :param trackers: the tracker of each server.
-    """
-
-    def __init__(
-        self,
-        events: EventLog,
-        server: Callable[[str], Server | None],
-        trackers: Mapping[str, StageTracker],
-    ) -> None:
-        self._events = events
-        self._server = server
-        self._trackers = trackers
+    def __init__(self, guests: Guests) -> None:
+        self._guests = guests
         self._work: dict[str, tuple[float, Mapping[str, Work]]] = {}
 
     def why(self) -> str:
@@ -128,8 +117,8 @@ class Rest:
         Takes some seconds; to be asked after :data:`LOOK_SECONDS` without news.
         """
         waited_for = []
-        for identity, tracker in list(self._trackers.items()):
-            server = self._server(identity)
+        for identity, tracker in list(self._guests.trackers.items()):
+            server = self._guests.server(identity)
             if server is None or not server.machine.running:
                 return ""
             if not is_waited_for(tracker):
@@ -180,19 +169,16 @@ class Rest:
         inside = ask(server)
         if inside is not None and inside.booted and not inside.busy and not inside.online:
             return True
-        return self._is_silent(self._of(server))
+        return self._is_silent(self._guests.events_of(server))
 
     def _agent_has_done(self, server: Server) -> bool:
         """Return True when the running agent polls without success or not at all."""
-        mine = self._of(server)
+        mine = self._guests.events_of(server)
         polls = [event for event in mine if classify.is_poll(event)]
         if len(polls) > SAME_POLLS:
-            news = max((e.at for e in self._events if e.source == "stack"), default=0.0)
+            news = max((e.at for e in self._guests.events if e.source == "stack"), default=0.0)
             return polls[-1 - SAME_POLLS].at > news and len(set(map(_answer, polls[-4:]))) == 1
         return self._is_silent(mine)
-
-    def _of(self, server: Server) -> list[Event]:
-        return [event for event in self._events if event.server == server.spec.id]
 
     def _is_silent(self, events: list[Event]) -> bool:
         """Return True when a guest has sent no request and written nothing for long."""

@@ -31,6 +31,7 @@ from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
 from hotplate.trial.base import BaseTrial, Surroundings
 from hotplate.trial.guest_probe import ask_guest, read_unsent, save_logs
+from hotplate.trial.guests import Guests
 from hotplate.trial.network_check import NetworkCheck
 from hotplate.trial.rest import Rest
 from hotplate.trial.subject import subject_of, taken_for_granted
@@ -99,17 +100,12 @@ class Trial(BaseTrial):
             self._say(self.testbed.compute.maker().told)
             name = "the cloud" if self._plain else f"Heat {installed_version()}"
             self._say(f"{name} answers after {time.monotonic() - began:.1f} s")
-            rest = Rest(self.events, self.testbed.server, self.trackers)
-            network = NetworkCheck(
-                self.events,
-                self.testbed.server,
-                self.trackers,
-                own_network_data=self.testbed.cloud.options.own_network_data,
-            )
-            self._guest_checks = [network]
+            guests = Guests(self.events, self.testbed.server, self.trackers)
+            own = self.testbed.cloud.options.own_network_data
+            self._guest_checks = [NetworkCheck(guests, own_network_data=own)]
             if self._plain is not None:
-                self._guest_checks.append(self._ask_plain(self._plain))
-            self._watch_from(owned, at_rest=rest.why, check=self._look)
+                self._guest_checks.append(self._ask_plain(self._plain, guests))
+            self._watch_from(owned, at_rest=Rest(guests).why, check=self._look)
             self._owned = owned.pop_all()
         return self
 
@@ -175,7 +171,7 @@ class Trial(BaseTrial):
             check.conclude()
         return done
 
-    def _ask_plain(self, plain: PlainImage) -> GuestCheck:
+    def _ask_plain(self, plain: PlainImage, guests: Guests) -> GuestCheck:
         """Give the servers a key pair of this run; return the check that asks their guests."""
         # Imported here: paramiko is slow to load, and most runs do without it.
         from paramiko import ECDSAKey
@@ -185,14 +181,7 @@ class Trial(BaseTrial):
         key = ECDSAKey.generate()
         public_key = f"{key.get_name()} {key.get_base64()} hotplate"
         self.template = plain.fitted(self.template, public_key)
-        return GuestCheck(
-            self.events,
-            self.testbed.server,
-            self.trackers,
-            image=plain,
-            key=key,
-            seconds=self.settings.patience,
-        )
+        return GuestCheck(guests, image=plain, key=key, seconds=self.settings.patience)
 
     def _look(self) -> None:
         for check in self._guest_checks:

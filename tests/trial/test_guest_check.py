@@ -15,6 +15,7 @@ from hotplate.machine.machine import Capability
 from hotplate.stacks import builtin
 from hotplate.trial import guest_check
 from hotplate.trial.guest_check import GuestCheck, PlainImage
+from hotplate.trial.guests import Guests
 from hotplate.verdict.stages import ASKED, BOOT, Stage
 from hotplate.verdict.tracker import StageTracker
 from hotplate.verdict.verdict import StackResult, Subject, judge
@@ -88,11 +89,8 @@ def check(story, tracker, guest):
     """Return a function that boots the guest, asks it, and returns the verdict."""
 
     def ask(image: PlainImage = IMAGE, *, metadata: bool = True, ended: bool = True) -> Any:
-        trackers = {tracker.server: tracker}
-        key = ECDSAKey.generate()
-        asks = GuestCheck(
-            story.events, lambda _: guest, trackers, image=image, key=key, seconds=1.0
-        )
+        guests = Guests(story.events, lambda _: guest, {tracker.server: tracker})
+        asks = GuestCheck(guests, image=image, key=ECDSAKey.generate(), seconds=1.0)
         asks.look()
         story.boot()
         if metadata:

@@ -12,6 +12,7 @@ from hotplate.errors import MachineLostError
 from hotplate.guest.base import CommandResult
 from hotplate.machine.wiring import Cables
 from hotplate.trial import network_check, rest
+from hotplate.trial.guests import Guests
 from hotplate.trial.network_check import NetworkCheck, route_to
 from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
@@ -82,8 +83,13 @@ def on_networks(guest):
 
 
 @pytest.fixture
-def check(story, guest, tracker):
-    return NetworkCheck(story.events, lambda _: guest, {guest.spec.id: tracker})
+def guests(story, guest, tracker):
+    return Guests(story.events, lambda _: guest, {guest.spec.id: tracker})
+
+
+@pytest.fixture
+def check(guests):
+    return NetworkCheck(guests)
 
 
 def served(story):
@@ -138,11 +144,10 @@ def test_guest_fails_at_network_up_when_a_port_is_silent(
 
 
 def test_neutrons_addresses_are_not_asked_for_with_own_network_data(
-    story, tracker, guest, on_networks
+    story, tracker, guest, guests, on_networks
 ):
     guest.ports = {'10.0.0.5 on "private"': False}
-    trackers = {guest.spec.id: tracker}
-    own = NetworkCheck(story.events, lambda _: guest, trackers, own_network_data=[guest.spec.name])
+    own = NetworkCheck(guests, own_network_data=[guest.spec.name])
     served(story)
     story.console("Cloud-init v. 22.4.2 finished at ...")
     own.look()
@@ -185,10 +190,10 @@ def test_answer_before_reboot_does_not_count(story, tracker, check, on_networks)
     assert tracker.done()
 
 
-def test_isolated_guest_proves_network_by_later_request(story, tracker, check):
+def test_isolated_guest_proves_network_by_later_request(story, tracker, check, guest):
     served(story)
     story.console("Cloud-init v. 22.4.2 finished at ...")
-    check._question(check._server(""), tracker)
+    check._question(guest, tracker)
     story.poll()
     check.look()
     assert tracker.done()

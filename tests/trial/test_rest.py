@@ -9,6 +9,7 @@ import pytest
 from hotplate.events import classify
 from hotplate.events.log import EventLog
 from hotplate.trial import rest as rest_module
+from hotplate.trial.guests import Guests
 from hotplate.trial.rest import InGuest, Rest, Work, is_idle, is_waited_for
 from hotplate.verdict.stages import Stage
 
@@ -50,7 +51,8 @@ def rest_of(story, *lines, work=dict):
     machine = SimpleNamespace(running=True, work=work, console=SimpleNamespace(lines=lines))
     spec = SimpleNamespace(id=story.tracker.server, name="web")
     server = SimpleNamespace(machine=machine, spec=spec)
-    return Rest(story.events, lambda _: server, {story.tracker.server: story.tracker})
+    trackers = {story.tracker.server: story.tracker}
+    return Rest(Guests(story.events, lambda _: server, trackers))
 
 
 @pytest.mark.parametrize(
