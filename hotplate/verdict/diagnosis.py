@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,7 @@ from hotplate.events import classify
 from hotplate.events.event import Event
 from hotplate.text import clean
 from hotplate.verdict import detectors, rules
-from hotplate.verdict.facts import Facts, gather
+from hotplate.verdict.facts import Facts
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import ROWS, Stage
 from hotplate.verdict.tracker import StageTracker
@@ -85,14 +86,20 @@ def diagnose(
     :param hook_outputs: the output of each failed deployment, by the id of its config.
     :param now: seconds on the monotonic clock; by default now.
     """
-    facts = gather(
-        events,
-        tracker,
+    facts = Facts(
+        missing=tracker.missing(),
+        track=tracker.stuck(),
+        undelivered=tracker.undelivered(),
         stack_status=stack_status,
         stack_reason=stack_reason,
-        hook_outputs=hook_outputs,
-        now=now,
+        now=time.monotonic() if now is None else now,
+        powered=tracker.started,
+        boots=tracker.boots,
+        hook_outputs=dict(hook_outputs or {}),
     )
+    if facts.missing in tracker.answers:
+        facts.answer = tracker.answers[facts.missing].text
+    facts.read(events, tracker.server)
     if facts.missing is None and not (facts.failed or facts.stopped or facts.paused):
         return None
     return replace(

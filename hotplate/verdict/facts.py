@@ -7,7 +7,6 @@ start cloud-config.serv…tings specified in cloud-config.`` is about cloud-conf
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -32,7 +31,7 @@ from hotplate.verdict.deployment_track import DeploymentTrack
 from hotplate.verdict.health import Health
 from hotplate.verdict.hook_output import HookOutput
 from hotplate.verdict.stages import Stage
-from hotplate.verdict.tracker import StageTracker, Track
+from hotplate.verdict.tracker import Track
 
 #: Matches the cut in a long line of systemd's; three dots where the locale has no ellipsis.
 CUT = re.compile(r"\u2026|\.\.\.")
@@ -193,6 +192,15 @@ class Facts:
         """The guest's own answer, or the state of its disk where it could not be asked."""
         return _health(self.probes.get("health") or self.probes.get("disk") or "")
 
+    def read(self, events: Iterable[Event], server: str) -> None:
+        """Take the facts of a server from a run's events."""
+        for event in events:
+            if event.source == "stack":
+                self.stack.append(event)
+            elif classify.concerns(event, server):
+                _take(self, event)
+        self.findings = {each.pattern.name: each for each in console_patterns.scan(self.lines)}
+
     @property
     def got_user_data(self) -> bool:
         """True when cloud-init, or its substitute in the image, asked for the user data.
@@ -252,41 +260,6 @@ class Facts:
 def _health(text: str) -> Health:
     """Parse an answer once: each of some sixty rules asks for it."""
     return Health.read(text)
-
-
-def gather(
-    events: Iterable[Event],
-    tracker: StageTracker,
-    *,
-    stack_status: str = "",
-    stack_reason: str = "",
-    hook_outputs: Mapping[str, HookOutput] | None = None,
-    now: float | None = None,
-) -> Facts:
-    """Return the facts of the tracker's server in the events.
-
-    :param now: seconds on the monotonic clock; by default now.
-    """
-    facts = Facts(
-        missing=tracker.missing(),
-        track=tracker.stuck(),
-        undelivered=tracker.undelivered(),
-        stack_status=stack_status,
-        stack_reason=stack_reason,
-        now=time.monotonic() if now is None else now,
-        powered=tracker.started,
-        boots=tracker.boots,
-        hook_outputs=dict(hook_outputs or {}),
-    )
-    if facts.missing in tracker.answers:
-        facts.answer = tracker.answers[facts.missing].text
-    for event in events:
-        if event.source == "stack":
-            facts.stack.append(event)
-        elif classify.concerns(event, tracker.server):
-            _take(facts, event)
-    facts.findings = {each.pattern.name: each for each in console_patterns.scan(facts.lines)}
-    return facts
 
 
 def _take(facts: Facts, event: Event) -> None:
