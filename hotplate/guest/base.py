@@ -95,8 +95,6 @@ class Guest(Protocol):
     '6.1.0-28-cloud-amd64'
     """
 
-    name: str
-
     def run(
         self, command: str | Sequence[str], *, timeout: float = COMMAND_SECONDS
     ) -> CommandResult:
@@ -117,12 +115,6 @@ class Guest(Protocol):
 
         :raises CommandError: when it cannot be read.
         """
-
-    def set_time(self, seconds: float) -> None:
-        """Set the guest's clock, in seconds since the epoch."""
-
-    def close(self) -> None:
-        """Close the connection; the guest runs on."""
 
 
 def shell_text(command: str | Sequence[str]) -> str:

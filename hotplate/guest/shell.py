@@ -111,8 +111,6 @@ class Shell:
         next boot.
     """
 
-    name = "shell"
-
     def __init__(self, channel: socket.socket, *, nonce: str, at_boot: str = "") -> None:
         self._channel = wire.Channel(channel, off=OFF)
         self._nonces = {nonce, at_boot or nonce}
@@ -231,15 +229,12 @@ class Shell:
                 )
 
     def set_time(self, seconds: float) -> None:
-        """See :meth:`hotplate.guest.base.Guest.set_time`."""
+        """Set the guest's clock, in seconds since the epoch."""
         # busybox's date does not support fractions.
         self._do(
             f"{{ date -u -s @{seconds:.3f} || date -u -s @{seconds:.0f}; }} >/dev/null 2>&1",
             what="the time to be set",
         )
-
-    def close(self) -> None:
-        """See :meth:`hotplate.guest.base.Guest.close`."""
 
     # -- the wire --------------------------------------------------------------------------------
 

@@ -41,8 +41,6 @@ class Ssh:
     :ivar key: the accepted key.
     """
 
-    name = "ssh"
-
     def __init__(
         self,
         connect: Callable[[], socket.socket],
@@ -185,13 +183,8 @@ class Ssh:
         """See :meth:`hotplate.guest.base.Guest.copy_out`."""
         return self.run(["cat", "--", source]).check().stdout
 
-    def set_time(self, seconds: float) -> None:
-        """See :meth:`hotplate.guest.base.Guest.set_time`."""
-        # busybox's date does not support fractions.
-        self.run(f"date -u -s @{seconds:.3f} || date -u -s @{seconds:.0f}").check()
-
     def close(self) -> None:
-        """See :meth:`hotplate.guest.base.Guest.close`."""
+        """Close the connection; the guest runs on."""
         if self._transport is not None:
             self._transport.close()
             self._transport = None

@@ -15,7 +15,7 @@ from hotplate.checks import runner
 from hotplate.checks.check import CheckResult, UserCheck
 from hotplate.checks.metadata import NO_METADATA, of_script
 from hotplate.checks.runner import CheckRunner
-from hotplate.errors import HostError, MachineLostError
+from hotplate.errors import MachineLostError
 from hotplate.guest.base import CommandResult, GuestGoneError, contents, shell_text
 from hotplate.timing.deadline import DeadlineExceeded
 
@@ -45,8 +45,6 @@ esac
 
 class LocalGuest:
     """A machine, the connection to it, and the access to that connection."""
-
-    name = "namespaces"
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -137,9 +135,6 @@ class LocalGuest:
 
     def copy_out(self, source: str) -> bytes:
         return self.run(["cat", source]).check().stdout
-
-    def set_time(self, seconds: float) -> None:
-        raise HostError("the guest has the clock of this host")
 
 
 @pytest.fixture
