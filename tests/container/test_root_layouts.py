@@ -348,11 +348,6 @@ def small(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def qcow2_table(data: bytes) -> int:
-    """Return the offset of the first table (qcow2.txt: l1_table_offset)."""
-    return int.from_bytes(data[40:48], "big")
-
-
 def test_cache_that_cannot_be_written_is_reported(packed: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with (

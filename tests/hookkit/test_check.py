@@ -371,7 +371,7 @@ def test_missing_tool_is_a_host_error(make, capsys, tmp_path):
     )
 
 
-def test_interruption_ends_the_hook_and_leaves_no_file(make, tmp_path, monkeypatch):
+def test_interruption_ends_the_hook_and_leaves_no_file(make, tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     ready = tmp_path / "began"

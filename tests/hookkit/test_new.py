@@ -49,7 +49,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", ["python", "sh", "sh-tool"])
-def test_new_contract_test_passes_unchanged(repository, capsys, case):
+def test_new_contract_test_passes_unchanged(repository, case):
     assert main(["hook", "new", "my-tool", *CASES[case]]) == 0
     # Only a folder of the test is searched: other programs change their files meanwhile.
     test = repository / "tests" / "test_my_tool_contract.py"

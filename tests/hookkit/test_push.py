@@ -225,7 +225,7 @@ def test_hook_is_pushed_and_deployed(session, hook, places, tmp_path):
     ]
 
 
-def test_failed_deployment_is_reported(session, hook, tmp_path):
+def test_failed_deployment_is_reported(session, hook):
     session.status, session.outputs = "FAILED", {}
     done = run(session, hook, "--config", os.devnull)
     assert done.returncode == 1

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -28,8 +28,6 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
 pytestmark = [pytest.mark.tool("dnsmasq"), pytest.mark.tool("ip"), pytest.mark.tool("busybox")]
 
-Attach = Callable[..., Port]
-Stations = Callable[..., Station]
 LEASE = (
     "printf '#!/bin/sh\\nenv\\n' >/tmp/$$ && chmod +x /tmp/$$ && "
     "busybox udhcpc -q -n -t 60 -T 1 -O search -O staticroutes -i eth0 -s /tmp/$$; rm /tmp/$$"
@@ -548,7 +546,7 @@ def test_missing_dnsmasq_error_names_its_package(monkeypatch, tmp_path):
     assert raised.value.hint.endswith("dnsmasq-base")
 
 
-def test_programs_outside_an_ordinary_users_path_are_used(monkeypatch, tmp_path):
+def test_programs_outside_an_ordinary_users_path_are_used(monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert refusal() == ""
 

@@ -117,7 +117,7 @@ def test_cpu_option_is_a_setting_of_the_run(project, option):
     project.runpytest_inprocess(option).assert_outcomes(passed=1)
 
 
-def test_another_plugin_keeps_its_own_options(project, tmp_path):
+def test_another_plugin_keeps_its_own_options(project):
     project.makepyfile(other_plugin=OWN_OPTIONS, test_it=OWN_TESTS)
     done = project.runpytest_subprocess(
         *("-p", "other_plugin", "--keep", "--image=luna.png", "--artifacts=here")
@@ -288,7 +288,7 @@ def test_tests_of_an_image_are_skipped_without_one(project):
     done.stdout.fnmatch_lines(["*it tests an image, but no --image was given*"])
 
 
-def test_additional_images_are_given_by_option_or_fixture(project, tmp_path, raw_image):
+def test_additional_images_are_given_by_option_or_fixture(project, raw_image):
     raw_image(project.path / "db.raw")
     project.makepyfile(
         test_option="def test_it(cloud_images):\n    assert [*cloud_images] == ['db', 'web']\n",

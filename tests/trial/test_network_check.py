@@ -216,7 +216,7 @@ def test_isolated_guest_proves_network_by_routes(story, tracker, check, guest, r
 
 @pytest.mark.parametrize("shell", [True, False])
 def test_end_of_boot_is_detected_when_console_does_not_show_it(
-    story, tracker, check, on_networks, monkeypatch, shell
+    story, tracker, check, on_networks, shell
 ):
     on_networks.routes = ROUTES if shell else None
     story.power()

@@ -79,7 +79,7 @@ def test_server_without_networks_is_made_by_a_stand_in(play: Any) -> None:
     )
 
 
-def test_changed_image_ends_the_run(play: Any, tmp_path: Path) -> None:
+def test_changed_image_ends_the_run(play: Any) -> None:
     def spoil(_wire: object) -> None:
         with play.image.path.open("ab") as stream:
             stream.write(b"more")
