@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
+
+from growth import bounded
 
 from hotplate.errors import MachineLostError
 from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
 
-#: Limit of the harness's memory growth under an attack, in bytes.
-GROWTH = 64 << 20
 SECONDS = 20
-
-
-def resident(field: str = "VmRSS") -> int:
-    """Return a memory figure of this process in bytes; VmHWM is the peak since :func:`begin`."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) << 10
-    raise AssertionError(field)
-
-
-def begin() -> int:
-    """Begin to measure this process's peak; return its memory in bytes."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return resident()
 
 
 def works(server: ServerUnderTest, word: str) -> None:
@@ -49,16 +34,14 @@ def floods(testbed: Testbed, server: ServerUnderTest) -> list[str]:
 @contextlib.contextmanager
 def attack(bad: ServerUnderTest, good: ServerUnderTest, name: str, command: str) -> Iterator[None]:
     """Start an attack in one guest and let the other finish a deployment meanwhile."""
-    before = begin()
-    # Bounded by the machine, and not by the guest's own limit for a service.
-    unit = f"--quiet --collect --property=TasksMax=infinity --unit=attack-{name}"
-    bad.run(f"systemd-run {unit} sh -c '{command}'").check()
-    yield
-    works(good, name)
-    grown = resident("VmHWM") - before
-    bad_ones = ", ".join(floods(bad._platform.testbed, bad)) or "none"
-    print(f"{name}: grown by {grown / 1e6:.1f} MB; verdicts so far: {bad_ones}")
-    assert grown <= GROWTH
+    with bounded(name):
+        # Bounded by the machine, and not by the guest's own limit for a service.
+        unit = f"--quiet --collect --property=TasksMax=infinity --unit=attack-{name}"
+        bad.run(f"systemd-run {unit} sh -c '{command}'").check()
+        yield
+        works(good, name)
+        bad_ones = ", ".join(floods(bad._platform.testbed, bad)) or "none"
+        print(f"{name}: verdicts so far: {bad_ones}")
     assert floods(bad._platform.testbed, good) == []
 
 

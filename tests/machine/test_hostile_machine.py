@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import tiny_guest
+from growth import bounded
 from tiny_machines import Made, attached
 
 from hotplate.cloud.http import limits
@@ -30,26 +31,6 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 pytestmark = [pytest.mark.boots, pytest.mark.network, pytest.mark.tool("qemu-system-x86_64")]
 
 Make = Callable[..., Made]
-#: Bytes: limit of the harness's growth under a hostile guest.
-GROWTH = 64 << 20
-
-
-def resident(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) << 10
-    raise AssertionError(field)
-
-
-@contextlib.contextmanager
-def bounded(what: str) -> Iterator[None]:
-    """Check that this process grows by at most :data:`GROWTH` inside."""
-    Path("/proc/self/clear_refs").write_text("5")
-    before = resident("VmRSS")
-    yield
-    grown = resident("VmHWM") - before
-    print(f"{what}: grown by {grown / 1e6:.1f} MB")
-    assert grown <= GROWTH
 
 
 def floods(made: Made) -> list[str]:
