@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from hotplate.stacks.template import Template
 
 
+def add_repeated(parser: argparse._ActionsContainer, *names: str, text: str, **more: Any) -> None:
+    """Add an option that may be given several times; its values are a list.
+
+    :param text: its help, which gets these words.
+    :param more: for :meth:`~argparse.ArgumentParser.add_argument`.
+    """
+    text = f"{text}; may be given several times"
+    parser.add_argument(*names, action="append", default=[], help=text, **more)
+
+
 def add_directory_argument(parser: argparse.ArgumentParser) -> None:
     """Add the option for the session's directory."""
     parser.add_argument(
@@ -65,21 +75,9 @@ def add_template_arguments(
         )
     else:
         parser.add_argument("-t", "--template", type=Path, help=f"{kind}; without it, {without}")
-    parser.add_argument(
-        "-e",
-        "--environment",
-        type=Path,
-        action="append",
-        default=[],
-        help="an environment for the template; may be given several times",
-    )
-    parser.add_argument(
-        "-P",
-        "--parameter",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a parameter of the template; may be given several times",
+    add_repeated(parser, "-e", "--environment", type=Path, text="an environment for the template")
+    add_repeated(
+        parser, "-P", "--parameter", metavar="NAME=VALUE", text="a parameter of the template"
     )
 
 

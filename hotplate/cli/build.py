@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from hotplate.cli.arguments import add_settings, load_settings, words_of
+from hotplate.cli.arguments import add_repeated, add_settings, load_settings, words_of
 from hotplate.errors import ImageError
 from hotplate.image.build_request import (
     DEFAULT_GROUPS,
@@ -99,28 +99,15 @@ def add_content_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGr
     parser.add_argument(
         "--size", type=int, metavar="GIB", help="size of the disk (default: fitted to the content)"
     )
-    parser.add_argument(
-        "--element",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="add an element; may be given several times",
-    )
-    parser.add_argument(
+    add_repeated(parser, "--element", metavar="NAME", text="add an element")
+    add_repeated(
+        parser,
         "--element-path",
-        action="append",
-        default=[],
         type=Path,
         metavar="DIR",
-        help="search this directory for elements first; may be given several times",
+        text="search this directory for elements first",
     )
-    parser.add_argument(
-        "--package",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="add a package; may be given several times",
-    )
+    add_repeated(parser, "--package", metavar="NAME", text="add a package")
     parser.add_argument(
         "--kernel",
         choices=[kernel.value for kernel in Kernel],

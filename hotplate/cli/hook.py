@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hotplate.cli.arguments import add_directory_argument, add_settings, load_settings
+from hotplate.cli.arguments import add_directory_argument, add_repeated, add_settings, load_settings
 from hotplate.errors import Interrupted, Outcome, UsageError
 from hotplate.hookkit.check import check
 from hotplate.hookkit.contract import LINE_NAMES, LINES, LineState
@@ -216,13 +216,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     _add_timeout(
         parser, 300, "how long the hook may take (default: 300); its option timeout is heeded too"
     )
-    parser.add_argument(
-        "--changes-in",
-        type=Path,
-        action="append",
-        metavar="DIR",
-        help="look for changed files below DIR, not below those above; may be given several times",
-    )
+    _add_changes_in(parser, "those above")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 
@@ -239,7 +233,7 @@ def _run(args: argparse.Namespace) -> int:
         action=args.action,
         timeout=args.timeout,
         environ=os.environ,
-        roots=tuple(each.resolve() for each in args.changes_in) if args.changes_in else ROOTS,
+        roots=tuple(each.resolve() for each in args.changes_in) or ROOTS,
     )
     report = run_hook(task)
     listed = findings(task, report)
@@ -269,12 +263,11 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         help=f"the contract file (default: HOOK's name with {SUFFIX} beside it, else hotplate's "
         "own for the group)",
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--config",
-        action="append",
-        default=[],
         metavar="NAME=FILE",
-        help="a config to try the hook with, as a template has it; may be given several times",
+        text="a config to try the hook with, as a template has it",
     )
     _add_group(parser)
     parser.add_argument(
@@ -284,20 +277,13 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         help="the program that the hook needs, which is taken away to see what it answers",
     )
     _add_timeout(parser, 120, "how long one run may take (default: 120)")
-    parser.add_argument(
-        "--changes-in",
-        type=Path,
-        action="append",
-        metavar="DIR",
-        help=f"look for changed files below DIR, not below {' '.join(map(str, CHECK_ROOTS))}; "
-        "may be given several times",
-    )
-    parser.add_argument(
+    _add_changes_in(parser, " ".join(map(str, CHECK_ROOTS)))
+    add_repeated(
+        parser,
         "--line",
-        action="append",
         choices=LINE_NAMES,
         metavar="LINE",
-        help="try only this line of the contract, and answer; may be given several times",
+        text="try only this line of the contract, and answer",
     )
     add_settings(parser, "machine")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
@@ -343,7 +329,7 @@ def _check_task(args: argparse.Namespace) -> CheckTask:
         timeout=args.timeout,
         # Links in an image are not those of this host.
         roots=roots if args.image else tuple(each.resolve() for each in roots),
-        lines=tuple(args.line or ()),
+        lines=tuple(args.line),
     )
 
 
@@ -455,6 +441,11 @@ def _add_timeout(parser: argparse.ArgumentParser, seconds: float, text: str) -> 
     )
 
 
+def _add_changes_in(parser: argparse.ArgumentParser, roots: str) -> None:
+    text = f"look for changed files below DIR, not below {roots}"
+    add_repeated(parser, "--changes-in", type=Path, metavar="DIR", text=text)
+
+
 def _check_limits(args: argparse.Namespace) -> None:
     """Check the time limit, and that directories on this host exist.
 
@@ -464,31 +455,16 @@ def _check_limits(args: argparse.Namespace) -> None:
         raise UsageError(f"--timeout {args.timeout:g} is no time limit; expected seconds, over 0")
     # With --image the directories are the image's.
     if getattr(args, "image", None) is None:
-        for root in getattr(args, "changes_in", None) or ():
+        for root in getattr(args, "changes_in", ()):
             if not root.is_dir():
                 raise UsageError(f'the directory "{root}" does not exist')
 
 
 def _add_deployment(parser: argparse.ArgumentParser) -> None:
     """Add the inputs, options and outputs of a deployment."""
-    for name, text in (
-        ("input", "an input, of type String"),
-        ("option", "an option of the config"),
-    ):
-        parser.add_argument(
-            f"--{name}",
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help=f"{text}; may be given several times",
-        )
-    parser.add_argument(
-        "--output",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a declared output; may be given several times",
-    )
+    add_repeated(parser, "--input", metavar="NAME=VALUE", text="an input, of type String")
+    add_repeated(parser, "--option", metavar="NAME=VALUE", text="an option of the config")
+    add_repeated(parser, "--output", metavar="NAME", text="a declared output")
 
 
 def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:

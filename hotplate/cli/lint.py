@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from hotplate.cli.arguments import add_repeated
 from hotplate.errors import Interrupted, Outcome, UsageError
 from hotplate.interrupts import Interrupts
 from hotplate.lint.finding import as_document, as_github, as_text
@@ -68,14 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="error",
         help="the least of shellcheck's findings that counts (default: error)",
     )
-    parser.add_argument(
-        "--without",
-        action="append",
-        choices=LINTS,
-        default=[],
-        metavar="LINT",
-        help=f"leave out one of {', '.join(LINTS)}; may be given several times",
-    )
+    text = f"leave out one of {', '.join(LINTS)}"
+    add_repeated(parser, "--without", choices=LINTS, metavar="LINT", text=text)
 
 
 def run(args: argparse.Namespace) -> int:

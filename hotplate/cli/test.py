@@ -18,6 +18,7 @@ from hotplate.cli.arguments import (
     add_cloud_arguments,
     add_image_argument,
     add_machine_arguments,
+    add_repeated,
     add_settings,
     add_template_arguments,
     check_files,
@@ -72,14 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "named on the command line takes the place of what it names",
     )
     add_template_arguments(parser, without="the built-in cases of the image's groups", several=True)
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--group",
         dest="groups",
-        action="append",
-        default=[],
         metavar="GROUP[,GROUP...]",
-        help="without a template, try these of the image's groups only; with --release, what is "
-        "built has these; may be given several times",
+        text="without a template, try these of the image's groups only; with --release, what is "
+        "built has these",
     )
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
     parser.add_argument(
@@ -149,15 +149,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_check_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the user's own checks."""
     group = parser.add_argument_group("checks of your own, after the boot")
-    group.add_argument(
+    add_repeated(
+        group,
         "--check",
         dest="checks",
         type=Path,
-        action="append",
-        default=[],
         metavar="PATH",
-        help="an executable to run in each guest as root, or a directory of them, with kola's "
-        "metadata and autopkgtest's reboots; may be given several times",
+        text="an executable to run in each guest as root, or a directory of them, with kola's "
+        "metadata and autopkgtest's reboots",
     )
     group.add_argument(
         "--goss", type=Path, metavar="FILE", help="a goss file, each test of which is a check"
