@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 
 from hotplate.cli.arguments import add_repeated
-from hotplate.errors import Interrupted, Outcome, UsageError
+from hotplate.errors import Outcome, UsageError
 from hotplate.interrupts import Interrupts
 from hotplate.lint.finding import as_document, as_github, as_text
 from hotplate.lint.lint import LINTS, LintTask, lint
@@ -76,12 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check elements; return 1 for a finding."""
     base = Path.cwd()
-    try:
-        with Interrupts() as interrupts, interrupts.allowed():
-            result = lint(_task(args, base), on_lint=show_doing)
-    except Interrupted as error:
-        print(f"hotplate lint: {error}", file=sys.stderr)
-        return 128 + error.number
+    with Interrupts() as interrupts, interrupts.allowed():
+        result = lint(_task(args, base), on_lint=show_doing)
     print(SHOWN[args.format](result, base), end="")
     return (Outcome.FAILED if result.findings else Outcome.PASSED).exit_status
 
