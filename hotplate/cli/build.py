@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from hotplate.cli.arguments import add_repeated, add_settings, load_settings, words_of
@@ -20,6 +18,7 @@ from hotplate.image.build_request import (
     this_machine,
 )
 from hotplate.image.plan import BuildRequest, Kernel, Layout, Starts
+from hotplate.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from hotplate.image.build import BuildResult
@@ -191,19 +190,12 @@ def run(args: argparse.Namespace) -> int:
         print(build.shell())
         return 0
     # By default SIGTERM ends Python at once, without the "finally" of the build.
-    before = signal.signal(signal.SIGTERM, _terminated)
-    try:
+    with Interrupts() as interrupts, interrupts.allowed():
         result = build_shown(build)
         _report(result)
         _leave_bills(result, request.cache / "checksums")
         _sign(result.image, key)
-    finally:
-        signal.signal(signal.SIGTERM, before)
     return 0
-
-
-def _terminated(number: int, _frame: FrameType | None) -> None:
-    sys.exit(128 + number)
 
 
 def _leave_bills(result: BuildResult, checksums: Path) -> None:
