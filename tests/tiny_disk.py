@@ -10,7 +10,7 @@ from pathlib import Path
 
 SECTOR = 512
 MIB = 1 << 20
-SYSTEM = {**os.environ, "PATH": f"/usr/sbin:/sbin:{os.environ['PATH']}"}
+SYSTEM = {**os.environ, "PATH": f"/usr/sbin:/sbin:{os.environ['PATH']}", "MTOOLS_SKIP_CHECK": "1"}
 
 
 def make(path: Path) -> Path:
@@ -39,7 +39,22 @@ def partitioned(path: Path, *parts: tuple[str, Path | bytes], label: str = "gpt"
                     at += 1
             rows.append(f"start={start}MiB, size={at - start}MiB, type={kind}")
         disk.truncate((at + 1) * MIB)
-    command, text = ["sfdisk", "-q", path], "\n".join(rows)
-    done = subprocess.run(command, env=SYSTEM, input=text, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run("sfdisk", "-q", path, stdin="\n".join(rows))
     return path
+
+
+def fat(tree: Path, path: Path, *options: str, mib: int = 8) -> Path:
+    """Make a FAT file system with the files of a folder."""
+    path.touch()
+    os.truncate(path, mib * MIB)
+    run("mkfs.vfat", *options, path)
+    run("mcopy", "-s", "-i", path, *tree.iterdir(), "::")
+    return path
+
+
+def run(*words: object, stdin: str = "") -> str:
+    """Run a command of this host's administrator, and return what it prints."""
+    command = [str(each) for each in words]
+    done = subprocess.run(command, env=SYSTEM, input=stdin, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

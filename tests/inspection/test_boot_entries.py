@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tiny_disk import SYSTEM, fat, partitioned
 
 from hotplate.errors import ImageError
 from hotplate.inspection.boot_entries import MAX_OPTIONS, boot_entries, kernel_words, pe_sections
@@ -18,7 +18,6 @@ from hotplate.inspection.fat import Fat
 from hotplate.inspection.inspection import inspected
 from hotplate.inspection.tree import Tree
 
-SYSTEM = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
 #: A PE program without contents, by systemd.
 STUB = Path("/usr/lib/systemd/boot/efi/linuxx64.efi.stub")
 Opener = Callable[[Path], Tree]
@@ -40,15 +39,6 @@ def root(tmp_path: Path) -> Path:
     folder = tmp_path / "root"
     folder.mkdir()
     return folder
-
-
-def esp(tree: Path, path: Path) -> Path:
-    path.touch()
-    os.truncate(path, 8 << 20)
-    subprocess.run(["mkfs.vfat", path], check=True, env=SYSTEM, capture_output=True)
-    command = ["mcopy", "-s", "-i", path, *tree.iterdir(), "::"]
-    subprocess.run(command, check=True, env=SYSTEM)
-    return path
 
 
 def unified(path: Path, **texts: str) -> Path:
@@ -124,18 +114,8 @@ def test_unified_kernel_image_is_read(good, write, tmp_path, make_file_system, f
     # The loader itself is no entry.
     shutil.copy(STUB, files / f"{folder}/other.efi")
     write(files, "loader/loader.conf", "timeout 3\n")
-    path = tmp_path / "gpt.raw"
-    path.touch()
-    os.truncate(path, 16 << 20)
-    script = "label: gpt\nsize=8M,type=U\n,,L\n"
-    subprocess.run(["sfdisk", "-q", path], input=script.encode(), check=True, env=SYSTEM)
-    with path.open("r+b") as stream:
-        for at, content in (
-            (1, esp(files, tmp_path / "esp")),
-            (9, make_file_system(good, tmp_path / "fs")),
-        ):
-            stream.seek(at << 20)
-            stream.write(content.read_bytes())
+    esp, system = fat(files, tmp_path / "esp"), make_file_system(good, tmp_path / "fs")
+    path = partitioned(tmp_path / "gpt.raw", ("U", esp), ("L", system))
     with inspected(path) as inspection:
         contents = inspection.contents
         assert contents is not None
@@ -162,7 +142,7 @@ def test_damaged_program_has_no_sections():
 def test_files_of_fat_are_read_by_path(root: Path, tmp_path: Path, write):
     write(root, "loader/entries/a long name.conf", "text")
     write(root, "EFI/BOOT/BOOTX64.EFI", b"\1" * 70_000)
-    tree = Tree(Fat(disk(esp(root, tmp_path / "esp")), uuid="1234-ABCD"))
+    tree = Tree(Fat(disk(fat(root, tmp_path / "esp")), uuid="1234-ABCD"))
     assert tree.names("/") == ["EFI", "loader"]
     assert tree.text("/loader/entries/a long name.conf") == "text"
     assert tree.read("/EFI/BOOT/BOOTX64.EFI") == b"\1" * 70_000
@@ -176,7 +156,7 @@ def test_files_of_fat_are_read_by_path(root: Path, tmp_path: Path, write):
 @pytest.mark.tool("mkfs.vfat")
 def test_damaged_fat_has_no_entries(root: Path, tmp_path: Path, write, opened: Opener):
     write(root, "loader/entries/a.conf", "linux /x\noptions root=a\n")
-    path = esp(root, tmp_path / "esp")
+    path = fat(root, tmp_path / "esp")
     data = bytearray(path.read_bytes())
     tree = opened(root)
     for at in [*range(11, 64), *range(2048, 2048 + 64)]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiny_disk import SYSTEM, fat
 
 from hotplate.errors import ImageError
 from hotplate.inspection.disk import Disk
 from hotplate.inspection.fat import Fat
 from hotplate.inspection.tree import Tree
 
-SBIN = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin", "MTOOLS_SKIP_CHECK": "1"}
 LOADER = "EFI/BOOT/BOOTX64.EFI"
 LONG = "vmlinuz-6.12.118+deb13-cloud-amd64"
 #: MiB, for which mkfs.vfat uses as many bits.
@@ -25,10 +24,8 @@ SIZES = {12: 2, 16: 64, 32: 260}
 
 def make(path: Path, bits: int) -> Path:
     for tool in ("mkfs.vfat", "mcopy"):
-        if shutil.which(tool, path=SBIN["PATH"]) is None:
+        if shutil.which(tool, path=SYSTEM["PATH"]) is None:
             pytest.skip(f"needs {tool} on this host")
-    with path.open("wb") as file:
-        file.truncate(SIZES[bits] << 20)
     source = path.with_suffix(".source")
     (source / LOADER).parent.mkdir(parents=True)
     (source / LOADER).write_bytes(bytes(range(256)) * 1000)
@@ -36,11 +33,7 @@ def make(path: Path, bits: int) -> Path:
     (source / "empty").touch()
     for number in range(100):
         (source / "EFI" / f"a-file-with-a-long-name-{number}").write_text(str(number))
-    format_it = ["mkfs.vfat", "-F", str(bits), "-n", "ESP", path]
-    subprocess.run(format_it, check=True, env=SBIN, stdout=subprocess.DEVNULL)
-    names = [source / name for name in ("EFI", LONG, "empty")]
-    subprocess.run(["mcopy", "-s", "-i", path, *names, "::"], check=True, env=SBIN)
-    return path
+    return fat(source, path, "-F", str(bits), "-n", "ESP", mib=SIZES[bits])
 
 
 def opened(data: bytes) -> Tree:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from tiny_disk import MIB, fat, partitioned
 
 from hotplate.errors import ImageError
 from hotplate.inspection.compare import snapshot
 from hotplate.inspection.inspection import Manifest, inspected
-
-SBIN = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
-
-TWO_PARTITIONS = b"label: gpt\nsize=2M,type=U\n,,L\n"
 
 
 def leave_manifest(path: Path, sha256: str) -> None:
@@ -64,19 +60,10 @@ def test_elements_are_read_from_the_image_without_a_manifest(good, write, make_d
 
 
 def test_root_file_system_is_found_behind_others(good, tmp_path, make_file_system):
-    path = tmp_path / "gpt.raw"
-    system = make_file_system(good, tmp_path / "system").read_bytes()
-    with path.open("wb") as stream:
-        stream.truncate(16 << 20)
-    script = "label: gpt\nsize=2M,type=U\nsize=2M,type=L\n,,L\n"
-    subprocess.run(["/sbin/sfdisk", "-q", path], input=script.encode(), check=True)
+    system = make_file_system(good, tmp_path / "system")
     (tmp_path / "boot").mkdir()
-    boot = make_file_system(tmp_path / "boot", tmp_path / "boot-system", size="2M").read_bytes()
-    with path.open("r+b") as stream:
-        stream.seek(3 << 20)
-        stream.write(boot)
-        stream.seek(5 << 20)
-        stream.write(system)
+    boot = make_file_system(tmp_path / "boot", tmp_path / "boot-system", size="2M")
+    path = partitioned(tmp_path / "gpt.raw", ("U", bytes(2 * MIB)), ("L", boot), ("L", system))
     with inspected(path) as inspection:
         assert inspection.firmware == ["UEFI"]
         assert inspection.root == inspection.partitions[2]
@@ -84,6 +71,9 @@ def test_root_file_system_is_found_behind_others(good, tmp_path, make_file_syste
         assert inspection.findings == ()
 
 
+@pytest.mark.tool("mkfs.vfat")
+@pytest.mark.tool("mcopy")
+@pytest.mark.tool("sfdisk")
 @pytest.mark.parametrize(
     ("name", "loader"),
     [
@@ -96,25 +86,10 @@ def test_boot_loader_in_the_efi_system_partition_is_found(
     good, tmp_path, write, make_file_system, name: str, loader: str | None
 ):
     (good / "boot/grub/grub.cfg").unlink()
-    for tool in ("mkfs.vfat", "mcopy", "sfdisk"):
-        if shutil.which(tool, path=SBIN["PATH"]) is None:
-            pytest.skip(f"needs {tool} on this host")
     write(tmp_path / "files", name, "x")
-    path = tmp_path / "gpt.raw"
-    with path.open("wb") as stream:
-        stream.truncate(8 << 20)
-    subprocess.run(["sfdisk", "-q", path], input=TWO_PARTITIONS, check=True, env=SBIN)
-    esp = tmp_path / "esp"
-    with esp.open("wb") as stream:
-        stream.truncate(2 << 20)
-    subprocess.run(["mkfs.vfat", esp], check=True, env=SBIN)
-    folder = tmp_path / "files" / name.partition("/")[0]
-    subprocess.run(["mcopy", "-s", "-i", esp, folder, "::"], check=True, env=SBIN)
-    with path.open("r+b") as stream:
-        stream.seek(1 << 20)
-        stream.write(esp.read_bytes())
-        stream.seek(3 << 20)
-        stream.write(make_file_system(good, tmp_path / "system").read_bytes())
+    esp = fat(tmp_path / "files", tmp_path / "esp")
+    system = make_file_system(good, tmp_path / "system")
+    path = partitioned(tmp_path / "gpt.raw", ("U", esp), ("L", system))
     with inspected(path) as inspection:
         assert inspection.boot_loaders == ([loader] if loader else [])
         assert inspection.efi_files == [f"/{name}"]

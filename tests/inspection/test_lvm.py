@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tiny_disk import MIB, run
 
 from hotplate.inspection import lvm
 from hotplate.inspection.disk import Disk
 from hotplate.inspection.inspection import inspected
 from hotplate.inspection.partitions import Partition, partitions
 
-MIB = 1 << 20
-SYSTEM = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
 MakeGroup = Callable[..., Path]
 
 pytestmark = [pytest.mark.root, pytest.mark.tool("lvm"), pytest.mark.tool("losetup")]
-
-
-def run(*words: object) -> str:
-    command = [str(each) for each in words]
-    done = subprocess.run(command, env=SYSTEM, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 @contextmanager

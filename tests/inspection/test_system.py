@@ -11,14 +11,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tiny_disk import partitioned
+from tiny_disk import MIB, fat, partitioned, run
 
 from hotplate.inspection import mounted
 from hotplate.inspection.compare import snapshot
 from hotplate.inspection.inspection import Inspection, inspected
 
-MIB = 1 << 20
-SYSTEM = {"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
 ESP, LINUX = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B", "0FC63DAF-8483-4772-8E79-3D69D8477DE4"
 EXTENDED_BOOT = "BC13C2FF-59E6-4262-A352-B275FD6F7172"
 VAR = "4D21B016-B534-45C2-A9FB-5C16E091FD2D"
@@ -34,28 +32,19 @@ umount "$2"
 """
 
 
-def run(*words: object, stdin: str = "") -> None:
-    command = [str(each) for each in words]
-    done = subprocess.run(command, env=SYSTEM, input=stdin, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def filled(tree: Path, path: Path, kind: str, *options: str, mib: int, volumes: str = "") -> Path:
-    """Make a file system of xfs or btrfs with the files of a folder."""
+def formatted(path: Path, kind: str, *options: str, mib: int = 304) -> Path:
     path.touch()
     os.truncate(path, mib * MIB)
     run(f"mkfs.{kind}", "-q", *options, path)
-    point = path.with_suffix(".mnt")
-    point.mkdir()
-    run("unshare", "--mount", "bash", "-euc", FILL, "bash", path, point, tree, volumes)
     return path
 
 
-def fat(tree: Path, path: Path, *options: str) -> Path:
-    path.touch()
-    os.truncate(path, 4 * MIB)
-    run("mkfs.vfat", *options, path)
-    run("mcopy", "-s", "-i", path, *tree.iterdir(), "::")
+def filled(tree: Path, path: Path, *options: str, volumes: str = "", **size: int) -> Path:
+    """Make a file system of xfs or btrfs with the files of a folder."""
+    formatted(path, *options, **size)
+    point = path.with_suffix(".mnt")
+    point.mkdir()
+    run("unshare", "--mount", "bash", "-euc", FILL, "bash", path, point, tree, volumes)
     return path
 
 
@@ -74,7 +63,7 @@ def digest(path: Path) -> str:
 def test_xfs_is_read_as_ext4_and_not_changed(
     good, make_disk_of_ext4, tmp_path, monkeypatch, kind: str
 ):
-    system = filled(good, tmp_path / "system.xfs", "xfs", "-L", "root", mib=304)
+    system = filled(good, tmp_path / "system.xfs", "xfs", "-L", "root")
     path = partitioned(tmp_path / "disk.raw", (LINUX, system))
     if kind != "raw":
         run("qemu-img", "convert", "-O", "qcow2", path, path.with_suffix(".qcow2"))
@@ -149,7 +138,7 @@ def test_btrfs_is_read_from_its_subvolumes(good, write, tmp_path, volumes: str, 
 @pytest.mark.root
 @pytest.mark.tool("mkfs.xfs")
 def test_volume_in_two_pieces_is_mounted_as_one(good, tmp_path, monkeypatch):
-    system = filled(good, tmp_path / "system.xfs", "xfs", mib=304).read_bytes()
+    system = filled(good, tmp_path / "system.xfs", "xfs").read_bytes()
     path = tmp_path / "disk.raw"
     with path.open("wb") as stream:
         stream.write(system[100 * MIB :] + bytes(MIB) + system[: 100 * MIB])
@@ -164,10 +153,7 @@ def test_volume_in_two_pieces_is_mounted_as_one(good, tmp_path, monkeypatch):
 
 @pytest.mark.tool("mkfs.xfs")
 def test_xfs_is_refused_without_root(good, tmp_path):
-    path = tmp_path / "disk.raw"
-    path.touch()
-    os.truncate(path, 304 * MIB)
-    run("mkfs.xfs", "-q", path)
+    path = formatted(tmp_path / "disk.raw", "xfs")
     # Any other user; root is one here.
     tmp_path.chmod(0o755)
     script = (
@@ -200,7 +186,7 @@ def test_links_and_special_files_of_a_mount_lead_nowhere(good, tmp_path):
     (good / "etc/up").symlink_to("../../../../../../etc/hostname")
     (good / "etc/folder").symlink_to("/proc")
     os.mkfifo(good / "etc/fifo")
-    path = filled(good, tmp_path / "disk.raw", "xfs", mib=304)
+    path = filled(good, tmp_path / "disk.raw", "xfs")
     with inspected(path, cache=tmp_path / "cache") as inspection:
         assert inspection.contents is not None
         tree = inspection.contents.tree
@@ -243,10 +229,7 @@ def test_boot_and_var_are_read_where_fstab_has_them(
     path = partitioned(tmp_path / "disk.raw", (LINUX, first), (LINUX, second), (LINUX, root))
     run("sfdisk", "-q", "--part-label", path, "2", "state")
     if boot == "PARTUUID=":
-        listed = subprocess.run(
-            ["sfdisk", "--part-uuid", path, "1"], env=SYSTEM, capture_output=True, text=True
-        )
-        boot += listed.stdout.strip()
+        boot += run("sfdisk", "--part-uuid", path, "1")
     write(
         good, "etc/fstab", f"LABEL=root / ext4\n{var} /var ext4 defaults 0 2\n{boot} /boot ext4\n"
     )
@@ -278,10 +261,7 @@ def test_partitions_are_found_by_their_types(good, tmp_path, make_file_system):
 def test_file_system_that_is_not_read_is_named(good, write, tmp_path, make_file_system):
     moved(good, "var", tmp_path / "var")
     write(good, "etc/fstab", "LABEL=root / ext4\nLABEL=data /var xfs\n")
-    var = tmp_path / "var.xfs"
-    var.touch()
-    os.truncate(var, 304 * MIB)
-    run("mkfs.xfs", "-q", "-L", "data", var)
+    var = formatted(tmp_path / "var.xfs", "xfs", "-L", "data")
     root = make_file_system(good, tmp_path / "root.fs", size="8M")
     path = partitioned(tmp_path / "disk.raw", (LINUX, root), (LINUX, var))
     with inspected(path) as inspection:
