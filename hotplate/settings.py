@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from hotplate.errors import UsageError
 from hotplate.text import shortened
@@ -84,6 +84,17 @@ class Datasource(Enum):
     CONFIG_DRIVE = "config-drive"
     CONFIG_DRIVE_VFAT = "config-drive-vfat"
     NOCLOUD = "nocloud"
+
+
+class Reading(TypedDict):
+    """Keywords that say how images are read.
+
+    :param allow_backing: follow names of other files out of an image's directory.
+    :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
+    """
+
+    allow_backing: bool
+    checksums: Path
 
 
 def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
@@ -269,6 +280,11 @@ class Settings:
                     values[name] = _converted(name, value, source)
                     break
         return cls(**values)
+
+    @property
+    def reading(self) -> Reading:
+        """Return how images are read, as keywords of ``Image.open`` and functions like it."""
+        return {"allow_backing": self.allow_backing, "checksums": self.cache / "checksums"}
 
     def with_words(self, words: Mapping[str, str]) -> Settings:
         """Return them with other values, as the command line has them, by field name.

@@ -11,6 +11,7 @@ from hotplate.errors import HostError, ImageError, UsageError
 from hotplate.inspection.contents import Contents
 from hotplate.inspection.inspection import Inspection, inspected
 from hotplate.inspection.mounted import KINDS
+from hotplate.settings import Settings
 from hotplate.stacks import builtin
 
 PLAIN = (
@@ -22,16 +23,13 @@ PLAIN = (
 def builtin_cases(
     images: Sequence[Path],
     groups: Sequence[str],
+    settings: Settings,
     *,
-    allow_backing: bool = False,
-    checksums: Path | None = None,
-    cache: Path | None = None,
+    cache: Path | None,
 ) -> dict[Path, TemplateChoice]:
     """Return the template choice for each image.
 
     :param groups: the wanted groups; none for all groups of an image.
-    :param allow_backing: follow the names of backing files out of an image's directory.
-    :param checksums: see :func:`~hotplate.image.checksum.sha256_of`.
     :param cache: see :func:`~hotplate.inspection.inspection.inspected`.
     :raises UsageError: for a group that an image does not have, or that has no built-in case.
     """
@@ -39,9 +37,7 @@ def builtin_cases(
     for image in images:
         why = ""
         try:
-            with inspected(
-                image, allow_backing=allow_backing, checksums=checksums, cache=cache
-            ) as inspection:
+            with inspected(image, **settings.reading, cache=cache) as inspection:
                 why = inspection.unread
                 if inspection.contents is not None:
                     choices[image] = _choice(image, groups, inspection.contents)

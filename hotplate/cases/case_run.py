@@ -216,8 +216,7 @@ class CaseRun:
             contextlib.suppress(HotplateError),
             inspected(
                 self.case.image,
-                allow_backing=self.settings.allow_backing,
-                checksums=self.request.checksums,
+                **self.settings.reading,
                 # The kernel mounts the image of a container in any case.
                 cache=self.settings.cache if in_container else None,
             ) as inspection,

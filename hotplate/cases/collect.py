@@ -76,8 +76,7 @@ def collect(request: Request, images_of: NamedFiles, interrupts: Interrupts) -> 
             chosen = builtin_cases(
                 files,
                 request.groups,
-                allow_backing=request.settings.allow_backing,
-                checksums=request.checksums,
+                request.settings,
                 # The kernel mounts the image of a container in any case.
                 cache=request.settings.cache if MachineChoice.CONTAINER in kinds else None,
             )

@@ -106,8 +106,3 @@ class Request:
     def os_image(self) -> str:
         """Return the image of ``--os-image``; "" when there is none."""
         return self.os_cloud.image if self.os_cloud else ""
-
-    @property
-    def checksums(self) -> Path:
-        """Return the file of the cache with checksums of images."""
-        return self.settings.cache / "checksums"

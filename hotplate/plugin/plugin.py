@@ -481,11 +481,7 @@ def _has_agent(image: Image, settings: Settings) -> bool:
     with (
         # An image that cannot be read may have one.
         contextlib.suppress(HotplateError),
-        inspected(
-            image.path,
-            allow_backing=settings.allow_backing,
-            checksums=settings.cache / "checksums",
-        ) as inspection,
+        inspected(image.path, **settings.reading) as inspection,
     ):
         return inspection.contents is None or inspection.contents.runs_deployments
     return True

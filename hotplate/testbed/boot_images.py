@@ -129,12 +129,7 @@ class BootImages:
 
 def open_image(path: Path | str, settings: Settings) -> Image:
     """Open an image for the machines of the settings; see :meth:`Image.open`."""
-    return Image.open(
-        path,
-        allow_backing=settings.allow_backing,
-        checksums=settings.cache / "checksums",
-        boots=settings.machine.has_firmware,
-    )
+    return Image.open(path, **settings.reading, boots=settings.machine.has_firmware)
 
 
 def open_images(files: Mapping[str, Path], settings: Settings) -> dict[str, Image]:

@@ -277,11 +277,7 @@ def cpu_of(image: Image, settings: Settings, chosen: Accelerator) -> tuple[str, 
     # KVM's guests have the best CPU of this host already.
     if chosen.cpu == HOST_CPU:
         return chosen.cpu, chosen.reason
-    need = cpu_need(
-        image,
-        allow_backing=settings.allow_backing,
-        checksums=settings.cache / "checksums",
-    )
+    need = cpu_need(image, **settings.reading)
     model = cpu_models.model_of([need.level, settings.cpu], arch=arch)
     by_need = model == cpu_models.model_of([need.level], arch=arch)
     return model, need.reason if by_need else f"it has {settings.cpu}"

@@ -155,8 +155,7 @@ class Payloads:
             return replace(image, version=self._topic)
 
     def _of_file(self, path: Path) -> ImageSet:
-        backing = self._request.settings.allow_backing
-        image = image_set.of_file(path, allow_backing=backing, checksums=self._request.checksums)
+        image = image_set.of_file(path, **self._request.settings.reading)
         for file in image.files:
             self._files[image.key, file.name] = path.parent / file.name
         return image
