@@ -25,6 +25,9 @@ def mounted(disk: Path, offset: int, where: Path) -> Iterator[Path]:
     try:
         yield where
     finally:
+        # A mount namespace that was made meanwhile has a copy of the mount, and keeps the file
+        # system mounted after this one is gone: read-only, it has nothing left to write.
+        subprocess.run(["mount", "-o", "remount,ro", where], check=True)
         subprocess.run(["umount", where], check=True)
 
 
