@@ -187,16 +187,11 @@ class SwiftApi:
     # -- accounts and containers --------------------
 
     def _headers(self, account: str, container: str = "") -> dict[str, str]:
-        row = self._store.row(
-            "SELECT headers FROM hotplate_container WHERE account = ? AND name = ?",
-            account,
-            container,
-        )
+        row = self._store.first("hotplate_container", account=account, name=container)
         return dict(json.loads(row["headers"])) if row else {}
 
     def _has_container(self, account: str, container: str) -> bool:
-        sql = "SELECT name FROM hotplate_container WHERE account = ? AND name = ?"
-        return self._store.row(sql, account, container) is not None
+        return self._store.first("hotplate_container", account=account, name=container) is not None
 
     def _keep_headers(self, request: Request, account: str, container: str = "") -> None:
         """Store metadata; an empty value or ``X-Remove-`` deletes an entry."""
@@ -217,12 +212,7 @@ class SwiftApi:
             # As Swift does (validate_metadata in swift/common/db.py), over all that was ever sent.
             if not self._lift_limits and (why := _too_much_metadata(kept)):
                 raise refused(400, why)
-            self._store.write(
-                "INSERT OR REPLACE INTO hotplate_container VALUES (?, ?, ?)",
-                account,
-                container,
-                json.dumps(kept),
-            )
+            self._store.insert("hotplate_container", account, container, json.dumps(kept))
 
     def _account(self, request: Request, account: str) -> Response:
         if request.method == "POST":
@@ -293,9 +283,7 @@ class SwiftApi:
         if request.method == "DELETE":
             if entries:
                 raise refused(409)
-            self._store.write(
-                "DELETE FROM hotplate_container WHERE account = ? AND name = ?", account, container
-            )
+            self._store.delete("hotplate_container", account=account, name=container)
             return answer(204)
         if request.method not in ("GET", "HEAD"):
             return answer(405)
@@ -334,11 +322,7 @@ class SwiftApi:
 
         :raises exc.HTTPException: 404, when there is none.
         """
-        row = self._store.row(
-            "SELECT data, type, etag, modified, headers FROM hotplate_object"
-            " WHERE account = ? AND container = ? AND name = ?",
-            *place,
-        )
+        row = self._store.first("hotplate_object", **_columns(place))
         if row is None:
             raise refused(404)
         headers = json.loads(row["headers"])
@@ -457,17 +441,7 @@ class SwiftApi:
         if versions := unquote(headers.get("x-versions-location", "")):
             self._move(place, versions, f"{_version_prefix(place[2])}{time.time():016.5f}")
         now = time.time()
-        self._store.write(
-            "INSERT OR REPLACE INTO hotplate_object"
-            " (account, container, name, data, type, etag, modified, headers)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            *place,
-            data,
-            kind,
-            etag,
-            now,
-            json.dumps(kept),
-        )
+        self._store.insert("hotplate_object", *place, data, kind, etag, now, json.dumps(kept))
         # Rounded up, as in StoredObject.shown().
         modified = formatdate(int(now) + 1, usegmt=True)
         return answer(201, headers={"Etag": etag, "Last-Modified": modified, **about_copy})
@@ -522,9 +496,7 @@ class SwiftApi:
                 self._drop((account, container, row["name"]))
 
     def _drop(self, place: Place) -> None:
-        self._store.write(
-            "DELETE FROM hotplate_object WHERE account = ? AND container = ? AND name = ?", *place
-        )
+        self._store.delete("hotplate_object", **_columns(place))
 
     def _move(self, place: Place, container: str, name: str) -> None:
         self._store.write(
@@ -592,6 +564,10 @@ def _too_much_metadata(headers: Mapping[str, str]) -> str:
     if sum(len(key) + len(value) for key, value in meta.items()) > limits.SWIFT_META_OVERALL:
         return f"Total metadata too large; max {limits.SWIFT_META_OVERALL}"
     return ""
+
+
+def _columns(place: Place) -> dict[str, str]:
+    return dict(zip(("account", "container", "name"), place, strict=True))
 
 
 def _signature(text: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -119,6 +119,29 @@ class Store:
         with self._lock:
             return self._connection.execute(sql, values).rowcount
 
+    def find(self, table: str, **equal: object) -> list[sqlite3.Row]:
+        """Return the rows with these values, oldest first."""
+        return self.rows(
+            f"SELECT * FROM {table} WHERE {_all_of(equal)} ORDER BY rowid",  # noqa: S608
+            *equal.values(),
+        )
+
+    def first(self, table: str, **equal: object) -> sqlite3.Row | None:
+        """Return the oldest row with these values, or None."""
+        return next(iter(self.find(table, **equal)), None)
+
+    def insert(self, table: str, *values: object) -> None:
+        """Add a row, or replace the one with its key.
+
+        :param values: one for each column; None for a number that counts up.
+        """
+        marks = ", ".join("?" * len(values))
+        self.write(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", *values)  # noqa: S608
+
+    def delete(self, table: str, **equal: object) -> int:
+        """Delete the rows with these values; return their number."""
+        return self.write(f"DELETE FROM {table} WHERE {_all_of(equal)}", *equal.values())  # noqa: S608
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Store all writes of the ``with`` block, or none, isolated from other threads."""
@@ -169,16 +192,14 @@ class Store:
 
         :param service: ``swift``, whose owners are accounts, or ``zaqar``, whose are projects.
         """
-        row = self.row(
-            "SELECT bytes FROM hotplate_usage WHERE service = ? AND owner = ?", service, owner
-        )
+        row = self.first("hotplate_usage", service=service, owner=owner)
         return int(row["bytes"]) if row else 0
 
     def setting(self, name: str, default: str) -> str:
         """Return the setting ``name``; store ``default`` first when it is not set."""
         with self._lock:
             self.write("INSERT OR IGNORE INTO hotplate_setting VALUES (?, ?)", name, default)
-            row = self.row("SELECT value FROM hotplate_setting WHERE name = ?", name)
+            row = self.first("hotplate_setting", name=name)
         assert row is not None
         return str(row["value"])
 
@@ -186,6 +207,10 @@ class Store:
         """Close the connection; the file stays."""
         with self._lock:
             self._connection.close()
+
+
+def _all_of(equal: Mapping[str, object]) -> str:
+    return " AND ".join(f"{column} = ?" for column in equal)
 
 
 def copy_database(path: Path, target: Path) -> None:

@@ -116,7 +116,7 @@ class Images:
         return image
 
     def _stored(self, image_id: str) -> Values | None:
-        row = self._store.row("SELECT body FROM hotplate_image WHERE id = ?", image_id)
+        row = self._store.first("hotplate_image", id=image_id)
         return json.loads(row["body"]) if row else None
 
     def uploaded(self, image_id: str) -> tuple[str, Path] | None:
@@ -170,9 +170,7 @@ class Images:
             raise HttpError(409, f"Image ID {image['id']} already exists!")
         if len(taken) >= MAX_IMAGES:
             raise HttpError(413, f"The limit of {MAX_IMAGES} images has been exceeded.")
-        self._store.write(
-            "INSERT INTO hotplate_image (id, body) VALUES (?, ?)", image["id"], json.dumps(image)
-        )
+        self._store.insert("hotplate_image", None, image["id"], json.dumps(image))
         return image
 
     def change(self, image: Values, changes: Values, *, drop: Iterable[str] = ()) -> Values:
@@ -211,8 +209,8 @@ class Images:
             raise HttpError(
                 409, f"Image {image['id']} could not be deleted because it is in use by a server."
             )
-        self._store.write("DELETE FROM hotplate_image WHERE id = ?", image["id"])
-        self.members.forget(image)
+        self._store.delete("hotplate_image", id=image["id"])
+        self._store.delete("hotplate_image_member", image=image["id"])
         self._file(image["id"]).unlink(missing_ok=True)
 
     def upload(self, image: Values, data: BinaryIO) -> Values:

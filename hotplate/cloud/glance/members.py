@@ -52,10 +52,7 @@ class Members:
         """
         if image["visibility"] != "shared":
             raise HttpError(403, "Only shared images have members.")
-        rows = self._store.rows(
-            "SELECT * FROM hotplate_image_member WHERE image = ? ORDER BY rowid", image["id"]
-        )
-        return [_shown(row) for row in rows]
+        return [_shown(row) for row in self._store.find("hotplate_image_member", image=image["id"])]
 
     def get(self, image: Values, project: str) -> Values:
         """Return one member.
@@ -84,9 +81,7 @@ class Members:
                 f"Image member limit exceeded for image {image['id']}: Attempted: "
                 f"{len(members) + 1}, Maximum: {MAX_MEMBERS}:",
             )
-        self._store.write(
-            "INSERT INTO hotplate_image_member VALUES (?, ?, ?)", image["id"], project, now()
-        )
+        self._store.insert("hotplate_image_member", image["id"], project, now())
         return self.get(image, project)
 
     def remove(self, image: Values, project: str) -> None:
@@ -95,15 +90,7 @@ class Members:
         :raises HttpError: 404, when it is not one of them.
         """
         self.get(image, project)
-        self._store.write(
-            "DELETE FROM hotplate_image_member WHERE image = ? AND project = ?",
-            image["id"],
-            project,
-        )
-
-    def forget(self, image: Values) -> None:
-        """Take away all members of a deleted image."""
-        self._store.write("DELETE FROM hotplate_image_member WHERE image = ?", image["id"])
+        self._store.delete("hotplate_image_member", image=image["id"], project=project)
 
 
 def _shown(row: Any) -> Values:

@@ -106,8 +106,8 @@ class ApplicationCredentials:
                     "Conflict occurred attempting to store application_credential - Duplicate "
                     f"entry found with name {made.name}.",
                 )
-            self._store.write(
-                "INSERT INTO hotplate_application VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            self._store.insert(
+                "hotplate_application",
                 made.id,
                 made.name,
                 made.description,
@@ -122,29 +122,22 @@ class ApplicationCredentials:
 
     def of(self, user: str) -> list[ApplicationCredential]:
         """Return those of a user, oldest first."""
-        rows = self._store.rows(
-            "SELECT * FROM hotplate_application WHERE user = ? ORDER BY rowid", user
-        )
-        return [_read(row) for row in rows]
+        return [_read(row) for row in self._store.find("hotplate_application", user=user)]
 
     def get(self, credential_id: str) -> ApplicationCredential | None:
         """Return the one with that id."""
-        row = self._store.row("SELECT * FROM hotplate_application WHERE id = ?", credential_id)
+        row = self._store.first("hotplate_application", id=credential_id)
         return _read(row) if row else None
 
     def delete(self, credential_id: str) -> None:
         """Delete one; tokens by it become invalid."""
-        self._store.write("DELETE FROM hotplate_application WHERE id = ?", credential_id)
-
-    def delete_of(self, user: str) -> None:
-        """Delete those of a user."""
-        self._store.write("DELETE FROM hotplate_application WHERE user = ?", user)
+        self._store.delete("hotplate_application", id=credential_id)
 
     def check(self, credential: ApplicationCredential | None, secret: str) -> bool:
         """Return True when that is the credential's secret, and it has not expired."""
         if credential is None:
             return False
-        row = self._store.row("SELECT secret FROM hotplate_application WHERE id = ?", credential.id)
+        row = self._store.first("hotplate_application", id=credential.id)
         stored = str(row["secret"]) if row else ""
         return hmac.compare_digest(stored, self._digest(secret)) and credential.ends > time.time()
 

@@ -138,15 +138,13 @@ class Identity:
         user_id = self._store.setting(f"user_{name}", uuid.uuid4().hex)
         project = self._store.setting(f"project_{name}", uuid.uuid4().hex)
         if self.user(user_id) is None:
-            self._store.write(
-                "INSERT INTO hotplate_project VALUES (?, ?, ?)", project, name, DEFAULT_DOMAIN
-            )
+            self._store.insert("hotplate_project", project, name, DEFAULT_DOMAIN)
             self._insert_user(User(user_id, name, DEFAULT_DOMAIN, project, roles), password)
         return Credentials(name, password, user_id, project, name)
 
     def _insert_user(self, user: User, password: str) -> None:
-        self._store.write(
-            "INSERT INTO hotplate_user VALUES (?, ?, ?, ?, ?, ?, ?)",
+        self._store.insert(
+            "hotplate_user",
             user.id,
             user.name,
             user.domain,
@@ -163,25 +161,21 @@ class Identity:
     def create_project(self, name: str) -> str:
         """Create a project in the stack domain; return its id."""
         project = uuid.uuid4().hex
-        self._store.write(
-            "INSERT INTO hotplate_project VALUES (?, ?, ?)", project, name, STACK_DOMAIN
-        )
+        self._store.insert("hotplate_project", project, name, STACK_DOMAIN)
         return project
 
     def delete_project(self, project: str) -> None:
         """Delete a project of the stack domain."""
-        self._store.write(
-            "DELETE FROM hotplate_project WHERE id = ? AND domain = ?", project, STACK_DOMAIN
-        )
+        self._store.delete("hotplate_project", id=project, domain=STACK_DOMAIN)
 
     def project_name(self, project: str) -> str:
         """Return the name of a project, or its id when it is unknown."""
-        row = self._store.row("SELECT name FROM hotplate_project WHERE id = ?", project)
+        row = self._store.first("hotplate_project", id=project)
         return str(row["name"]) if row else project
 
     def find_project(self, name: str) -> str:
         """Return the id of the project called ``name``."""
-        row = self._store.row("SELECT id FROM hotplate_project WHERE name = ?", name)
+        row = self._store.first("hotplate_project", name=name)
         if row is None:
             raise IdentityError
         return str(row["id"])
@@ -196,9 +190,9 @@ class Identity:
 
     def delete_user(self, user_id: str) -> None:
         """Delete a stack user and its keys."""
-        self._store.write("DELETE FROM hotplate_key WHERE user = ?", user_id)
-        self.applications.delete_of(user_id)
-        self._store.write("DELETE FROM hotplate_user WHERE id = ?", user_id)
+        for table in ("hotplate_key", "hotplate_application"):
+            self._store.delete(table, user=user_id)
+        self._store.delete("hotplate_user", id=user_id)
 
     def enable_user(self, user_id: str, *, enabled: bool) -> None:
         """Enable or disable a stack user, as Heat does at resume and suspend."""
@@ -208,7 +202,7 @@ class Identity:
 
     def user(self, user_id: str) -> User | None:
         """Return the user with that id."""
-        row = self._store.row("SELECT * FROM hotplate_user WHERE id = ?", user_id)
+        row = self._store.first("hotplate_user", id=user_id)
         if row is None:
             return None
         return User(
@@ -232,7 +226,7 @@ class Identity:
 
     def find_user(self, name: str) -> User | None:
         """Return the user with that name."""
-        row = self._store.row("SELECT id FROM hotplate_user WHERE name = ?", name)
+        row = self._store.first("hotplate_user", name=name)
         return self.user(row["id"]) if row else None
 
     def check_password(self, user: User | None, password: str) -> User:
@@ -242,7 +236,7 @@ class Identity:
         """
         if user is None or not user.enabled:
             raise IdentityError
-        row = self._store.row("SELECT password FROM hotplate_user WHERE id = ?", user.id)
+        row = self._store.first("hotplate_user", id=user.id)
         # A user that was created without a password has "", which is the digest of none.
         stored = str(row["password"]) if row else ""
         # In constant time, as every comparison with a secret.
@@ -255,7 +249,7 @@ class Identity:
     def create_key(self, user: str, project: str) -> AccessKey:
         """Create an EC2 key pair for a user in a project."""
         key = AccessKey(uuid.uuid4().hex, uuid.uuid4().hex, uuid.uuid4().hex, user, project)
-        self._store.write("INSERT INTO hotplate_key VALUES (?, ?, ?, ?, ?)", *astuple(key))
+        self._store.insert("hotplate_key", *astuple(key))
         return key
 
     def key(self, *, access: str = "", key_id: str = "") -> AccessKey | None:
@@ -267,12 +261,11 @@ class Identity:
 
     def keys_of(self, user: str) -> list[AccessKey]:
         """Return the key pairs of a user, oldest first."""
-        rows = self._store.rows("SELECT * FROM hotplate_key WHERE user = ? ORDER BY rowid", user)
-        return [AccessKey(*row) for row in rows]
+        return [AccessKey(*row) for row in self._store.find("hotplate_key", user=user)]
 
     def delete_key(self, key_id: str) -> None:
         """Delete a key pair."""
-        self._store.write("DELETE FROM hotplate_key WHERE id = ?", key_id)
+        self._store.delete("hotplate_key", id=key_id)
 
     def check_ec2(self, credentials: dict[str, Any], *, ttl: int) -> Grant:
         """Return the grant of a request by its EC2 signature.
@@ -332,19 +325,13 @@ class Identity:
     def create_trust(self, trustor: str, project: str, roles: tuple[str, ...]) -> str:
         """Let Heat act for ``trustor`` in ``project``; return the trust's id."""
         trust = uuid.uuid4().hex
-        self._store.write(
-            "INSERT INTO hotplate_trust VALUES (?, ?, ?, ?, ?)",
-            trust,
-            trustor,
-            self.service.user_id,
-            project,
-            json.dumps(roles),
-        )
+        trustee = self.service.user_id
+        self._store.insert("hotplate_trust", trust, trustor, trustee, project, json.dumps(roles))
         return trust
 
     def delete_trust(self, trust: str) -> None:
         """Delete a trust."""
-        self._store.write("DELETE FROM hotplate_trust WHERE id = ?", trust)
+        self._store.delete("hotplate_trust", id=trust)
 
     # -- tokens --------------------
 
@@ -358,7 +345,7 @@ class Identity:
         now = time.time()
         expires = now + self._token_ttl
         if trust:
-            row = self._store.row("SELECT * FROM hotplate_trust WHERE id = ?", trust)
+            row = self._store.first("hotplate_trust", id=trust)
             # The trustee is Heat's own user; nobody else can use the trust.
             if row is None or row["trustee"] != user.id:
                 raise IdentityError
@@ -428,7 +415,7 @@ class Identity:
             raise refused
         if expires <= time.time() + self.skew():
             raise IdentityError("The token has expired.")
-        if trust and not self._store.row("SELECT id FROM hotplate_trust WHERE id = ?", trust):
+        if trust and not self._store.first("hotplate_trust", id=trust):
             raise refused
         if application and not self.applications.get(application):
             raise refused

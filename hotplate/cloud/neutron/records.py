@@ -21,10 +21,7 @@ class Records:
 
     def all(self, kind: str) -> list[Values]:
         """Return all documents of a kind."""
-        rows = self._store.rows(
-            "SELECT body FROM hotplate_neutron WHERE kind = ? ORDER BY number", kind
-        )
-        return [json.loads(row["body"]) for row in rows]
+        return [json.loads(row["body"]) for row in self._store.find("hotplate_neutron", kind=kind)]
 
     def where(self, kind: str, **equal: object) -> list[Values]:
         """Return the documents of a kind with these values."""
@@ -36,9 +33,7 @@ class Records:
 
     def get(self, kind: str, record_id: str) -> Values | None:
         """Return the document with that id, or None."""
-        row = self._store.row(
-            "SELECT body FROM hotplate_neutron WHERE kind = ? AND id = ?", kind, record_id
-        )
+        row = self._store.first("hotplate_neutron", kind=kind, id=record_id)
         return json.loads(row["body"]) if row else None
 
     def add(self, kind: str, values: Values) -> Values:
@@ -54,12 +49,7 @@ class Records:
             "updated_at": created,
             "revision_number": 1,
         }
-        self._store.write(
-            "INSERT INTO hotplate_neutron (id, kind, body) VALUES (?, ?, ?)",
-            record["id"],
-            kind,
-            json.dumps(record),
-        )
+        self._store.insert("hotplate_neutron", None, record["id"], kind, json.dumps(record))
         return record
 
     def change(self, kind: str, record: Values, changes: Values) -> Values:
@@ -80,4 +70,4 @@ class Records:
 
     def remove(self, kind: str, record_id: str) -> None:
         """Delete a document."""
-        self._store.write("DELETE FROM hotplate_neutron WHERE kind = ? AND id = ?", kind, record_id)
+        self._store.delete("hotplate_neutron", kind=kind, id=record_id)

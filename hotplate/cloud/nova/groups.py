@@ -47,18 +47,12 @@ class Groups:
     def create(self, name: str, policy: str, rules: dict[str, Any]) -> Group:
         """Store a new group."""
         group = Group(str(uuid.uuid4()), name, policy, rules)
-        self._store.write(
-            "INSERT INTO hotplate_server_group VALUES (?, ?, ?, ?)",
-            group.id,
-            name,
-            policy,
-            json.dumps(rules),
-        )
+        self._store.insert("hotplate_server_group", group.id, name, policy, json.dumps(rules))
         return group
 
     def delete(self, group_id: str) -> bool:
         """Delete a group; return False when no group has that id."""
-        return bool(self._store.write("DELETE FROM hotplate_server_group WHERE id = ?", group_id))
+        return bool(self._store.delete("hotplate_server_group", id=group_id))
 
 
 class GroupsApi:

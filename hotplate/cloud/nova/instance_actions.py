@@ -121,44 +121,33 @@ class InstanceActions:
         :return: a function that ends the action, given the failure, "" when there was none; when
             the block raises, the action has ended.
         """
-        began, by = time.time(), caller.grant
-        self._store.write(
-            "INSERT INTO hotplate_action "
-            "(server, action, request_id, user, project, began, ended, error) "
-            "VALUES (?, ?, ?, ?, ?, ?, 0, '')",
-            *(server_id, action, caller.request_id, by.user.id, by.project, began),
+        began, by, request_id = time.time(), caller.grant, caller.request_id
+        self._store.insert(
+            "hotplate_action",
+            *(None, server_id, action, request_id, by.user.id, by.project, began, 0, ""),
         )
         self._forget_old(server_id)
         try:
-            yield lambda error: self._end(server_id, caller.request_id, error)
+            yield lambda error: self._end(server_id, request_id, error)
         except HttpError as error:
             if error.status < 500:
-                self._forget(server_id, caller.request_id)
+                self._store.delete("hotplate_action", server=server_id, request_id=request_id)
             # A forgotten action has no row to update.
-            self._end(server_id, caller.request_id, str(error))
+            self._end(server_id, request_id, str(error))
             raise
         except Exception as error:
-            self._end(server_id, caller.request_id, sentence_of(error))
+            self._end(server_id, request_id, sentence_of(error))
             raise
 
     def of(self, server_id: str) -> list[InstanceAction]:
         """Return the actions on a server, newest first."""
-        rows = self._store.rows(
-            "SELECT server, action, request_id, user, project, began, ended, error"
-            " FROM hotplate_action WHERE server = ? ORDER BY number DESC",
-            server_id,
-        )
-        return [InstanceAction(*row) for row in rows]
+        rows = self._store.find("hotplate_action", server=server_id)
+        return [InstanceAction(*tuple(row)[1:]) for row in reversed(rows)]
 
     def _end(self, server_id: str, request_id: str, error: str) -> None:
         self._store.write(
             "UPDATE hotplate_action SET ended = ?, error = ? WHERE server = ? AND request_id = ?",
             *(time.time(), error[:MAX_DETAILS], server_id, request_id),
-        )
-
-    def _forget(self, server_id: str, request_id: str) -> None:
-        self._store.write(
-            "DELETE FROM hotplate_action WHERE server = ? AND request_id = ?", server_id, request_id
         )
 
     def _forget_old(self, server_id: str) -> None:

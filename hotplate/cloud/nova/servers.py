@@ -159,12 +159,9 @@ class Servers:
                 notes,
             )
             self._write_notes(spec.id, notes)
-            self._store.write(
-                "INSERT INTO hotplate_server VALUES (?, ?, ?, ?, '', ?)",
-                spec.id,
-                number,
-                json.dumps(spec.to_json()),
-                server.random_seed,
+            self._store.insert(
+                "hotplate_server",
+                *(spec.id, number, json.dumps(spec.to_json()), server.random_seed, ""),
                 server.created,
             )
         try:
@@ -218,8 +215,8 @@ class Servers:
             raise HttpError(500, sentence_of(error)) from error
 
     def _forget(self, server_id: str) -> None:
-        self._store.write("DELETE FROM hotplate_server WHERE id = ?", server_id)
-        self._store.write("DELETE FROM hotplate_server_note WHERE id = ?", server_id)
+        for table in ("hotplate_server", "hotplate_server_note"):
+            self._store.delete(table, id=server_id)
 
     def get(self, server_id: str) -> ServerRecord:
         """Return the server with that id.
@@ -267,11 +264,7 @@ class Servers:
             self._write_notes(server_id, replace(notes, updated=now(), **values))
 
     def _write_notes(self, server_id: str, notes: Notes) -> None:
-        self._store.write(
-            "INSERT OR REPLACE INTO hotplate_server_note VALUES (?, ?)",
-            server_id,
-            json.dumps(asdict(notes)),
-        )
+        self._store.insert("hotplate_server_note", server_id, json.dumps(asdict(notes)))
 
     def status(self, server_id: str) -> tuple[str, str]:
         """Return Nova's word for the state of a server, and the reason."""
@@ -439,7 +432,7 @@ class Servers:
 
     def password(self, server_id: str) -> str:
         """Return the password that the guest posted, "" before it did."""
-        row = self._store.row("SELECT password FROM hotplate_server WHERE id = ?", server_id)
+        row = self._store.first("hotplate_server", id=server_id)
         return str(row["password"]) if row else ""
 
     def set_password(self, server_id: str, password: str) -> bool:
@@ -461,18 +454,12 @@ class Servers:
 
     def create_keypair(self, keypair: KeyPair, user: str) -> None:
         """Store a key pair."""
-        self._store.write(
-            "INSERT OR REPLACE INTO hotplate_keypair VALUES (?, ?, ?, ?, ?)",
-            keypair.name,
-            keypair.public_key,
-            keypair.type,
-            user,
-            keypair.created,
-        )
+        values = keypair.name, keypair.public_key, keypair.type, user, keypair.created
+        self._store.insert("hotplate_keypair", *values)
 
     def keypair(self, name: str) -> KeyPair:
         """Return the key pair with that name, or the harness's own when no user created one."""
-        row = self._store.row("SELECT * FROM hotplate_keypair WHERE name = ?", name)
+        row = self._store.first("hotplate_keypair", name=name)
         if row is None:
             return KeyPair(name, self._public_key, created=self._began)
         return KeyPair(row["name"], row["public_key"], row["type"], row["created"])
@@ -484,8 +471,8 @@ class Servers:
 
     def has_keypair(self, name: str) -> bool:
         """Return True when a user created that key pair."""
-        return self._store.row("SELECT 1 FROM hotplate_keypair WHERE name = ?", name) is not None
+        return self._store.first("hotplate_keypair", name=name) is not None
 
     def delete_keypair(self, name: str) -> bool:
         """Delete a key pair; return False when no user created one of that name."""
-        return bool(self._store.write("DELETE FROM hotplate_keypair WHERE name = ?", name))
+        return bool(self._store.delete("hotplate_keypair", name=name))

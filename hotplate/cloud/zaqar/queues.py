@@ -99,9 +99,7 @@ class Queues:
 
     def metadata(self, project: str, queue: str) -> dict[str, object] | None:
         """Return the metadata of a queue; None when it does not exist."""
-        row = self._store.row(
-            "SELECT metadata FROM hotplate_queue WHERE project = ? AND name = ?", project, queue
-        )
+        row = self._store.first("hotplate_queue", project=project, name=queue)
         return dict(json.loads(row["metadata"])) if row else None
 
     def set_metadata(self, project: str, queue: str, metadata: dict[str, object]) -> None:
@@ -120,15 +118,11 @@ class Queues:
     def delete(self, project: str, queue: str) -> None:
         """Delete a queue and its messages."""
         self.purge(project, queue)
-        self._store.write(
-            "DELETE FROM hotplate_queue WHERE project = ? AND name = ?", project, queue
-        )
+        self._store.delete("hotplate_queue", project=project, name=queue)
 
     def purge(self, project: str, queue: str) -> None:
         """Delete the messages of a queue."""
-        self._store.write(
-            "DELETE FROM hotplate_message WHERE project = ? AND queue = ?", project, queue
-        )
+        self._store.delete("hotplate_message", project=project, queue=queue)
 
     def post(self, project: str, queue: str, messages: object) -> list[str]:
         """Append messages (``body``, ``ttl``); return their ids.  Creates the queue if necessary.
@@ -144,16 +138,8 @@ class Queues:
         for body, ttl in checked:
             # 24 hexadecimal digits, as the ids of Zaqar's MongoDB store.
             ids.append(uuid.uuid4().hex[:24])
-            self._store.write(
-                "INSERT INTO hotplate_message (id, project, queue, body, ttl, posted)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                ids[-1],
-                project,
-                queue,
-                json.dumps(body),
-                ttl,
-                time.time(),
-            )
+            values = ids[-1], project, queue, json.dumps(body), ttl, time.time()
+            self._store.insert("hotplate_message", None, *values)
         with self._lock:
             listeners = list(self._listeners.get((project, queue), ()))
         # Without the lock: a listener writes to a socket, and may block.
@@ -190,12 +176,7 @@ class Queues:
     def message(self, project: str, queue: str, message_id: str) -> dict[str, object] | None:
         """Return a message without removing it; None when there is none with that id."""
         self._drop_old()
-        row = self._store.row(
-            "SELECT * FROM hotplate_message WHERE project = ? AND queue = ? AND id = ?",
-            project,
-            queue,
-            message_id,
-        )
+        row = self._store.first("hotplate_message", project=project, queue=queue, id=message_id)
         return _message(row, queue) if row else None
 
     def _drop_old(self) -> None:
@@ -236,17 +217,12 @@ class Queues:
                 count,
             )
             for row in rows:
-                self._store.write("DELETE FROM hotplate_message WHERE number = ?", row["number"])
+                self._store.delete("hotplate_message", number=row["number"])
         return [_message(row, queue) for row in rows]
 
     def remove(self, project: str, queue: str, message_id: str) -> None:
         """Delete a message."""
-        self._store.write(
-            "DELETE FROM hotplate_message WHERE project = ? AND queue = ? AND id = ?",
-            project,
-            queue,
-            message_id,
-        )
+        self._store.delete("hotplate_message", project=project, queue=queue, id=message_id)
 
     def subscribe(
         self, project: str, queue: str, listener: Callable[[object], None]
