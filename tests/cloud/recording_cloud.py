@@ -94,11 +94,12 @@ def hot(outputs: dict[str, Any] | None = None, /, **resources: Any) -> dict[str,
 def resource(kind: str, *needed: str, **properties: Any) -> dict[str, Any]:
     """Return a resource of a template.
 
-    :param kind: its type without ``OS::``.
+    :param kind: its type; ``OS::`` may be left out.
     :param needed: the resources that it depends on, beside those it refers to.
     """
     depends = {"depends_on": list(needed)} if needed else {}
-    return {"type": f"OS::{kind}", "properties": properties, **depends}
+    kind = kind if kind.startswith("AWS::") else f"OS::{kind.removeprefix('OS::')}"
+    return {"type": kind, "properties": properties, **depends}
 
 
 def ref(name: str) -> dict[str, str]:
@@ -130,6 +131,17 @@ class Stacks:
         stack_id: str = made["stack"]["id"]
         self._made.append(stack_id)
         return stack_id
+
+    def complete(self, template: Any, **fields: Any) -> str:
+        """Create a stack, and wait until it is complete."""
+        stack_id = self.create(template, **fields)
+        self.wait(stack_id, "CREATE_COMPLETE")
+        return stack_id
+
+    def update(self, stack_id: str, template: Any) -> None:
+        """Update a stack, and wait until that is complete."""
+        self.client.stacks.update(stack_id, template=template)
+        self.wait(stack_id, "UPDATE_COMPLETE")
 
     def wait(self, stack_id: str, status: str, *, seconds: float = 300) -> Any:
         """Return the stack once it has the status, and Heat accepts another action on it."""

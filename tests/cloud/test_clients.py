@@ -18,6 +18,7 @@ from keystoneauth1.adapter import Adapter
 from keystoneauth1.identity import v3
 from keystoneclient import discover
 from keystoneclient.v3 import client as keystone_client
+from recording_cloud import hot, resource
 from swiftclient import client as swift_client
 from swiftclient import utils as swift_utils
 
@@ -273,11 +274,7 @@ def test_queue_metadata_sets_the_ttl_of_its_messages(cloud: Any) -> None:
 
 def test_stack_events_go_to_the_queue_of_its_environment(cloud: Any, stacks: Any) -> None:
     sink = {"event_sinks": [{"type": "zaqar-queue", "target": "events", "ttl": 600}]}
-    template = {
-        "heat_template_version": "2018-08-31",
-        "resources": {"x": {"type": "OS::Heat::TestResource"}},
-    }
-    stacks.wait(stacks.create(template, environment=sink), "CREATE_COMPLETE")
+    stacks.complete(hot(x=resource("Heat::TestResource")), environment=sink)
     queue = zaqar_client(cloud).queue("events")
     seen: list[str] = []
 

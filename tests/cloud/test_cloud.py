@@ -115,8 +115,7 @@ def test_state_survives_a_restart_and_a_copy(tmp_path: Path) -> None:
     compute = RecordingCompute()
     with new_cloud(tmp_path, compute) as cloud:
         stacks = Stacks(cloud)
-        kept = stacks.create(VALUE, name="kept")
-        stacks.wait(kept, "CREATE_COMPLETE")
+        kept = stacks.complete(VALUE, name="kept")
         word = stacks.outputs(kept)["word"]
         waiting = stacks.create(TEMPLATE, name="waiting")
         server_id = booted(stacks, compute, waiting)
@@ -160,7 +159,7 @@ def test_database_lock_is_waited_for(tmp_path: Path) -> None:
         thread.start()
         try:
             for _ in range(3):
-                stacks.wait(stacks.create(VALUE), "CREATE_COMPLETE")
+                stacks.complete(VALUE)
         finally:
             done.set()
             thread.join(120)
@@ -176,7 +175,7 @@ def test_second_cloud_is_refused_until_the_first_has_ended(tmp_path: Path) -> No
             pass
         # The running one is not disturbed.
         stacks = Stacks(cloud)
-        stacks.wait(stacks.create(VALUE), "CREATE_COMPLETE")
+        stacks.complete(VALUE)
     with new_cloud(tmp_path / "b") as cloud:
         assert list(cloud.heat().stacks.list()) == []
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from recording_cloud import hot, resource
 
 from hotplate.cloud.cloud import Cloud
 from hotplate.guest import base
@@ -20,22 +21,13 @@ from hotplate.stacks.deployment import Deployment, DeploymentSpec
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import load
 
+WORD = {"get_param": "greeting"}
 GREETING = {
-    "heat_template_version": "2018-08-31",
+    **hot({"greeting": WORD}, value=resource("Heat::Value", value=WORD)),
     "parameters": {"greeting": {"type": "string", "default": "hello"}},
-    "resources": {"value": {"type": "OS::Heat::Value"}},
-    "outputs": {"greeting": {"value": {"get_param": "greeting"}}},
 }
-GREETING["resources"]["value"]["properties"] = {"value": {"get_param": "greeting"}}  # type: ignore[index]
-SERVER = {
-    "heat_template_version": "2018-08-31",
-    "resources": {
-        "server": {
-            "type": "OS::Nova::Server",
-            "properties": {"image": "any", "flavor": "any", "user_data_format": "SOFTWARE_CONFIG"},
-        },
-    },
-}
+ON = {"image": "any", "flavor": "any", "user_data_format": "SOFTWARE_CONFIG"}
+SERVER = hot(server=resource("Nova::Server", **ON))
 EXAMPLES = [
     example
     for module in (base, deployment, stack)

@@ -21,6 +21,7 @@ from glanceclient import client as glance_client
 from glanceclient import exc
 from novaclient import client as nova_client
 from novaclient.exceptions import BadRequest
+from recording_cloud import hot, resource
 from test_clients import ask, owner_session
 
 from hotplate.cloud.database.store import Store
@@ -449,10 +450,8 @@ def test_sdk_manages_images(image_sdk: Any) -> None:
 @pytest.mark.parametrize("name", ["web", "another"])
 def test_template_image_names_are_accepted(cloud: Any, stacks: Any, disk: Path, name: str) -> None:
     """The session's image exists; another name stands for the image under test."""
-    server = {"type": "OS::Nova::Server", "properties": {"image": name, "flavor": "m1.small"}}
-    template = {"heat_template_version": "2018-08-31", "resources": {"server": server}}
-    stack_id = stacks.create(template)
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    server = resource("Nova::Server", image=name, flavor="m1.small")
+    stack_id = stacks.complete(hot(server=server))
     image = cloud.servers.all()[-1].spec.image
     stood_in = [each.name for each in cloud.stand_ins(stack_id) if each.kind == "image"]
     if name == "web":

@@ -26,13 +26,11 @@ def test_server_has_no_access_key_of_a_deleted_stack(stacks: Any) -> None:
     # of deleted rows.
     key = {"type": "AWS::IAM::AccessKey", "properties": {"UserName": ref("user")}}
     iam = hot(user={"type": "AWS::IAM::User"}, key=key)
-    before = stacks.create(iam)
-    stacks.wait(before, "CREATE_COMPLETE")
+    before = stacks.complete(iam)
     stacks.delete(before)
 
     names = ("one", "two")
-    stack = stacks.create(software_servers(*names))
-    stacks.wait(stack, "CREATE_COMPLETE")
+    stack = stacks.complete(software_servers(*names))
     served = [stacks.client.resources.metadata(stack, name) for name in names]
     keys = [each["os-collect-config"]["cfn"]["access_key_id"] for each in served]
     assert None not in keys
@@ -45,15 +43,13 @@ def test_deployment_reaches_no_queue_of_a_deleted_stack(stacks: Any) -> None:
         {"signal": attribute("handle", "signal")},
         handle=resource("Heat::WaitConditionHandle", signal_transport="ZAQAR_SIGNAL"),
     )
-    before = stacks.create(handle)
-    stacks.wait(before, "CREATE_COMPLETE")
+    before = stacks.complete(handle)
     assert "queue_id" in stacks.outputs(before)["signal"]
     stacks.delete(before)
 
     # Enough of them for one to get the row of the handle.
     names = ("one", "two", "three")
-    stack = stacks.create(software_servers(*names, software_config_transport="ZAQAR_MESSAGE"))
-    stacks.wait(stack, "CREATE_COMPLETE")
+    stack = stacks.complete(software_servers(*names, software_config_transport="ZAQAR_MESSAGE"))
     config = stacks.client.software_configs.create(name="c", group="script", config="true")
     for name in names:
         server = stacks.client.resources.get(stack, name).physical_resource_id

@@ -10,26 +10,15 @@ from typing import Any
 
 import pytest
 from neutronclient.common import exceptions as failures
-from neutronclient.v2_0 import client as neutron_client
-from test_clients import owner_session
+from recording_cloud import attribute, hot, ref, resource
 
 from hotplate.cloud.neutron.networking import DEFAULT_SUBNET
 
 HEATS_OWN = "heat.engine.resources.openstack.neutron."
 
 
-@pytest.fixture(scope="module")
-def neutron(cloud: Any) -> Any:
-    return neutron_client.Client(session=owner_session(cloud))
-
-
-def neutron_of(kind: str, *, after: str = "", **properties: Any) -> dict[str, Any]:
-    depends = {"depends_on": after} if after else {}
-    return {"type": f"OS::Neutron::{kind}", "properties": properties, **depends}
-
-
-def ref(name: str) -> dict[str, str]:
-    return {"get_resource": name}
+def neutron_of(kind: str, *needed: str, **properties: Any) -> dict[str, Any]:
+    return resource(f"Neutron::{kind}", *needed, **properties)
 
 
 def vlan(number: int) -> dict[str, Any]:
@@ -63,21 +52,21 @@ def template() -> dict[str, Any]:
             security_groups=[ref("group")],
             allowed_address_pairs=[{"ip_address": "10.3.0.99"}],
         ),
-        "any": neutron_of("Port", after="subnet", network=ref("net")),
+        "any": neutron_of("Port", "subnet", network=ref("net")),
         "router": neutron_of("Router", external_gateway_info={"network": "public"}),
         "leg": neutron_of("RouterInterface", router=ref("router"), subnet=ref("subnet")),
-        "floating": neutron_of("FloatingIP", after="leg", floating_network="public"),
+        "floating": neutron_of("FloatingIP", "leg", floating_network="public"),
         "association": neutron_of(
             "FloatingIPAssociation", floatingip_id=ref("floating"), port_id=ref("port")
         ),
-        "extra": neutron_of("ExtraRouteSet", after="leg", router=ref("router"), routes=[route]),
+        "extra": neutron_of("ExtraRouteSet", "leg", router=ref("router"), routes=[route]),
         "pool": neutron_of("SubnetPool", prefixes=["10.40.0.0/16"], default_prefixlen=26),
         "other": neutron_of("Net"),
         "cut": neutron_of("Subnet", network=ref("other"), subnetpool=ref("pool")),
         "six": neutron_of("Subnet", network=ref("other"), ip_version=6, cidr="fd00:40::/64"),
         "single": neutron_of(
             "ExtraRoute",
-            after="extra",
+            "extra",
             router_id=ref("router"),
             destination="192.168.8.0/24",
             nexthop="10.3.0.9",
@@ -88,22 +77,22 @@ def template() -> dict[str, Any]:
         "quota": neutron_of("Quota", project="hotplate", network=150),
         "second": neutron_of("Router"),
         "way": neutron_of("RouterGateway", router_id=ref("second"), network="public"),
-        "parent": neutron_of("Port", after="any", network=ref("net")),
-        "sub": neutron_of("Port", after="cut", network=ref("other")),
+        "parent": neutron_of("Port", "any", network=ref("net")),
+        "sub": neutron_of("Port", "cut", network=ref("other")),
         "trunk": neutron_of("Trunk", port=ref("parent"), sub_ports=[vlan(10)]),
     }
     outputs = {
-        "asked": {"value": {"get_attr": ["port", "fixed_ips", 0, "ip_address"]}},
-        "given": {"value": {"get_attr": ["any", "fixed_ips", 0, "ip_address"]}},
-        "mac": {"value": {"get_attr": ["any", "mac_address"]}},
-        "floating": {"value": {"get_attr": ["floating", "floating_ip_address"]}},
-        "cut": {"value": {"get_attr": ["cut", "cidr"]}},
-        "gateway": {"value": {"get_attr": ["subnet", "gateway_ip"]}},
-        "net": {"value": {"get_resource": "net"}},
-        "parent": {"value": {"get_attr": ["trunk", "port_id"]}},
-        "whole": {"value": {"get_attr": ["net", "show"]}},
+        "asked": attribute("port", "fixed_ips", 0, "ip_address"),
+        "given": attribute("any", "fixed_ips", 0, "ip_address"),
+        "mac": attribute("any", "mac_address"),
+        "floating": attribute("floating", "floating_ip_address"),
+        "cut": attribute("cut", "cidr"),
+        "gateway": attribute("subnet", "gateway_ip"),
+        "net": ref("net"),
+        "parent": attribute("trunk", "port_id"),
+        "whole": attribute("net", "show"),
     }
-    return {"heat_template_version": "2018-08-31", "resources": resources, "outputs": outputs}
+    return hot(outputs, **resources)
 
 
 def registered() -> dict[str, type]:
@@ -140,8 +129,7 @@ def test_stand_in_type_completes_and_is_reported(cloud: Any, stacks: Any) -> Non
         # Heat hides it because it is old.
         "balancer": neutron_of("LBaaS::LoadBalancer", vip_subnet=DEFAULT_SUBNET),
     }
-    stack_id = stacks.create(stack_of(**resources))
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    stack_id = stacks.complete(hot(**resources))
     assert {(each.kind, each.name) for each in cloud.stand_ins(stack_id)} == {
         ("OS::Neutron::AddressScope", "scope"),
         ("OS::Neutron::LBaaS::LoadBalancer", "balancer"),
@@ -149,8 +137,7 @@ def test_stand_in_type_completes_and_is_reported(cloud: Any, stacks: Any) -> Non
 
 
 def test_each_type_is_created_changed_and_deleted(cloud: Any, stacks: Any, neutron: Any) -> None:
-    stack_id = stacks.create(template())
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    stack_id = stacks.complete(template())
     values = stacks.outputs(stack_id)
     assert (values["asked"], values["given"]) == ("10.3.0.9", "10.3.0.20")
     assert values["mac"].startswith("fa:16:3e:")
@@ -186,8 +173,7 @@ def test_each_type_is_created_changed_and_deleted(cloud: Any, stacks: Any, neutr
     changed["resources"]["subnet"]["properties"]["dns_nameservers"] = []
     # As UpdateTrunkTest.test_update_existing_sub_port_on_trunk of heat-tempest-plugin.
     changed["resources"]["trunk"]["properties"] |= {"sub_ports": [vlan(99)], "name": "pineapple"}
-    stacks.client.stacks.update(stack_id, template=changed)
-    stacks.wait(stack_id, "UPDATE_COMPLETE")
+    stacks.update(stack_id, changed)
     assert stacks.outputs(stack_id)["asked"] == "10.3.0.10"
     details = neutron.show_port(values["parent"])["port"]["trunk_details"]
     assert [each["segmentation_id"] for each in details["sub_ports"]] == [99]
@@ -195,46 +181,37 @@ def test_each_type_is_created_changed_and_deleted(cloud: Any, stacks: Any, neutr
     assert neutron.show_network(values["net"])["network"]["name"] == "renamed"
     assert neutron.show_network(values["net"])["network"]["tags"] == ["red"]
 
-    stacks.client.stacks.delete(stack_id)
-    stacks.wait(stack_id, "DELETE_COMPLETE")
+    stacks.delete(stack_id)
     assert neutron.list_networks(name="renamed")["networks"] == []
     assert neutron.list_floatingips()["floatingips"] == neutron.list_routers()["routers"] == []
 
 
 def test_neutronclient_logs_no_deprecation(stacks: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Heat creates a client for each request, so the line would be on the terminal each time."""
-    stack_id = stacks.create(stack_of(net=neutron_of("Net")))
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    stacks.complete(hot(net=neutron_of("Net")))
     assert "heat.engine.resource" in {each.name for each in caplog.records}
     assert [each for each in caplog.records if each.name.startswith("neutronclient")] == []
 
 
 def test_elastic_ip_is_a_floating_ip(cloud: Any, stacks: Any, neutron: Any) -> None:
     """As in Heat's own plug-in (``heat/engine/resources/aws/ec2/eip.py``)."""
-    server = {"type": "OS::Nova::Server", "properties": {"image": "i", "flavor": "m1.small"}}
     resources = {
-        "one": server,
+        "one": resource("Nova::Server", image="i", flavor="m1.small"),
         # A made-up network is external as well; Heat fails if there is more than one.
-        "two": {**server, "properties": {**server["properties"], "networks": [{"network": "lan"}]}},
-        "eip": {"type": "AWS::EC2::EIP", "properties": {"InstanceId": {"get_resource": "one"}}},
-        "loose": {"type": "AWS::EC2::EIP", "depends_on": "two"},
-        "association": {
-            "type": "AWS::EC2::EIPAssociation",
-            "properties": {
-                "InstanceId": {"get_resource": "two"},
-                "EIP": {"get_resource": "loose"},
-            },
-        },
+        "two": server(network="lan"),
+        "eip": resource("AWS::EC2::EIP", InstanceId=ref("one")),
+        "loose": resource("AWS::EC2::EIP", "two"),
+        "association": resource(
+            "AWS::EC2::EIPAssociation", InstanceId=ref("two"), EIP=ref("loose")
+        ),
     }
     outputs = {
-        "one": {"value": {"get_attr": ["one", "networks", "hotplate"]}},
-        "address": {"value": {"get_resource": "eip"}},
-        "loose": {"value": {"get_resource": "loose"}},
-        "id": {"value": {"get_attr": ["loose", "AllocationId"]}},
+        "one": attribute("one", "networks", "hotplate"),
+        "address": ref("eip"),
+        "loose": ref("loose"),
+        "id": attribute("loose", "AllocationId"),
     }
-    body = {"heat_template_version": "2018-08-31", "resources": resources, "outputs": outputs}
-    stack_id = stacks.create(body)
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    stack_id = stacks.complete(hot(outputs, **resources))
     values = stacks.outputs(stack_id)
     (floating,) = neutron.list_floatingips(floating_ip_address=values["address"])["floatingips"]
     assert values["one"] == [floating["fixed_ip_address"], values["address"]]
@@ -244,8 +221,7 @@ def test_elastic_ip_is_a_floating_ip(cloud: Any, stacks: Any, neutron: Any) -> N
     # It is not enforced: no packet passes through it.
     stand_ins = {(each.kind, each.name) for each in cloud.stand_ins(stack_id)}
     assert {("AWS::EC2::EIP", "eip"), ("AWS::EC2::EIPAssociation", "association")} <= stand_ins
-    stacks.client.stacks.delete(stack_id)
-    stacks.wait(stack_id, "DELETE_COMPLETE")
+    stacks.delete(stack_id)
     assert neutron.list_floatingips()["floatingips"] == []
 
 
@@ -255,11 +231,10 @@ def test_aws_security_group_is_one_of_neutron(cloud: Any, stacks: Any, neutron: 
     ingress = {"GroupDescription": "the web", "SecurityGroupIngress": [rule]}
     instance = {"ImageId": "i", "InstanceType": "f", "SecurityGroups": [ref("group")]}
     resources = {
-        "group": {"type": "AWS::EC2::SecurityGroup", "properties": ingress},
-        "instance": {"type": "AWS::EC2::Instance", "properties": instance},
+        "group": resource("AWS::EC2::SecurityGroup", **ingress),
+        "instance": resource("AWS::EC2::Instance", **instance),
     }
-    stack_id = stacks.create(stack_of(**resources))
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    stack_id = stacks.complete(hot(**resources))
     (group,) = neutron.list_security_groups(description="the web")["security_groups"]
     (made,) = [each for each in group["security_group_rules"] if each["direction"] == "ingress"]
     assert (made["port_range_max"], made["remote_ip_prefix"]) == (80, "10.0.0.0/8")
@@ -275,7 +250,7 @@ def test_aws_vpc_is_a_network_of_neutron(cloud: Any, stacks: Any, neutron: Any) 
     """As in Heat's own plug-ins (``heat/engine/resources/aws/ec2``)."""
 
     def ec2(kind: str, **properties: Any) -> dict[str, Any]:
-        return {"type": f"AWS::EC2::{kind}", "properties": properties}
+        return resource(f"AWS::EC2::{kind}", **properties)
 
     vpc, subnet, table = {"VpcId": ref("vpc")}, {"SubnetId": ref("subnet")}, ref("table")
     resources = {
@@ -290,16 +265,13 @@ def test_aws_vpc_is_a_network_of_neutron(cloud: Any, stacks: Any, neutron: Any) 
         "two": ec2("Instance", ImageId="i", InstanceType="f", **subnet),
     }
     outputs = {
-        "one": {"value": {"get_attr": ["one", "PrivateIp"]}},
-        "two": {"value": {"get_attr": ["two", "PrivateIp"]}},
-        "table": {"value": table},
-        "vpc": {"value": ref("vpc")},
+        "one": attribute("one", "PrivateIp"),
+        "two": attribute("two", "PrivateIp"),
+        "table": table,
+        "vpc": ref("vpc"),
     }
     before = neutron.list_networks()["networks"]
-    stack_id = stacks.create(
-        {"heat_template_version": "2018-08-31", "resources": resources, "outputs": outputs}
-    )
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    stack_id = stacks.complete(hot(outputs, **resources))
     values = stacks.outputs(stack_id)
     assert values["one"] == "10.77.1.50"
     assert ip_address(values["two"]) in ip_network("10.77.1.0/24")
@@ -310,65 +282,49 @@ def test_aws_vpc_is_a_network_of_neutron(cloud: Any, stacks: Any, neutron: Any) 
     # These are stored, and no packet goes out.
     stood_in = {each.name for each in cloud.stand_ins(stack_id)}
     assert stood_in & {*resources} == {"attachment", "gateway"}
-    stacks.client.stacks.delete(stack_id)
-    stacks.wait(stack_id, "DELETE_COMPLETE")
+    stacks.delete(stack_id)
     # Nothing was made up for the subnet, and nothing is left.
     assert neutron.list_networks()["networks"] == before
 
 
 @pytest.mark.parametrize("vpc", ["vpc-0a1b2c3d", "9392d605-90bd-4547-8c0a-2d3609fb667f"])
 def test_vpc_of_another_cloud_is_assumed(cloud: Any, stacks: Any, neutron: Any, vpc: str) -> None:
-    properties = {"VpcId": vpc, "CidrBlock": "10.78.1.0/24"}
-    resources = {
-        "subnet": {"type": "AWS::EC2::Subnet", "properties": properties},
-        "table": {"type": "AWS::EC2::RouteTable", "properties": {"VpcId": vpc}},
-    }
-    stack_id = stacks.create(stack_of(**resources))
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    template = hot(
+        subnet=resource("AWS::EC2::Subnet", VpcId=vpc, CidrBlock="10.78.1.0/24"),
+        table=resource("AWS::EC2::RouteTable", VpcId=vpc),
+    )
+    stack_id = stacks.complete(template)
     (subnet,) = neutron.list_subnets(cidr="10.78.1.0/24")["subnets"]
     network = neutron.show_network(subnet["network_id"])["network"]
     assert vpc in (network["id"], network["name"])
     assert ("network", vpc) in {(each.kind, each.name) for each in cloud.taken_for_granted()}
-    stacks.client.stacks.delete(stack_id)
-    stacks.wait(stack_id, "DELETE_COMPLETE")
+    stacks.delete(stack_id)
 
 
 def test_allocation_pools_are_removed_from_a_subnet(stacks: Any, neutron: Any) -> None:
     """Heat sends ``[]`` for a removed property; heat-tempest-plugin's UpdateSubnetTest."""
-    body = template()
-    body["resources"] = {name: body["resources"][name] for name in ("net", "subnet")}
-    body["outputs"] = {"subnet": {"value": {"get_resource": "subnet"}}}
-    stack_id = stacks.create(body)
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    whole = template()["resources"]
+    body = hot({"subnet": ref("subnet")}, net=whole["net"], subnet=whole["subnet"])
+    stack_id = stacks.complete(body)
     subnet = stacks.outputs(stack_id)["subnet"]
     assert neutron.show_subnet(subnet)["subnet"]["allocation_pools"]
     del body["resources"]["subnet"]["properties"]["allocation_pools"]
-    stacks.client.stacks.update(stack_id, template=body)
-    stacks.wait(stack_id, "UPDATE_COMPLETE")
+    stacks.update(stack_id, body)
     assert neutron.show_subnet(subnet)["subnet"]["allocation_pools"] == []
 
 
 @pytest.mark.parametrize("subnet", [DEFAULT_SUBNET, "subnet"])
 def test_aws_instance_on_a_subnet_completes(stacks: Any, subnet: str) -> None:
-    instance = {
-        "type": "AWS::EC2::Instance",
-        "properties": {"ImageId": "i", "InstanceType": "m1.small", "SubnetId": subnet},
-    }
-    stack_id = stacks.create(stack_of(instance=instance))
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    properties = {"ImageId": "i", "InstanceType": "m1.small", "SubnetId": subnet}
+    stacks.complete(hot(instance=resource("AWS::EC2::Instance", **properties)))
 
 
 def with_port(**properties: Any) -> dict[str, Any]:
-    return stack_of(port=neutron_of("Port", **{"network": "hotplate", **properties}))
-
-
-def stack_of(**resources: Any) -> dict[str, Any]:
-    return {"heat_template_version": "2018-08-31", "resources": resources}
+    return hot(port=neutron_of("Port", **{"network": "hotplate", **properties}))
 
 
 def server(**network: str) -> dict[str, Any]:
-    properties = {"image": "i", "flavor": "f", "networks": [network]}
-    return {"type": "OS::Nova::Server", "properties": properties}
+    return resource("Nova::Server", image="i", flavor="f", networks=[network])
 
 
 def port(network: str, **fixed: str) -> dict[str, Any]:
@@ -381,8 +337,7 @@ def test_assumed_resources_are_created_once_and_reported(
     other = str(uuid.uuid4())
     with pytest.raises(failures.NotFound):
         neutron.show_network(other)
-    made = stacks.create(stack_of(one=port("office"), two=port("office"), three=port(other)))
-    stacks.wait(made, "CREATE_COMPLETE")
+    stacks.complete(hot(one=port("office"), two=port("office"), three=port(other)))
     (office,) = neutron.list_networks(name="office")["networks"]
     assert len(neutron.list_ports(network_id=office["id"])["ports"]) == 2
     assert neutron.show_network(other)["network"]["shared"] is True
@@ -396,28 +351,27 @@ def test_assumed_resources_are_created_once_and_reported(
 def test_own_resource_of_a_template_precedes_a_made_up_one(
     cloud: Any, stacks: Any, neutron: Any
 ) -> None:
-    stacks.wait(stacks.create(stack_of(port=port("twice"))), "CREATE_COMPLETE")
-    template = stack_of(
+    stacks.complete(hot(port=port("twice")))
+    template = hot(
+        {"ip": attribute("port", "fixed_ips", 0, "ip_address")},
         net=neutron_of("Net", name="twice"),
         subnet=neutron_of("Subnet", network=ref("net"), cidr="10.77.0.0/24"),
         port={**port("twice"), "depends_on": "subnet"},
     )
-    template["outputs"] = {"ip": {"value": {"get_attr": ["port", "fixed_ips", 0, "ip_address"]}}}
-    made = stacks.create(template)
-    stacks.wait(made, "CREATE_COMPLETE")
+    made = stacks.complete(template)
     assert stacks.outputs(made)["ip"] == "10.77.0.2"
 
 
 def test_made_up_network_has_the_requested_subnet_and_address(
     cloud: Any, stacks: Any, neutron: Any
 ) -> None:
-    template = stack_of(
+    template = hot(
         both=port("with-subnet", subnet="its-subnet"),
         fixed=port("with-address", ip_address="192.168.55.10"),
         server=server(network="for-server", subnet="server-subnet"),
         address=server(network="server-address", fixed_ip="172.20.1.1"),
     )
-    stacks.wait(stacks.create(template), "CREATE_COMPLETE")
+    stacks.complete(template)
     (network,) = neutron.list_networks(name="with-subnet")["networks"]
     (subnet,) = neutron.list_subnets(name="its-subnet")["subnets"]
     assert network["subnets"] == [subnet["id"]]
@@ -433,8 +387,7 @@ def test_made_up_network_has_the_requested_subnet_and_address(
 
 def test_subnet_comes_from_an_assumed_pool(stacks: Any, neutron: Any) -> None:
     subnet = neutron_of("Subnet", network=ref("net"), subnetpool="shared-pool")
-    made = stacks.create(stack_of(net=neutron_of("Net"), subnet=subnet))
-    stacks.wait(made, "CREATE_COMPLETE")
+    stacks.complete(hot(net=neutron_of("Net"), subnet=subnet))
     (pool,) = neutron.list_subnetpools(name="shared-pool")["subnetpools"]
     (subnet,) = neutron.list_subnets(subnetpool_id=pool["id"])["subnets"]
     assert subnet["cidr"] == "10.64.0.0/24"
@@ -499,8 +452,7 @@ def test_address_outside_or_in_use_fails_with_a_reason(
 
 
 def test_port_without_network_is_on_the_default_one(stacks: Any, neutron: Any) -> None:
-    stack_id = stacks.create(with_port())
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    stack_id = stacks.complete(with_port())
     port_id = stacks.client.resources.get(stack_id, "port").physical_resource_id
     made = neutron.show_port(port_id)["port"]
     assert made["fixed_ips"][0]["ip_address"].startswith("10.0.0.")

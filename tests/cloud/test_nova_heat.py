@@ -47,8 +47,7 @@ def changed(**properties: Any) -> dict[str, Any]:
 @pytest.fixture
 def web(cloud: Any, stacks: Any) -> Iterator[tuple[str, str]]:
     """Return the ids of a stack and of its server."""
-    stack = stacks.create(TEMPLATE)
-    stacks.wait(stack, "CREATE_COMPLETE")
+    stack = stacks.complete(TEMPLATE)
     yield stack, stacks.client.resources.get(stack, "web").physical_resource_id
     stacks.clean()
     # The next test's stack creates one with that name.
@@ -95,15 +94,13 @@ def test_stack_is_changed_over_http(
 ) -> None:
     stack, server_id = web
     template = changed(name="front", metadata={"role": "back"}, flavor="m1.large")
-    stacks.client.stacks.update(stack, template=template)
-    stacks.wait(stack, "UPDATE_COMPLETE")
+    stacks.update(stack, template)
     spec = cloud.servers.get(server_id).spec
     assert (spec.name, spec.metadata, spec.flavor) == ("front", {"role": "back"}, "m1.large")
     assert cloud.servers.get(server_id).notes.old_flavor == ""
     template = changed(name="front", flavor="m1.large", image="trixie", tags=["red", "green"])
     template["resources"]["web"]["properties"]["image_update_policy"] = "REBUILD"
-    stacks.client.stacks.update(stack, template=template)
-    stacks.wait(stack, "UPDATE_COMPLETE")
+    stacks.update(stack, template)
     assert compute.specs[server_id].image == "trixie"
     assert cloud.servers.get(server_id).notes.tags == ["red", "green"]
 
@@ -135,7 +132,6 @@ def test_servers_boot_with_and_without_networks(stacks: Any, compute: Any) -> No
         )
         for name, each in networks.items()
     }
-    stack = stacks.create(hot(**servers))
-    stacks.wait(stack, "CREATE_COMPLETE")
+    stack = stacks.complete(hot(**servers))
     for name in networks:
         assert stacks.client.resources.get(stack, name).physical_resource_id in compute.specs

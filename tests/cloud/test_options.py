@@ -73,6 +73,7 @@ def test_signature_expires_when_a_ttl_is_set(cloud: Any, compute: Any, stacks: A
 
 
 def test_environment_applies_to_every_stack(stacks: Any) -> None:
-    stack_id = stacks.create(hot({"word": attribute("one", "word")}, one=resource("NestedServer")))
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    stack_id = stacks.complete(
+        hot({"word": attribute("one", "word")}, one=resource("NestedServer"))
+    )
     assert stacks.outputs(stack_id) == {"word": "global"}

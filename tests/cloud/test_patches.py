@@ -143,8 +143,7 @@ def test_served_deployments_are_no_event(tmp_path: Path) -> None:
     events = EventLog()
     with Cloud(directory=tmp_path, compute=RecordingCompute(), events=events) as cloud:
         stacks = Stacks(cloud)
-        stack = stacks.create(UNSIGNALLED)
-        stacks.wait(stack, "CREATE_COMPLETE")
+        stack = stacks.complete(UNSIGNALLED)
         assert [each for each in events if expected.deployments(each)]
         stored = cloud.heat().events.list(stack, resource_name="server")
         states = {each.resource_status for each in stored}

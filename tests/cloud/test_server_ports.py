@@ -497,8 +497,7 @@ def test_address_of_a_server_is_input_of_another(cloud: Any, stacks: Any, comput
         db=server(networks=[{"port": ref("port")}]),
         web=server(networks=ON_NET, user_data=user_data),
     )
-    made = stacks.create(template)
-    stacks.wait(made, "CREATE_COMPLETE")
+    made = stacks.complete(template)
     outputs = stacks.outputs(made)
     assert outputs["db"] == "10.30.0.50" != outputs["web"]
     web = stacks.client.resources.get(made, "web").physical_resource_id
@@ -512,10 +511,9 @@ def test_address_of_a_server_is_input_of_another(cloud: Any, stacks: Any, comput
 
 def test_five_servers_of_a_group_have_five_addresses(stacks: Any) -> None:
     group = resource("Heat::ResourceGroup", "subnet", count=5, resource_def=server(networks=ON_NET))
-    made = stacks.create(
+    made = stacks.complete(
         hot({"ips": attribute("group", "first_address")}, net=NET, subnet=SUBNET, group=group)
     )
-    stacks.wait(made, "CREATE_COMPLETE")
     addresses = stacks.outputs(made)["ips"]
     assert len(set(addresses)) == 5
     assert all(each.startswith("10.30.0.") for each in addresses)

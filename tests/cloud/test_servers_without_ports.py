@@ -25,8 +25,7 @@ def test_server_has_the_one_address_of_its_machine(cloud: Any, stacks: Any, comp
         port=resource("Neutron::Port", network="test-net"),
         server=resource("Nova::Server", image="i", flavor="f", networks=[{"port": ref("port")}]),
     )
-    made = stacks.create(template)
-    stacks.wait(made, "CREATE_COMPLETE")
+    made = stacks.complete(template)
     values = stacks.outputs(made)
     assert values["first"] == "169.254.169.15"
     assert values["networks"]["test-net"] == ["169.254.169.15"]
@@ -64,8 +63,7 @@ def floating(network: object) -> dict[str, Any]:
 def test_floating_address_is_accepted_without_ports(cloud: Any, stacks: Any) -> None:
     """Heat's own scenario of a signal maps one, by the network of its template."""
     server = routed("outside", "10.100.0.0/16", [{"subnet": ref("subnet")}])
-    made = stacks.create(hot(**server, **floating("outside")))
-    stacks.wait(made, "CREATE_COMPLETE")
+    stacks.complete(hot(**server, **floating("outside")))
 
 
 def test_server_attributes_use_the_networks_of_its_template(
@@ -81,8 +79,7 @@ def test_server_attributes_use_the_networks_of_its_template(
         "by_name": attribute("server", "networks", "inside", 0),
         "second": attribute("server", "networks", "hotplate", 0),
     }
-    made = stacks.create(hot(outputs, **server, **floating(network)))
-    stacks.wait(made, "CREATE_COMPLETE")
+    made = stacks.complete(hot(outputs, **server, **floating(network)))
     values = stacks.outputs(made)
     assert values["port"] == stacks.client.resources.get(made, "server").physical_resource_id
     assert values["subnets"] == "10.9.0.0/24"

@@ -188,31 +188,24 @@ INPUTS: dict[str, tuple[str, Any]] = {
 
 SCRIPT = '#!/bin/sh\necho "hello $who"\necho "$who" > $heat_outputs_path.greeted\n'
 
-STDIN_TEMPLATE: dict[str, Any] = {
-    "heat_template_version": "2018-08-31",
-    "resources": {
-        "config": {
-            "type": "OS::Heat::SoftwareConfig",
-            "properties": {
-                "group": "script",
-                "config": SCRIPT,
-                "options": {"timeout": 60},
-                "inputs": [{"name": name, "type": kind} for name, (kind, _) in INPUTS.items()],
-                "outputs": [{"name": "greeted"}],
-            },
-        },
-        "deployment": {
-            "type": "OS::Heat::SoftwareDeployment",
-            "properties": {
-                "name": "greeting",
-                "config": {"get_resource": "config"},
-                "server": {"get_resource": "server"},
-                "input_values": {name: value for name, (_, value) in INPUTS.items()},
-            },
-        },
-        "server": TEMPLATE["resources"]["server"],
-    },
-}
+STDIN_TEMPLATE = hot(
+    config=resource(
+        "Heat::SoftwareConfig",
+        group="script",
+        config=SCRIPT,
+        options={"timeout": 60},
+        inputs=[{"name": name, "type": kind} for name, (kind, _) in INPUTS.items()],
+        outputs=[{"name": "greeted"}],
+    ),
+    deployment=resource(
+        "Heat::SoftwareDeployment",
+        name="greeting",
+        config=ref("config"),
+        server=ref("server"),
+        input_values={name: value for name, (_, value) in INPUTS.items()},
+    ),
+    server=TEMPLATE["resources"]["server"],
+)
 
 #: Pattern of a varying value -> its placeholder, numbered by distinct value.
 CHANGES = {

@@ -11,26 +11,11 @@ import pytest
 import yaml
 from heatclient import exc as heat_exceptions
 from heatclient.common import template_utils
+from recording_cloud import attribute, hot, ref, resource
 from test_software_config import TEMPLATE, booted, inputs_of, poll_for_deployment
 from wire_guest import describe, guest
 
-SERVER = {
-    "type": "OS::Nova::Server",
-    "properties": {"image": "img", "flavor": "flv", "user_data_format": "RAW"},
-}
-
-
-def hot(resources: dict[str, Any], **sections: Any) -> dict[str, Any]:
-    return {"heat_template_version": "2018-08-31", "resources": resources, **sections}
-
-
-def by_name(kind: str, *, after: str = "", **properties: Any) -> dict[str, Any]:
-    depends = {"depends_on": after} if after else {}
-    return {"type": kind, "properties": properties, **depends}
-
-
-def ref(name: str) -> dict[str, str]:
-    return {"get_resource": name}
+SERVER = resource("Nova::Server", image="img", flavor="flv", user_data_format="RAW")
 
 
 def write(path: Path, template: dict[str, Any]) -> Path:
@@ -40,19 +25,19 @@ def write(path: Path, template: dict[str, Any]) -> Path:
 
 def test_missing_services_have_stand_ins(cloud: Any, stacks: Any) -> None:
     resources = {
-        "net": by_name("OS::Neutron::Net"),
-        "subnet": by_name("OS::Neutron::Subnet", network=ref("net"), cidr="10.1.0.0/24"),
-        "port": by_name(
-            "OS::Neutron::Port", after="subnet", network=ref("net"), security_groups=["default"]
+        "net": resource("Neutron::Net"),
+        "subnet": resource("Neutron::Subnet", network=ref("net"), cidr="10.1.0.0/24"),
+        "port": resource(
+            "Neutron::Port", "subnet", network=ref("net"), security_groups=["default"]
         ),
-        "flavor": by_name("OS::Nova::Flavor", ram=512, vcpus=1, disk=1),
-        "volume": by_name("OS::Cinder::Volume", size=1),
-        "attachment": by_name(
-            "OS::Cinder::VolumeAttachment", instance_uuid=ref("server"), volume_id=ref("volume")
+        "flavor": resource("Nova::Flavor", ram=512, vcpus=1, disk=1),
+        "volume": resource("Cinder::Volume", size=1),
+        "attachment": resource(
+            "Cinder::VolumeAttachment", instance_uuid=ref("server"), volume_id=ref("volume")
         ),
-        "key": by_name("OS::Nova::KeyPair", name="made-key", save_private_key=True),
-        "server": by_name(
-            "OS::Nova::Server",
+        "key": resource("Nova::KeyPair", name="made-key", save_private_key=True),
+        "server": resource(
+            "Nova::Server",
             image="CentOS",
             flavor=ref("flavor"),
             key_name=ref("key"),
@@ -60,14 +45,13 @@ def test_missing_services_have_stand_ins(cloud: Any, stacks: Any) -> None:
         ),
     }
     outputs = {
-        "fixed": {"value": {"get_attr": ["port", "fixed_ips", 0, "ip_address"]}},
-        "addresses": {"value": {"get_attr": ["server", "networks"]}},
-        "whole": {"value": {"get_attr": ["server", "addresses"]}},
-        "server_show": {"value": {"get_attr": ["server", "show"]}},
-        "private": {"value": {"get_attr": ["key", "private_key"]}},
+        "fixed": attribute("port", "fixed_ips", 0, "ip_address"),
+        "addresses": attribute("server", "networks"),
+        "whole": attribute("server", "addresses"),
+        "server_show": attribute("server", "show"),
+        "private": attribute("key", "private_key"),
     }
-    stack_id = stacks.create(hot(resources, outputs=outputs))
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    stack_id = stacks.complete(hot(outputs, **resources))
     values = stacks.outputs(stack_id)
     assert values["fixed"] == "10.1.0.2"
     assert {each for those in values["addresses"].values() for each in those} == {"10.1.0.2"}
@@ -86,21 +70,21 @@ def test_server_without_networks_is_on_the_one_that_its_address_is_read_from(
 ) -> None:
     """All of a stack are, also nested ones: in a cloud they are on its only network."""
     asked = {"get_param": "net"}
-    child = hot({"inner": SERVER}, outputs={"all": {"value": {"get_attr": ["inner", "networks"]}}})
-    write(tmp_path / "child.yaml", child)
+    write(tmp_path / "child.yaml", hot({"all": attribute("inner", "networks")}, inner=SERVER))
     parent = hot(
-        {"web": SERVER, "db": SERVER, "nested": {"type": "child.yaml"}},
-        parameters={"net": {"type": "string", "default": "lan-of-theirs"}},
-        outputs={
-            "web": {"value": {"get_attr": ["web", "networks", asked, 0]}},
-            "port": {"value": {"get_attr": ["web", "addresses", asked, 0, "port"]}},
-            "db": {"value": {"get_attr": ["db", "networks"]}},
-            "nested": {"value": {"get_attr": ["nested", "all"]}},
+        {
+            "web": attribute("web", "networks", asked, 0),
+            "port": attribute("web", "addresses", asked, 0, "port"),
+            "db": attribute("db", "networks"),
+            "nested": attribute("nested", "all"),
         },
+        web=SERVER,
+        db=SERVER,
+        nested={"type": "child.yaml"},
     )
+    parent["parameters"] = {"net": {"type": "string", "default": "lan-of-theirs"}}
     files, body = template_utils.get_template_contents(str(write(tmp_path / "t.yaml", parent)))
-    stack_id = stacks.create(body, files=dict(files))
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    stack_id = stacks.complete(body, files=dict(files))
     values = stacks.outputs(stack_id)
     assert values["web"].startswith("10.")
     assert values["port"]
@@ -112,10 +96,8 @@ def test_server_without_networks_is_on_the_one_that_its_address_is_read_from(
 @pytest.mark.parametrize("name", ["public", "hotplate"])
 def test_server_without_networks_is_on_the_default_one(stacks: Any, name: str) -> None:
     """No server can have an address on the network of the way out."""
-    read = {"get_attr": ["web", "networks", name, 0]}
-    whole = {"value": {"get_attr": ["web", "networks"]}}
-    stack_id = stacks.create(hot({"web": SERVER}, outputs={"a": {"value": read}, "all": whole}))
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    read, whole = attribute("web", "networks", name, 0), attribute("web", "networks")
+    stack_id = stacks.complete(hot({"a": read, "all": whole}, web=SERVER))
     assert "hotplate" in stacks.outputs(stack_id)["all"]
 
 
@@ -123,63 +105,62 @@ def test_aws_instance_has_volumes(stacks: Any) -> None:
     """Heat attaches them by Nova, and asks Cinder whether it has."""
     attached = {"VolumeId": ref("volume"), "Device": "/dev/vdc"}
     resources = {
-        "volume": by_name("AWS::EC2::Volume", Size=1, AvailabilityZone="nova"),
-        "server": by_name("AWS::EC2::Instance", ImageId="i", InstanceType="f", Volumes=[attached]),
+        "volume": resource("AWS::EC2::Volume", Size=1, AvailabilityZone="nova"),
+        "server": resource("AWS::EC2::Instance", ImageId="i", InstanceType="f", Volumes=[attached]),
     }
-    stacks.wait(stacks.create(hot(resources)), "CREATE_COMPLETE")
+    stacks.complete(hot(**resources))
 
 
 def test_stand_ins_may_name_each_other(cloud: Any, stacks: Any) -> None:
     """Heat asks a service about names in a resource, and here there is none to ask."""
     resources = {
-        "lb": by_name("OS::Octavia::LoadBalancer", vip_subnet="hotplate"),
-        "listener": by_name(
-            "OS::Octavia::Listener",
+        "lb": resource("Octavia::LoadBalancer", vip_subnet="hotplate"),
+        "listener": resource(
+            "Octavia::Listener",
             loadbalancer=ref("lb"),
             protocol="HTTP",
             protocol_port=80,
         ),
-        "pool": by_name(
-            "OS::Octavia::Pool",
+        "pool": resource(
+            "Octavia::Pool",
             listener=ref("listener"),
             lb_algorithm="ROUND_ROBIN",
             protocol="HTTP",
         ),
-        "member": by_name(
-            "OS::Octavia::PoolMember",
+        "member": resource(
+            "Octavia::PoolMember",
             pool=ref("pool"),
             address="10.0.0.9",
             subnet="hotplate",
             protocol_port=80,
         ),
-        "monitor": by_name(
-            "OS::Octavia::HealthMonitor",
+        "monitor": resource(
+            "Octavia::HealthMonitor",
             pool=ref("pool"),
             type="TCP",
             delay=5,
             max_retries=3,
             timeout=5,
         ),
-        "policy": by_name(
-            "OS::Octavia::L7Policy",
+        "policy": resource(
+            "Octavia::L7Policy",
             listener=ref("listener"),
             action="REDIRECT_TO_POOL",
             redirect_pool=ref("pool"),
         ),
-        "rule": by_name(
-            "OS::Octavia::L7Rule",
+        "rule": resource(
+            "Octavia::L7Rule",
             l7policy=ref("policy"),
             type="PATH",
             compare_type="STARTS_WITH",
             value="/",
         ),
-        "of_another_cloud": by_name(
-            "OS::Octavia::Listener", loadbalancer="front", protocol="HTTP", protocol_port=81
+        "of_another_cloud": resource(
+            "Octavia::Listener", loadbalancer="front", protocol="HTTP", protocol_port=81
         ),
     }
-    outputs = {"vip": {"value": {"get_attr": ["lb", "vip_address"]}}}
-    stack_id = stacks.create(hot(resources, outputs=outputs))
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    outputs = {"vip": attribute("lb", "vip_address")}
+    stack_id = stacks.complete(hot(outputs, **resources))
     assert {each.name for each in cloud.stand_ins(stack_id)} == set(resources)
 
 
@@ -205,50 +186,34 @@ def test_stack_in_an_unknown_region_is_refused(stacks: Any) -> None:
 
     def outer(region: str) -> dict[str, Any]:
         fields = {"context": {"region_name": region}, "template": json.dumps(inner)}
-        return hot({"remote": by_name("OS::Heat::Stack", **fields)})
+        return hot(remote=resource("Heat::Stack", **fields))
 
     with pytest.raises(heat_exceptions.HTTPBadRequest, match="DARKHOLE"):
         stacks.create(outer("DARKHOLE"))
-    stacks.wait(stacks.create(outer("RegionOne")), "CREATE_COMPLETE")
+    stacks.complete(outer("RegionOne"))
 
 
 def test_nested_stacks_are_found_by_registry_and_path(stacks: Any, tmp_path: Path) -> None:
-    write(
-        tmp_path / "inner.yaml",
-        hot(
-            {"server": SERVER},
-            parameters={"word": {"type": "string"}},
-            outputs={"word": {"value": {"get_param": "word"}}},
-        ),
-    )
+    inner = hot({"word": {"get_param": "word"}}, server=SERVER)
+    write(tmp_path / "inner.yaml", {**inner, "parameters": {"word": {"type": "string"}}})
     (tmp_path / "note.txt").write_text("from a file")
-    outer = write(
-        tmp_path / "outer.yaml",
-        hot(
-            {
-                "by_path": {"type": "inner.yaml", "properties": {"word": {"get_file": "note.txt"}}},
-                "by_name": {"type": "My::Server", "properties": {"word": "registry"}},
-                "many": {
-                    "type": "OS::Heat::ResourceGroup",
-                    "properties": {
-                        "count": 2,
-                        "resource_def": {"type": "My::Server", "properties": {"word": "n-%index%"}},
-                    },
-                },
-            },
-            outputs={
-                "path": {"value": {"get_attr": ["by_path", "word"]}},
-                "name": {"value": {"get_attr": ["by_name", "word"]}},
-                "many": {"value": {"get_attr": ["many", "word"]}},
-            },
-        ),
+    each = {"type": "My::Server", "properties": {"word": "n-%index%"}}
+    template = hot(
+        {
+            "path": attribute("by_path", "word"),
+            "name": attribute("by_name", "word"),
+            "many": attribute("many", "word"),
+        },
+        by_path={"type": "inner.yaml", "properties": {"word": {"get_file": "note.txt"}}},
+        by_name={"type": "My::Server", "properties": {"word": "registry"}},
+        many=resource("Heat::ResourceGroup", count=2, resource_def=each),
     )
+    outer = write(tmp_path / "outer.yaml", template)
     environment = tmp_path / "env.yaml"
     environment.write_text("resource_registry:\n  My::Server: inner.yaml\n")
     files, template = template_utils.get_template_contents(str(outer))
     env_files, env = template_utils.process_environment_and_files(str(environment))
-    stack_id = stacks.create(template, files={**files, **env_files}, environment=env)
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    stack_id = stacks.complete(template, files={**files, **env_files}, environment=env)
     assert stacks.outputs(stack_id) == {
         "path": "from a file",
         "name": "registry",
@@ -257,14 +222,14 @@ def test_nested_stacks_are_found_by_registry_and_path(stacks: Any, tmp_path: Pat
 
 
 def test_conditions_and_parameters(stacks: Any, compute: Any) -> None:
-    template = hot(
-        {"always": {"type": "OS::Heat::RandomString"}, "some": {**SERVER, "condition": "wanted"}},
-        parameters={"kind": {"type": "string", "constraints": [{"allowed_values": ["a", "b"]}]}},
-        conditions={"wanted": {"equals": [{"get_param": "kind"}, "b"]}},
-    )
+    allowed = [{"allowed_values": ["a", "b"]}]
+    template = {
+        **hot(always=resource("Heat::RandomString"), some={**SERVER, "condition": "wanted"}),
+        "parameters": {"kind": {"type": "string", "constraints": allowed}},
+        "conditions": {"wanted": {"equals": [{"get_param": "kind"}, "b"]}},
+    }
     for kind in ("a", "b"):
-        stack_id = stacks.create(template, name=f"cond-{kind}", parameters={"kind": kind})
-        stacks.wait(stack_id, "CREATE_COMPLETE")
+        stacks.complete(template, name=f"cond-{kind}", parameters={"kind": kind})
     assert "cond-a" not in {spec.stack_name for spec in compute.specs.values()}
     assert "cond-b" in {spec.stack_name for spec in compute.specs.values()}
     with pytest.raises(Exception, match="is not an allowed value"):
@@ -273,7 +238,7 @@ def test_conditions_and_parameters(stacks: Any, compute: Any) -> None:
 
 def test_unknown_resource_type_is_a_clear_error(stacks: Any) -> None:
     with pytest.raises(Exception, match="OS::No::Such") as error:
-        stacks.create(hot({"one": {"type": "OS::No::Such"}}))
+        stacks.create(hot(one=resource("No::Such")))
     assert error.value.code == 400
 
 
@@ -281,32 +246,24 @@ def test_unknown_resource_type_is_a_clear_error(stacks: Any) -> None:
 @pytest.mark.parametrize("status", ["SUCCESS", "FAILURE"])
 def test_wait_condition(cloud: Any, compute: Any, stacks: Any, kind: str, status: str) -> None:
     aws = kind.startswith("AWS")
-    handle = ref("handle") if aws else {"get_attr": ["handle", "endpoint"]}
+    handle = ref("handle") if aws else attribute("handle", "endpoint")
     timeout, count, name = ("Timeout", "Count", "Handle") if aws else ("timeout", "count", "handle")
-    token = "-" if aws else {"get_attr": ["handle", "token"]}
+    token = "-" if aws else attribute("handle", "token")
     words = {"template": "URL\nTOKEN", "params": {"URL": handle, "TOKEN": token}}
     wait = {name: ref("handle"), timeout: 60, count: 2}
     template = hot(
-        {
-            "handle": by_name(f"{kind}::WaitConditionHandle"),
-            "wait": by_name(f"{kind}::WaitCondition", **wait),
-            "server": by_name(
-                "OS::Nova::Server", **SERVER["properties"], user_data={"str_replace": words}
-            ),
-        },
-        outputs={"data": {"value": {"get_attr": ["wait", "Data" if aws else "data"]}}},
+        {"data": attribute("wait", "Data" if aws else "data")},
+        handle=resource(f"{kind}::WaitConditionHandle"),
+        wait=resource(f"{kind}::WaitCondition", **wait),
+        server=resource("Nova::Server", **SERVER["properties"], user_data={"str_replace": words}),
     )
     stack_id = stacks.create(template)
     with guest(cloud, booted(stacks, compute, stack_id)) as vm:
         url, token = vm.user_data().decode().splitlines()
         for number, word in enumerate(("SUCCESS", status)):
             if aws:
-                body = {
-                    "Status": word,
-                    "Reason": "r",
-                    "UniqueId": f"{number}",
-                    "Data": f"d{number}",
-                }
+                body = {"Status": word, "Reason": "r", "UniqueId": f"{number}"}
+                body["Data"] = f"d{number}"
                 answer = vm.request("PUT", url, data=json.dumps(body), headers={"Content-Type": ""})
             else:
                 body = {"status": word, "reason": "r", "id": f"{number}", "data": f"d{number}"}
@@ -409,15 +366,15 @@ def test_update_suspend_resume_delete(cloud: Any, compute: Any, stacks: Any) -> 
 def test_server_that_does_not_come_up_fails_the_stack(compute: Any, stacks: Any) -> None:
     compute.boot_state = ("ERROR", "there is no kernel in the image")
     try:
-        stack = stacks.wait(stacks.create(hot({"server": SERVER})), "CREATE_FAILED")
+        stack = stacks.wait(stacks.create(hot(server=SERVER)), "CREATE_FAILED")
     finally:
         compute.boot_state = ("ACTIVE", "")
     assert "there is no kernel in the image" in stack.stack_status_reason
 
 
 def test_user_data_that_nova_would_refuse_fails_the_stack(compute: Any, stacks: Any) -> None:
-    big = {**SERVER, "properties": {**SERVER["properties"], "user_data": "x" * 49153}}
-    stack = stacks.wait(stacks.create(hot({"server": big}), name="too-big"), "CREATE_FAILED")
+    big = resource("Nova::Server", **SERVER["properties"], user_data="x" * 49153)
+    stack = stacks.wait(stacks.create(hot(server=big), name="too-big"), "CREATE_FAILED")
     assert "User data must be no larger than 65535 bytes once base64 encoded" in (
         stack.stack_status_reason
     )
@@ -426,30 +383,17 @@ def test_user_data_that_nova_would_refuse_fails_the_stack(compute: Any, stacks: 
 
 
 def test_deployment_group_and_dependent_inputs(cloud: Any, compute: Any, stacks: Any) -> None:
-    software = {
-        **SERVER,
-        "properties": {**SERVER["properties"], "user_data_format": "SOFTWARE_CONFIG"},
-    }
+    config = {"key": {"get_input": "word"}}
     template = hot(
-        {
-            "one": software,
-            "config": {
-                "type": "OS::Heat::StructuredConfig",
-                "properties": {
-                    "config": {"key": {"get_input": "word"}},
-                    "inputs": [{"name": "word"}],
-                },
-            },
-            "group": {
-                "type": "OS::Heat::StructuredDeploymentGroup",
-                "properties": {
-                    "config": ref("config"),
-                    "servers": {"0": ref("one")},
-                    "input_values": {"word": "first"},
-                    "signal_transport": "NO_SIGNAL",
-                },
-            },
-        }
+        one=named_server(user_data_format="SOFTWARE_CONFIG"),
+        config=resource("Heat::StructuredConfig", config=config, inputs=[{"name": "word"}]),
+        group=resource(
+            "Heat::StructuredDeploymentGroup",
+            config=ref("config"),
+            servers={"0": ref("one")},
+            input_values={"word": "first"},
+            signal_transport="NO_SIGNAL",
+        ),
     )
     stack_id = stacks.create(template)
     server_id = booted(stacks, compute, stack_id)
@@ -460,8 +404,7 @@ def test_deployment_group_and_dependent_inputs(cloud: Any, compute: Any, stacks:
 
 
 def test_events_list_the_resources(cloud: Any, stacks: Any) -> None:
-    stack_id = stacks.create(hot({"word": {"type": "OS::Heat::RandomString"}}))
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    stack_id = stacks.complete(hot(word=resource("Heat::RandomString")))
     resources = [
         (event.detail["resource"], event.detail["action"], event.detail["status"])
         for event in cloud.events
@@ -473,7 +416,7 @@ def test_events_list_the_resources(cloud: Any, stacks: Any) -> None:
 
 def named_server(**properties: object) -> dict[str, Any]:
     always = {"image": "cirros", "flavor": "m9.odd", "user_data_format": "RAW"}
-    return {"type": "OS::Nova::Server", "properties": {**always, **properties}}
+    return resource("Nova::Server", **{**always, **properties})
 
 
 OWN_PORT = {"networks": [{"port": ref("port")}]}
@@ -491,27 +434,25 @@ NAMES_OF_ANOTHER_CLOUD: dict[str, dict[str, Any]] = {
     "security group": {"server": named_server(security_groups=["default", "web"])},
     "zone": {"server": named_server(availability_zone="az1", networks=[{"network": "private"}])},
     "port": {
-        "port": by_name("OS::Neutron::Port", network="private", security_groups=["web"]),
+        "port": resource("Neutron::Port", network="private", security_groups=["web"]),
         "server": named_server(**OWN_PORT),
     },
     "port on a subnet": {
-        "port": by_name(
-            "OS::Neutron::Port", network="private", fixed_ips=[{"subnet": "private-subnet"}]
+        "port": resource(
+            "Neutron::Port", network="private", fixed_ips=[{"subnet": "private-subnet"}]
         ),
         "server": named_server(**OWN_PORT),
     },
     "floating address": {
-        "port": by_name("OS::Neutron::Port", network="private"),
+        "port": resource("Neutron::Port", network="private"),
         "server": named_server(**OWN_PORT),
-        "address": by_name(
-            "OS::Neutron::FloatingIP",
+        "address": resource(
+            "Neutron::FloatingIP",
             floating_network="ext-net",
             port_id=ref("port"),
         ),
     },
-    "router": {
-        "router": by_name("OS::Neutron::Router", external_gateway_info={"network": "ext-net"})
-    },
+    "router": {"router": resource("Neutron::Router", external_gateway_info={"network": "ext-net"})},
 }
 
 
@@ -522,4 +463,4 @@ def test_names_of_the_template_s_own_cloud_are_accepted(
     stacks: Any, resources: dict[str, Any]
 ) -> None:
     """A template cannot say which of its names are those of the cloud that it was written for."""
-    stacks.wait(stacks.create(hot(resources)), "CREATE_COMPLETE")
+    stacks.complete(hot(**resources))

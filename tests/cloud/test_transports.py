@@ -162,8 +162,7 @@ def test_wrong_credentials_collect_nothing(
     cloud: Any, compute: Any, stacks: Any, tmp_path: Path, poll: str
 ) -> None:
     kind = POLLS[poll]
-    stack_id = stacks.create(template(poll, "NO_SIGNAL"))
-    stacks.wait(stack_id, "CREATE_COMPLETE")
+    stack_id = stacks.complete(template(poll, "NO_SIGNAL"))
     with guest(cloud, booted(stacks, compute, stack_id)) as vm:
         section = dict(vm.cfn_init_data()["os-collect-config"][kind])
         if kind == "request":

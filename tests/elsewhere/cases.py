@@ -8,39 +8,33 @@ from typing import Any
 
 import yaml
 from played_guest import Guest
+from recording_cloud import attribute, hot, ref, resource
 
 TEMPLATE: dict[str, Any] = {
-    "heat_template_version": "2018-08-31",
+    **hot(
+        {"size": attribute("deployment", "size")},
+        config=resource(
+            "Heat::SoftwareConfig",
+            group="script",
+            inputs=[{"name": "word"}],
+            outputs=[{"name": "size"}],
+            config="#!/bin/sh\n",
+        ),
+        server=resource(
+            "Nova::Server",
+            name="web",
+            image="some image",
+            flavor="m1.small",
+            user_data_format="SOFTWARE_CONFIG",
+        ),
+        deployment=resource(
+            "Heat::SoftwareDeployment",
+            config=ref("config"),
+            server=ref("server"),
+            input_values={"word": {"get_param": "word"}},
+        ),
+    ),
     "parameters": {"word": {"type": "string", "default": "hello", "hidden": True}},
-    "resources": {
-        "config": {
-            "type": "OS::Heat::SoftwareConfig",
-            "properties": {
-                "group": "script",
-                "inputs": [{"name": "word"}],
-                "outputs": [{"name": "size"}],
-                "config": "#!/bin/sh\n",
-            },
-        },
-        "server": {
-            "type": "OS::Nova::Server",
-            "properties": {
-                "name": "web",
-                "image": "some image",
-                "flavor": "m1.small",
-                "user_data_format": "SOFTWARE_CONFIG",
-            },
-        },
-        "deployment": {
-            "type": "OS::Heat::SoftwareDeployment",
-            "properties": {
-                "config": {"get_resource": "config"},
-                "server": {"get_resource": "server"},
-                "input_values": {"word": {"get_param": "word"}},
-            },
-        },
-    },
-    "outputs": {"size": {"value": {"get_attr": ["deployment", "size"]}}},
 }
 GOOD = Guest(answers={"deployment": {"size": "6", "deploy_status_code": 0}})
 HANGS = Guest(hangs=("deployment",))
