@@ -112,6 +112,15 @@ def nova(at: Callable[[str], Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
+def connection(cloud: Cloud) -> Any:
+    """Return the SDK's connection."""
+    import openstack as sdk
+    from test_clients import owner_session
+
+    return sdk.connection.Connection(session=owner_session(cloud))
+
+
+@pytest.fixture(scope="module")
 def neutron(cloud: Cloud) -> Any:
     """Return neutronclient."""
     from neutronclient.v2_0 import client

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import openstack as sdk
 import pytest
 import requests
 from keystoneauth1 import exceptions as ks_exceptions
@@ -208,14 +207,13 @@ def test_zaqar_client(cloud: Any) -> None:
 
 
 @pytest.fixture
-def messaging(cloud: Any) -> Iterator[Any]:
+def messaging(cloud: Any, connection: Any) -> Iterator[Any]:
     """Return the SDK's messaging service, with five queues and five messages in the first."""
-    service = sdk.connection.Connection(session=owner_session(cloud)).message
     queues = [zaqar_client(cloud).queue(f"page-{number}") for number in range(5)]
     for each in queues:
         each.ensure_exists(force_create=True)
     queues[0].post([{"body": number, "ttl": 60} for number in range(5)])
-    yield service
+    yield connection.message
     for each in queues:
         each.delete()
 

@@ -15,13 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import openstack as sdk
 import pytest
 import requests
 from glanceclient import client as glance_client
-from neutronclient.v2_0 import client as neutron_client
 from novaclient import api_versions
-from novaclient import client as nova_client
 from recording_cloud import owner_headers
 from test_clients import owner_session
 
@@ -119,18 +116,11 @@ def cloud_options(disk: Path) -> CloudOptions:
 
 
 @pytest.fixture(scope="module")
-def clients(cloud: Any, compute: Any, openstack: Any, disk: Path) -> World:
-    keystone = owner_session(cloud)
-    return World(
-        cloud,
-        compute,
-        openstack,
-        nova_client.Client("2.91", session=keystone),
-        glance_client.Client("2", session=keystone),
-        neutron_client.Client(session=keystone),
-        sdk.connection.Connection(session=keystone),
-        disk,
-    )
+def clients(
+    cloud: Any, compute: Any, openstack: Any, at: Any, neutron: Any, connection: Any, disk: Path
+) -> World:
+    glance = glance_client.Client("2", session=owner_session(cloud))
+    return World(cloud, compute, openstack, at("2.91"), glance, neutron, connection, disk)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import openstack as sdk
 import pytest
 import requests
 import tiny_disk
 from glanceclient import client as glance_client
 from glanceclient import exc
-from novaclient import client as nova_client
 from novaclient.exceptions import BadRequest
 from recording_cloud import hot, resource
 from test_clients import ask, owner_session
@@ -60,11 +58,6 @@ def cloud_options(disk: Path, boot_images: BootImages) -> CloudOptions:
 @pytest.fixture(scope="module")
 def glance(cloud: Any) -> Any:
     return glance_client.Client("2", session=owner_session(cloud))
-
-
-@pytest.fixture(scope="module")
-def image_sdk(cloud: Any) -> Any:
-    return sdk.connection.Connection(session=owner_session(cloud)).image
 
 
 @pytest.fixture
@@ -132,10 +125,10 @@ def test_image_is_created_uploaded_read_and_deleted(cloud: Any, glance: Any, mad
 
 
 def test_server_boots_an_uploaded_image(
-    cloud: Any, compute: Any, glance: Any, made: Any, boot_images: BootImages, tmp_path: Path
-) -> None:
+    cloud: Any, compute: Any, nova: Any, glance: Any, made: Any, boot_images: BootImages,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     boot_images.uploaded = cloud.parts.images.uploaded
-    nova = nova_client.Client("2.91", session=owner_session(cloud))
     image = made(name="mine")
     with pytest.raises(BadRequest, match="is not active"):
         nova.servers.create("early", image.id, "m1.small", nics="auto")
@@ -283,7 +276,7 @@ def test_image_is_changed_by_the_older_kind_of_patch(cloud: Any, made: Any) -> N
 
 
 def test_image_is_deactivated_and_reactivated(
-    cloud: Any, glance: Any, made: Any, openstack: Any
+    nova: Any, glance: Any, made: Any, openstack: Any
 ) -> None:
     """As tempest's ``test_deactivate_reactivate_image``; the words are those of Glance."""
     image = made()
@@ -294,7 +287,6 @@ def test_image_is_deactivated_and_reactivated(
     assert glance.images.get(image.id).status == "deactivated"
     with pytest.raises(exc.HTTPForbidden, match="The requested image has been deactivated"):
         glance.images.data(image.id)
-    nova = nova_client.Client("2.91", session=owner_session(cloud))
     with pytest.raises(BadRequest, match="is not active"):
         nova.servers.create("early", image.id, "m1.small", nics="auto")
     openstack("image", "set", "--activate", image.id)
@@ -433,7 +425,8 @@ def test_versions_schemas_and_tokens(cloud: Any, glance: Any) -> None:
     assert requests.get(cloud.endpoints["glance"] + "/v2/images", timeout=120).status_code == 401
 
 
-def test_sdk_manages_images(image_sdk: Any) -> None:
+def test_sdk_manages_images(connection: Any) -> None:
+    image_sdk = connection.image
     made = image_sdk.create_image(
         "by-sdk", data=DATA, disk_format="raw", container_format="bare", wait=True, colour="blue"
     )

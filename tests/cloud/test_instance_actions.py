@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
-import openstack as openstack_sdk
 import pytest
 import requests
 from novaclient import exceptions as nova_exceptions
 from openstack.compute.v2.server_action import ServerAction
 from recording_cloud import owner_headers
-from test_clients import owner_session
 
 from hotplate.cloud.cloud import Cloud
 from hotplate.cloud.nova import instance_actions
@@ -136,7 +134,9 @@ def test_actions_of_a_deleted_server_remain(nova: Any, at: Callable[[str], Any],
         nova.instance_action.get(web, "req-none")
 
 
-def test_actions_are_paged_and_filtered_by_time(cloud: Cloud, nova: Any, web: Any) -> None:
+def test_actions_are_paged_and_filtered_by_time(
+    cloud: Cloud, nova: Any, connection: Any, web: Any
+) -> None:
     for _ in range(2):
         web.stop()
         web.start()
@@ -145,7 +145,7 @@ def test_actions_are_paged_and_filtered_by_time(cloud: Cloud, nova: Any, web: An
     rest = nova.instance_action.list(web, marker=first[-1].request_id)
     assert [each.request_id for each in [*first, *rest]] == [each.request_id for each in whole]
     # The SDK follows the links.
-    compute = openstack_sdk.connection.Connection(session=owner_session(cloud)).compute
+    compute = connection.compute
     compute.default_microversion = "2.84"
     # openstacksdk 4.10, of 2026.1, has no limit for compute.server_actions().
     assert len(list(ServerAction.list(compute, server_id=web.id, limit=2))) == 5

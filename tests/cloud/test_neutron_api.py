@@ -9,28 +9,16 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from typing import Any
 
-import openstack as sdk
 import pytest
 import requests
 from neutronclient.common import exceptions as failures
-from neutronclient.v2_0 import client as neutron_client
-from test_clients import ask, owner_session
+from test_clients import ask
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.neutron.networking import Networking
 
 NUMBERS = itertools.count(1)
 NOWHERE = "9392d605-90bd-4547-8c0a-2d3609fb667e"
-
-
-@pytest.fixture(scope="module")
-def neutron(cloud: Any) -> Any:
-    return neutron_client.Client(session=owner_session(cloud))
-
-
-@pytest.fixture(scope="module")
-def network_sdk(cloud: Any) -> Any:
-    return sdk.connection.Connection(session=owner_session(cloud)).network
 
 
 @pytest.fixture
@@ -917,7 +905,8 @@ def test_invalid_request_is_4xx(cloud: Any, body: Any) -> None:
 # -- other clients --------------------
 
 
-def test_sdk_manages_networks(network_sdk: Any) -> None:
+def test_sdk_manages_networks(connection: Any) -> None:
+    network_sdk = connection.network
     net = network_sdk.create_network(name="by-sdk")
     subnet = network_sdk.create_subnet(network_id=net.id, ip_version=4, cidr="10.66.0.0/24")
     port = network_sdk.create_port(network_id=net.id, name="by-sdk")

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-import openstack as sdk
 import pytest
 import requests
 from cryptography.hazmat.primitives import serialization
@@ -30,12 +29,6 @@ from hotplate.cloud.nova.server_records import Notes
 from hotplate.errors import HostError, MachineLostError
 
 MINE = "169.254.169.15"
-
-
-@pytest.fixture(scope="module")
-def compute_sdk(cloud: Any) -> Any:
-    """Return the SDK's compute service."""
-    return sdk.connection.Connection(session=owner_session(cloud)).compute
 
 
 @pytest.fixture
@@ -321,7 +314,7 @@ def five(cloud: Any) -> Iterator[list[str]]:
         cloud.servers.delete(each)
 
 
-def test_lists_are_paged(nova: Any, compute_sdk: Any, five: list[str]) -> None:
+def test_lists_are_paged(nova: Any, connection: Any, five: list[str]) -> None:
     whole = [each.id for each in nova.servers.list(search_opts={"name": "^five-"})]
     assert whole == five[::-1]
     first = nova.servers.list(search_opts={"name": "^five-"}, limit=2)
@@ -330,7 +323,7 @@ def test_lists_are_paged(nova: Any, compute_sdk: Any, five: list[str]) -> None:
     assert [each.id for each in second] == [five[2], five[1]]
     # limit=-1 is novaclient's word for "all, page by page"; the SDK follows the links.
     assert len(nova.servers.list(search_opts={"name": "^five-"}, limit=-1)) == 5
-    assert [each.id for each in compute_sdk.servers(name="^five-", limit=2)] == whole
+    assert [each.id for each in connection.compute.servers(name="^five-", limit=2)] == whole
     with pytest.raises(nova_exceptions.BadRequest, match=r"marker \[none\] not found"):
         nova.servers.list(marker="none")
 
@@ -398,9 +391,9 @@ def test_slow_pattern_is_taken_as_text(nova: Any, cloud: Any, made: None) -> Non
     assert [each.id for each in nova.servers.list(search_opts={"name": "^a.*a$"})] == ["long-name"]
 
 
-def test_addresses_and_interfaces(nova: Any, compute_sdk: Any, cloud: Any, web: str) -> None:
+def test_addresses_and_interfaces(nova: Any, connection: Any, cloud: Any, web: str) -> None:
     assert nova.servers.ips(web) == {"hotplate": [{"version": 4, "addr": MINE}]}
-    assert [each.address for each in compute_sdk.server_ips(web)] == [MINE]
+    assert [each.address for each in connection.compute.server_ips(web)] == [MINE]
     (interface,) = nova.servers.interface_list(web)
     assert interface.fixed_ips[0]["ip_address"] == MINE
     assert [group.name for group in nova.servers.list_security_group(web)] == ["default"]
@@ -409,14 +402,14 @@ def test_addresses_and_interfaces(nova: Any, compute_sdk: Any, cloud: Any, web: 
     assert ask(cloud, "GET", f"/v2.1/servers/{web}/ips/other").status_code == 404
 
 
-def test_flavors(nova: Any, compute_sdk: Any) -> None:
+def test_flavors(nova: Any, connection: Any) -> None:
     assert [each.name for each in nova.flavors.list()][:2] == ["m1.tiny", "m1.small"]
     assert {each.name for each in nova.flavors.list(min_ram=8000)} == {"m1.large", "m1.xlarge"}
     assert nova.flavors.get("m1.medium").vcpus == 2
     assert nova.flavors.find(name="m1.large").ram == 8192
     # A template may name a flavor of the cloud that it was written for.
     assert nova.flavors.get("of.another.cloud").name == "of.another.cloud"
-    assert compute_sdk.find_flavor("m1.small").disk == 20
+    assert connection.compute.find_flavor("m1.small").disk == 20
     assert nova.flavors.get("m1.tiny").get_keys() == {}
     with pytest.raises(nova_exceptions.NotFound):
         nova.flavors.get("x" * 300)
@@ -681,14 +674,14 @@ def test_security_groups_of_a_server(nova: Any, neutron: Any, openstack: Any, ma
     neutron.delete_security_group(group["security_group"]["id"])
 
 
-def test_metadata(nova: Any, compute_sdk: Any, cloud: Any, web: str) -> None:
+def test_metadata(nova: Any, connection: Any, cloud: Any, web: str) -> None:
     nova.servers.set_meta(web, {"a": "1", "b": "2"})
     assert spec_of(cloud, web).metadata == {"role": "front", "a": "1", "b": "2"}
     nova.servers.set_meta_item(web, "a", "3")
     nova.servers.delete_meta(web, ["b", "role"])
     assert spec_of(cloud, web).metadata == {"a": "3"}
     assert nova.servers.list_meta(web)["metadata"] == {"a": "3"}
-    assert compute_sdk.get_server_metadata(web).metadata == {"a": "3"}
+    assert connection.compute.get_server_metadata(web).metadata == {"a": "3"}
     path = f"/v2.1/servers/{web}/metadata"
     assert ask(cloud, "GET", f"{path}/a").json() == {"meta": {"a": "3"}}
     assert ask(cloud, "PUT", path, json={"metadata": {"z": ""}}).json() == {"metadata": {"z": ""}}
@@ -818,12 +811,12 @@ def test_action_without_a_machine_is_refused(nova: Any, compute: Any, web: str) 
         del compute.stop
 
 
-def test_console_output(nova: Any, compute_sdk: Any, compute: Any, web: str) -> None:
+def test_console_output(nova: Any, connection: Any, compute: Any, web: str) -> None:
     compute.consoles[web] = "one\ntwo\nthree\n"
     assert nova.servers.get_console_output(web) == "one\ntwo\nthree"
     assert nova.servers.get_console_output(web, length=2) == "two\nthree"
     assert nova.servers.get_console_output(web, length=0) == ""
-    assert compute_sdk.get_server_console_output(web, length=1) == {"output": "three"}
+    assert connection.compute.get_server_console_output(web, length=1) == {"output": "three"}
     compute.consoles[web] = "x\n" * 20_000
     assert len(nova.servers.get_console_output(web).splitlines()) == 10_000
 
@@ -953,13 +946,13 @@ def test_guest_password_is_shown(nova: Any, cloud: Any, web: str) -> None:
 ED25519 = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8dOyVKvhjVn8vUZ5N8IPNzW3O0vPj3VtrE1cQ1mW5i me@here"
 
 
-def test_key_pairs(nova: Any, at: Any, compute_sdk: Any) -> None:
+def test_key_pairs(nova: Any, at: Any, connection: Any) -> None:
     made = nova.keypairs.create("imported", public_key=ED25519)
     digest = hashlib.md5(base64.b64decode(ED25519.split()[1])).hexdigest()
     assert made.fingerprint.replace(":", "") == digest
     assert nova.keypairs.get("imported").public_key == ED25519
     datetime.fromisoformat(nova.keypairs.get("imported").created_at)
-    assert "imported" in {each.name for each in compute_sdk.keypairs()}
+    assert "imported" in {each.name for each in connection.compute.keypairs()}
     with pytest.raises(nova_exceptions.Conflict, match="Key pair 'imported' already exists"):
         nova.keypairs.create("imported", public_key=ED25519)
     with pytest.raises(nova_exceptions.BadRequest, match="failed to generate fingerprint"):
@@ -1006,12 +999,12 @@ def test_key_pairs_are_paged(nova: Any) -> None:
         nova.keypairs.delete(name)
 
 
-def test_server_groups(nova: Any, at: Any, compute_sdk: Any, cloud: Any, made: None) -> None:
+def test_server_groups(nova: Any, at: Any, connection: Any, cloud: Any, made: None) -> None:
     group = nova.server_groups.create("apart", "anti-affinity", rules={"max_server_per_host": 2})
     assert (group.policy, group.rules) == ("anti-affinity", {"max_server_per_host": 2})
     assert at("2.15").server_groups.get(group.id).policies == ["anti-affinity"]
     old = at("2.15").server_groups.create("near", ["soft-affinity"])
-    assert {each.name for each in compute_sdk.server_groups()} == {"apart", "near"}
+    assert {each.name for each in connection.compute.server_groups()} == {"apart", "near"}
     server = nova.servers.create("n", "i", "f", nics="auto", scheduler_hints={"group": group.id})
     assert nova.server_groups.get(group.id).members == [server.id]
     assert nova.servers.get(server.id).server_groups == [group.id]
@@ -1029,13 +1022,13 @@ def test_server_groups(nova: Any, at: Any, compute_sdk: Any, cloud: Any, made: N
         nova.server_groups.delete(group.id)
 
 
-def test_limits_and_quotas(nova: Any, at: Any, compute_sdk: Any, cloud: Any, web: str) -> None:
+def test_limits_and_quotas(nova: Any, at: Any, connection: Any, cloud: Any, web: str) -> None:
     used = len(cloud.servers.all())
     limits = {each.name: each.value for each in nova.limits.get().absolute}
     assert (limits["totalInstancesUsed"], limits["maxServerMeta"]) == (used, 128)
     assert "maxPersonality" not in limits
     assert "maxPersonality" in {each.name for each in at("2.1").limits.get().absolute}
-    assert compute_sdk.get_limits().absolute.instances_used == used
+    assert connection.compute.get_limits().absolute.instances_used == used
     project = cloud.credentials.project_id
     # The defaults of ``[quota]``; before 2.57 with those of injected files.
     assert nova.quotas.get(project).to_dict() == {
@@ -1054,9 +1047,11 @@ def test_limits_and_quotas(nova: Any, at: Any, compute_sdk: Any, cloud: Any, web
         nova.quotas.get("other")
 
 
-def test_usage_is_that_of_the_projects_servers(compute_sdk: Any, cloud: Any, web: str) -> None:
+def test_usage_is_that_of_the_projects_servers(connection: Any, cloud: Any, web: str) -> None:
     project = cloud.credentials.project_id
-    usage = compute_sdk.get_usage(project, start=datetime(2020, 1, 1), end=datetime(2100, 1, 1))
+    usage = connection.compute.get_usage(
+        project, start=datetime(2020, 1, 1), end=datetime(2100, 1, 1)
+    )
     (of_web,) = [each for each in usage.server_usages if each.instance_id == web]
     assert (of_web.flavor, of_web.memory_mb, of_web.state) == ("m1.small", 2048, "active")
     assert usage.total_memory_mb_usage >= 2048 * of_web.hours > 0
@@ -1096,7 +1091,7 @@ def test_resize_and_groups_are_within_the_quota(nova: Any, web: str) -> None:
         each.delete()
 
 
-def test_references_are_ids(cloud: Any, nova: Any, at: Any, compute_sdk: Any) -> None:
+def test_references_are_ids(cloud: Any, nova: Any, at: Any, connection: Any) -> None:
     """A flavor and an image are named or given by id, and shown by id, as in Nova."""
     server = nova.servers.create("ids", "some image", "m1.tiny", nics="auto")
     shown = nova.servers.get(server.id)
@@ -1108,16 +1103,16 @@ def test_references_are_ids(cloud: Any, nova: Any, at: Any, compute_sdk: Any) ->
     ]
     for flavor in ("1", "m1.tiny"):
         assert len(nova.servers.list(search_opts={"flavor": flavor, "name": "^ids$"})) == 1
-    assert compute_sdk.find_flavor("m1.small").id == nova.flavors.get("m1.small").id == "2"
+    assert connection.compute.find_flavor("m1.small").id == nova.flavors.get("m1.small").id == "2"
     assert nova.flavors.get("2").name == "m1.small"
     assert cloud.servers.get(server.id).spec.image == "some image"
     server.delete()
 
 
-def test_zones_and_extensions(nova: Any, compute_sdk: Any) -> None:
+def test_zones_and_extensions(nova: Any, connection: Any) -> None:
     assert [each.zoneName for each in nova.availability_zones.list(detailed=False)] == ["nova"]
-    assert [each.name for each in compute_sdk.availability_zones()] == ["nova"]
-    assert list(compute_sdk.extensions()) == []
+    assert [each.name for each in connection.compute.availability_zones()] == ["nova"]
+    assert list(connection.compute.extensions()) == []
 
 
 @pytest.mark.parametrize(
