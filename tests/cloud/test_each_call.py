@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 from glanceclient import client as glance_client
 from novaclient import api_versions
-from recording_cloud import owner_headers
-from test_clients import owner_session
+from test_clients import ask, owner_session
 
 from hotplate.cloud.glance.images import SessionImage
 from hotplate.cloud.nova.microversions import NEWEST
@@ -64,17 +62,8 @@ class World:
         return answer.json() if answer.content else None
 
     def try_(self, service: str, path: str, method: str = "GET", **body: Any) -> Any:
-        headers = {
-            **owner_headers(self.cloud),
-            "OpenStack-API-Version": f"compute 2.{NEWEST}",
-        }
-        return requests.request(
-            method,
-            self.cloud.endpoints[service] + path,
-            headers=headers,
-            json=body or None,
-            timeout=120,
-        )
+        newest = {"OpenStack-API-Version": f"compute 2.{NEWEST}"}
+        return ask(self.cloud, service, method, path, headers=newest, json=body or None)
 
     def is_there(self, service: str, path: str) -> bool:
         """Return True when a path exists."""
