@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +47,21 @@ def written(folder: Path, *, resources: dict[str, Any] | None = None) -> Path:
     path = folder / "template.yaml"
     path.write_text(yaml.safe_dump(template))
     return path
+
+
+def expecting(folder: Path, **expect: Any) -> Path:
+    """Write an expect file for the template."""
+    written(folder)
+    path = folder / "expect.yaml"
+    path.write_text(yaml.safe_dump({"template": "template.yaml", "expect": expect}))
+    return path
+
+
+def ends(
+    done: subprocess.CompletedProcess[str], status: int, *says: str
+) -> subprocess.CompletedProcess[str]:
+    """Check a run's status, and what its last line (of a usage error: its errors) says."""
+    said = done.stderr if status == 2 else "".join(done.stdout.rstrip().splitlines()[-1:])
+    missing = [each for each in says if each not in said]
+    assert (done.returncode, missing) == (status, []), done.stdout + done.stderr
+    return done

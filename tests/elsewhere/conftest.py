@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cloud"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import openstack as sdk
+from cases import written
 from hotplate_command import default_signals
 from played_guest import MEMORY_MIB, Guest, PlayedMachine, _choose
 
@@ -109,9 +110,10 @@ class SomeCloud:
         print(done.stdout, done.stderr)
         return done
 
-    def try_it(self, *words: object) -> subprocess.CompletedProcess[str]:
-        """Test the image in this folder."""
-        return self.run("played.raw", "--patience", "20", *words)
+    def try_it(self, *words: object, cloud: str = "hotplate") -> subprocess.CompletedProcess[str]:
+        """Test the image in this folder, with the usual template unless the words name one."""
+        template = () if "-t" in words else ("-t", written(self.folder))
+        return self.run("played.raw", "--patience", "20", *template, *words, cloud=cloud)
 
     def verdict(self) -> dict[str, Any]:
         return json.loads((self.folder / "artifacts" / "last" / "verdict.json").read_text())

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from cases import GOOD, HANGS, TEMPLATE, written
+from cases import GOOD, HANGS, TEMPLATE, ends, expecting, written
 from heatclient import exc as heat_errors
 from heatclient.v1 import software_deployments
 from played_guest import Guest
@@ -51,10 +51,7 @@ def reached(cloud: Any) -> set[str]:
 
 def test_good_template_passes_and_hides_its_secret(cloud):
     cloud.roles["web"] = GOOD
-    done = cloud.try_it(
-        *("-t", written(cloud.folder), "-P", f"word={SECRET}", "--junit", "junit.xml")
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    ends(cloud.try_it("-P", f"word={SECRET}", "--junit", "junit.xml"), 0)
     verdict = cloud.verdict()
     assert (verdict["outcome"], verdict["outputs"]) == ("passed", {"size": "6"})
     stages = {each["stage"]: each for each in verdict["stages"]}
@@ -81,8 +78,7 @@ def test_server_without_deployments_passes_with_invisible_stages(cloud):
     del template["resources"]["deployment"], template["outputs"]
     path = cloud.folder / "template.yaml"
     path.write_text(yaml.safe_dump(template))
-    done = cloud.try_it("-t", path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = ends(cloud.try_it("-t", path), 0)
     assert "network up  (not visible here)" in done.stdout
     stages = {each["stage"]: each for each in cloud.verdict()["stages"]}
     assert [name for name, each in stages.items() if not each["visible"]] == [
@@ -95,39 +91,30 @@ def test_server_without_deployments_passes_with_invisible_stages(cloud):
 def test_guest_that_does_not_boot_fails(cloud):
     cloud.roles["web"] = Guest(boots=False)
     done = cloud.run("played.raw", "--patience", "3", "-t", written(cloud.folder))
-    assert done.returncode == 1
-    assert done.stdout.splitlines()[-1].startswith("FAILED: not reached: booted: ")
+    ends(done, 1, "FAILED: not reached: booted: ")
 
 
 def test_failing_hook_is_diagnosed(cloud):
     answer = {"deploy_status_code": 3, "deploy_stderr": "no luck", "deploy_stdout": ""}
     cloud.roles["web"] = Guest(answers={"deployment": answer})
-    done = cloud.try_it("-t", written(cloud.folder))
-    assert done.returncode == 1
+    ends(cloud.try_it(), 1, "no luck")
     verdict = cloud.verdict()
     assert verdict["status"] == "CREATE_FAILED"
     assert verdict["diagnosis"]["fault"] == "hook-failed"
-    assert "no luck" in done.stdout.splitlines()[-1]
     (written_down,) = (cloud.folder / "artifacts" / "last" / "deployments").iterdir()
     assert "no luck" in written_down.read_text()
 
 
 def test_unexpected_output_fails(cloud):
     cloud.roles["web"] = GOOD
-    written(cloud.folder)
-    expect = cloud.folder / "expect.yaml"
-    expect.write_text(
-        yaml.safe_dump({"template": "template.yaml", "expect": {"outputs": {"size": "7"}}})
-    )
-    done = cloud.try_it("-t", expect)
-    assert done.returncode == 1
-    assert 'output "size" is "6"; expected "7"' in done.stdout.splitlines()[-1]
+    expect = expecting(cloud.folder, outputs={"size": "7"})
+    ends(cloud.try_it("-t", expect), 1, 'output "size" is "6"; expected "7"')
 
 
 def test_existing_image_is_not_uploaded(cloud):
     cloud.roles["web"] = GOOD
     done = cloud.run("--os-image", "played", "-t", written(cloud.folder), "--patience", "20")
-    assert done.returncode == 0, done.stdout + done.stderr
+    ends(done, 0)
     assert (cloud.verdict()["image"], "uploading" in done.stdout) == ("played", False)
 
 
@@ -139,8 +126,7 @@ def test_nested_servers_are_followed(cloud):
         "type": "OS::Heat::ResourceGroup",
         "properties": {"count": 1, "resource_def": one},
     }
-    done = cloud.try_it("-t", written(cloud.folder, resources={"more": group}))
-    assert done.returncode == 0, done.stdout + done.stderr
+    ends(cloud.try_it("-t", written(cloud.folder, resources={"more": group})), 0)
     assert {each["name"] for each in cloud.verdict()["servers"]} == {"web", "one"}
 
 
@@ -181,8 +167,7 @@ def test_deployment_served_after_its_event_is_followed(cloud, monkeypatch):
 
     monkeypatch.setattr(software_deployments.SoftwareDeploymentManager, "metadata", late)
     cloud.roles["web"] = replace(GOOD, on_user_data=lambda _: served.wait(60))
-    done = cloud.try_it("-t", written(cloud.folder))
-    assert done.returncode == 0, done.stdout + done.stderr
+    ends(cloud.try_it(), 0)
     assert reached(cloud) >= {"hook started", "hook finished", "signal accepted"}
 
 
@@ -197,8 +182,7 @@ def test_events_during_an_outage_are_not_lost(cloud, monkeypatch):
 
     monkeypatch.setattr(software_deployments.SoftwareDeploymentManager, "metadata", unavailable)
     cloud.roles["web"] = GOOD
-    done = cloud.try_it("-t", written(cloud.folder))
-    assert done.returncode == 0, done.stdout + done.stderr
+    ends(cloud.try_it(), 0)
     assert reached(cloud) >= {"hook started", "hook finished", "signal accepted"}
 
 
@@ -223,8 +207,7 @@ def test_resources_of_a_killed_run_are_cleaned(cloud):
             "key pairs",
             "images",
         }
-        done = cloud.run("--clean")
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = ends(cloud.run("--clean"), 0)
         assert [line.partition(' "')[0] for line in done.stdout.splitlines()] == [
             "removed: stack",
             "removed: key pair",
@@ -242,8 +225,7 @@ def test_resources_of_a_killed_run_are_cleaned(cloud):
 
 def test_clean_removes_kept_resources(cloud):
     cloud.roles["web"] = GOOD
-    done = cloud.try_it("-t", written(cloud.folder), "--keep")
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = ends(cloud.try_it("--keep"), 0)
     key = cloud.folder / "artifacts" / "last" / "ssh-key"
     assert f"ssh -i {key.resolve()} root@" in done.stdout
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
@@ -264,8 +246,7 @@ def test_interrupted_run_reports_what_it_keeps(cloud):
 
 
 def test_run_that_made_nothing_keeps_nothing(cloud):
-    done = cloud.try_it("-t", written(cloud.folder), "--keep", "--os-network", "nowhere")
-    assert done.returncode == 2
+    done = ends(cloud.try_it("--keep", "--os-network", "nowhere"), 2)
     assert "kept in the cloud" not in done.stdout
     assert not (cloud.folder / "artifacts" / "last" / "ssh-key").exists()
 
@@ -279,8 +260,7 @@ def test_logs_of_a_guest_with_a_floating_address_are_saved(cloud, monkeypatch):
     monkeypatch.setattr(following, "_listed", lambda shown: [*listed(shown), floating])
     with ssh_server(cloud.keys, root=True) as port:
         monkeypatch.setattr(ways, "SSH_PORT", port)
-        done = cloud.try_it("-t", written(cloud.folder))
-    assert done.returncode == 1, done.stdout + done.stderr
+        ends(cloud.try_it(), 1)
     assert any((cloud.folder / "artifacts" / "last" / "guest" / "web").iterdir())
 
 
@@ -298,10 +278,8 @@ def test_image_whose_properties_fit_no_host_fails(cloud, monkeypatch):
 
     images = cloud.testbed.cloud.parts.images
     monkeypatch.setattr(compute.LocalCompute, "boot", fit)
-    done = cloud.try_it("-t", written(cloud.folder))
-    assert done.returncode == 1, done.stdout + done.stderr
     sentence = 'no host of the cloud "hotplate" takes the image, for its properties architecture='
-    assert sentence in done.stdout.splitlines()[-1]
+    ends(cloud.try_it(), 1, sentence)
 
 
 def test_cloud_without_room_is_a_host_error(cloud, monkeypatch):
@@ -310,9 +288,7 @@ def test_cloud_without_room_is_a_host_error(cloud, monkeypatch):
         made._state[spec.id] = ("ERROR", message)
 
     monkeypatch.setattr(compute.LocalCompute, "boot", full)
-    done = cloud.try_it("-t", written(cloud.folder))
-    assert done.returncode == 3, done.stdout + done.stderr
-    assert 'the cloud "hotplate" has no room for a server' in done.stdout.splitlines()[-1]
+    ends(cloud.try_it(), 3, 'the cloud "hotplate" has no room for a server')
 
 
 def test_failed_removal_and_usual_upload_time_are_reported(cloud):
@@ -322,8 +298,7 @@ def test_failed_removal_and_usual_upload_time_are_reported(cloud):
     history.record(key, {"uploaded": 4100.0})
     cloud.roles["web"] = GOOD
     with cloud.testbed.cloud.fault(endpoint="nova", kind="status", status=500, method="DELETE"):
-        done = cloud.try_it("-t", written(cloud.folder))
-    assert done.returncode == 0
+        done = ends(cloud.try_it(), 0)
     left = cloud.verdict()["facts"]["left in the cloud"]
     assert "could not be removed" in left
     assert "to the cloud hotplate, which usually takes 4100 s\n" in done.stdout
@@ -335,10 +310,8 @@ def test_failed_removal_and_usual_upload_time_are_reported(cloud):
 def test_cases_make_one_table(cloud):
     cloud.roles["web"] = GOOD
     written(cloud.folder).rename(cloud.folder / "other.yaml")
-    done = cloud.try_it(
-        *("-t", written(cloud.folder), "-t", "other.yaml", "-j", "2", "--json", "all.json")
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    words = ("-t", written(cloud.folder), "-t", "other.yaml", "-j", "2", "--json", "all.json")
+    ends(cloud.try_it(*words), 0)
     verdicts = json.loads((cloud.folder / "all.json").read_text())
     assert [each["outcome"] for each in verdicts] == ["passed", "passed"]
     assert (cloud.folder / "artifacts" / "matrix.html").exists()

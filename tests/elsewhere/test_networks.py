@@ -9,7 +9,7 @@ from typing import Any
 
 import openstack as sdk
 import pytest
-from cases import GOOD, written
+from cases import GOOD, ends
 
 from hotplate.cloud.heat import client_plugins
 
@@ -41,20 +41,15 @@ def network(cloud: Any, name: str) -> Iterator[None]:
 
 def test_server_without_networks_is_put_on_the_only_one(cloud, strict):
     cloud.roles["web"] = GOOD
-    done = cloud.try_it("-t", written(cloud.folder))
-    assert done.returncode == 0, done.stdout + done.stderr
+    ends(cloud.try_it(), 0)
 
 
 def test_network_is_asked_for_where_there_are_several(cloud, strict):
     cloud.roles["web"] = GOOD
     with network(cloud, "lan"):
-        done = cloud.try_it("-t", written(cloud.folder))
-        assert done.returncode == 2
-        assert "names no network" in done.stderr
-        assert 'the project in the cloud "hotplate" has several: hotplate, lan' in done.stderr
-        assert "--os-network NAME" in done.stderr
-        done = cloud.try_it("-t", written(cloud.folder), "--os-network", "lan")
-    assert done.returncode == 0, done.stdout + done.stderr
+        several = 'the project in the cloud "hotplate" has several: hotplate, lan'
+        ends(cloud.try_it(), 2, "names no network", several, "--os-network NAME")
+        ends(cloud.try_it("--os-network", "lan"), 0)
 
 
 def test_project_without_networks_is_a_usage_error(cloud):
@@ -62,15 +57,12 @@ def test_project_without_networks_is_a_usage_error(cloud):
         (shared,) = openstack.network.networks(name="hotplate")
         openstack.network.update_network(shared, is_admin_state_up=False)
         try:
-            done = cloud.try_it("-t", written(cloud.folder))
+            done = ends(cloud.try_it(), 2, "network auto allocated topology create")
         finally:
             openstack.network.update_network(shared, is_admin_state_up=True)
-    assert done.returncode == 2
     assert 'the project in the cloud "hotplate" has none that servers may use' in done.stderr
-    assert "network auto allocated topology create" in done.stderr
 
 
 def test_missing_network_is_a_usage_error(cloud):
-    done = cloud.try_it("-t", written(cloud.folder), "--os-network", "nowhere")
-    assert done.returncode == 2
-    assert 'the cloud "hotplate" has no network "nowhere"' in done.stderr
+    done = cloud.try_it("--os-network", "nowhere")
+    ends(done, 2, 'the cloud "hotplate" has no network "nowhere"')

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import yaml
-from cases import GOOD, written
+from cases import GOOD, ends, written
 from heat.common import exception as heat_exception
 from neutronclient.common import exceptions as neutron_exceptions
 from neutronclient.neutron import v2_0 as neutron_words
@@ -89,24 +89,18 @@ def test_message_of_neutronclient_is_recognised(cloud):
     assert 'the network "nowhere"' in error.message
 
 
-def last(text: str) -> str:
-    return text.rstrip().splitlines()[-1]
-
-
 def test_unknown_cloud_is_a_usage_error(cloud):
-    done = cloud.run("played.raw", "-t", written(cloud.folder), cloud="nowhere")
-    assert done.returncode == 2
-    assert 'there is no cloud "nowhere" in clouds.yaml; it has hotplate' in done.stderr
+    done = cloud.try_it(cloud="nowhere")
+    ends(done, 2, 'there is no cloud "nowhere" in clouds.yaml; it has hotplate')
 
 
 def test_empty_file_of_clouds_is_a_usage_error(cloud):
     path = cloud.folder / "clouds.yaml"
     before = path.read_text()
     path.write_text("")
-    done = cloud.run("played.raw", "-t", written(cloud.folder), cloud="nowhere")
+    done = cloud.try_it(cloud="nowhere")
     path.write_text(before)
-    assert done.returncode == 2
-    assert '"nowhere" in clouds.yaml; there is none, or it is empty' in done.stderr
+    ends(done, 2, '"nowhere" in clouds.yaml; there is none, or it is empty')
 
 
 @pytest.fixture
@@ -127,17 +121,15 @@ def second(cloud):
 
 def test_refused_credentials_are_a_usage_error(cloud, second):
     second(password="wrong-4711")
-    done = cloud.run("played.raw", "-t", written(cloud.folder), cloud="second")
-    assert done.returncode == 2
-    assert 'the cloud "second" refuses the credentials of clouds.yaml' in done.stderr
+    done = cloud.try_it(cloud="second")
+    ends(done, 2, 'the cloud "second" refuses the credentials of clouds.yaml')
     assert "4711" not in done.stdout + done.stderr
 
 
 def test_unreachable_cloud_is_a_host_error(cloud, second):
     second(auth_url="http://127.0.0.1:9/v3")
-    done = cloud.run("played.raw", "-t", written(cloud.folder), cloud="second")
-    assert done.returncode == 3
-    assert 'the cloud "second" cannot be reached at "http://127.0.0.1:9/v3"' in last(done.stdout)
+    done = cloud.try_it(cloud="second")
+    ends(done, 3, 'the cloud "second" cannot be reached at "http://127.0.0.1:9/v3"')
 
 
 def test_clients_write_no_log_on_the_terminal(cloud, second):
@@ -154,45 +146,34 @@ def test_clients_write_no_log_on_the_terminal(cloud, second):
 def test_missing_file_of_tls_is_a_usage_error(cloud, second, key):
     """requests: OSError, "Could not find a suitable TLS CA certificate bundle, invalid path"."""
     second(more={key: "/nowhere/ca.pem"})
-    done = cloud.run("played.raw", "-t", written(cloud.folder), cloud="second")
-    assert done.returncode == 2
-    assert 'names the file "/nowhere/ca.pem", which does not exist' in done.stderr
+    ends(cloud.try_it(cloud="second"), 2, 'names the file "/nowhere/ca.pem", which does not exist')
 
 
 def test_refused_image_fails(cloud):
     with cloud.testbed.cloud.fault(endpoint="glance", kind="status", status=400, method="PUT"):
-        done = cloud.try_it("-t", written(cloud.folder))
-    assert done.returncode == 1
-    assert 'Glance of the cloud "hotplate" refuses "' in last(done.stdout)
+        ends(cloud.try_it(), 1, 'Glance of the cloud "hotplate" refuses "')
 
 
 def test_image_without_room_is_a_host_error(cloud, monkeypatch):
     monkeypatch.setattr(limits, "IMAGES_STORED", 1000)
-    done = cloud.try_it("-t", written(cloud.folder))
-    assert done.returncode == 3
-    assert 'the cloud "hotplate" has no room for the image' in last(done.stdout)
+    ends(cloud.try_it(), 3, 'the cloud "hotplate" has no room for the image')
 
 
 def test_missing_image_is_a_usage_error(cloud):
     done = cloud.run("--os-image", "nothing", "-t", written(cloud.folder))
-    assert done.returncode == 2
-    assert 'the cloud "hotplate" has no image "nothing"' in done.stderr
+    ends(done, 2, 'the cloud "hotplate" has no image "nothing"')
 
 
 def test_missing_right_is_a_usage_error(cloud):
     with cloud.testbed.cloud.fault(endpoint="nova", kind="status", status=403, method="POST"):
-        done = cloud.try_it("-t", written(cloud.folder))
-    assert done.returncode == 2
-    assert "has no right to a key pair" in done.stderr
+        ends(cloud.try_it(), 2, "has no right to a key pair")
 
 
 def test_used_up_quota_is_a_host_error(cloud, monkeypatch):
     monkeypatch.setitem(quotas.DEFAULTS, "network", 0)
-    done = cloud.try_it(
-        "-t", written(cloud.folder, resources={"net": {"type": "OS::Neutron::Net"}})
-    )
-    assert done.returncode == 3
-    assert 'the quota of the project in the cloud "hotplate" is used up' in last(done.stdout)
+    template = written(cloud.folder, resources={"net": {"type": "OS::Neutron::Net"}})
+    sentence = 'the quota of the project in the cloud "hotplate" is used up'
+    ends(cloud.try_it("-t", template), 3, sentence)
 
 
 def test_missing_flavor_fails(cloud, monkeypatch):
@@ -204,10 +185,8 @@ def test_missing_flavor_fails(cloud, monkeypatch):
 
     cloud.roles["web"] = GOOD
     monkeypatch.setattr(NovaClientPlugin, "find_flavor_by_name_or_id", missing)
-    done = cloud.try_it("-t", written(cloud.folder))
-    assert done.returncode == 1
-    expected = 'the template names the flavor "m1.small", and the cloud "hotplate" has none'
-    assert expected in last(done.stdout)
+    sentence = 'the template names the flavor "m1.small", and the cloud "hotplate" has none'
+    ends(cloud.try_it(), 1, sentence)
 
 
 def test_application_credential_that_heat_cannot_use_is_a_usage_error(cloud, monkeypatch):
@@ -224,17 +203,13 @@ def test_application_credential_that_heat_cannot_use_is_a_usage_error(cloud, mon
 
     monkeypatch.setattr(cloud_region.CloudRegion, "get_session", disguised)
     with cloud.testbed.cloud.fault(endpoint="heat", kind="status", status=500, method="POST"):
-        done = cloud.try_it("-t", written(cloud.folder))
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "which Keystone refuses to application credentials" in done.stderr
+        done = ends(cloud.try_it(), 2, "which Keystone refuses to application credentials")
     assert "a user's password in clouds.yaml" in done.stderr
 
 
 def test_template_refused_by_heat_fails(cloud):
     path = written(cloud.folder, resources={"more": {"type": "OS::Nowhere::Thing"}})
-    done = cloud.try_it("-t", path)
-    assert done.returncode == 1
-    assert last(done.stdout).startswith('FAILED: Heat refused "')
+    ends(cloud.try_it("-t", path), 1, 'FAILED: Heat refused "')
 
 
 @pytest.mark.parametrize(

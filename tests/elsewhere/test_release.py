@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from cases import GOOD, written
+from cases import GOOD, ends, written
 
 from hotplate.image import build, preflight
 
@@ -30,8 +30,7 @@ def test_release_image_is_built_and_uploaded(cloud, monkeypatch):
     cloud.roles["web"] = GOOD
     words = ("--release", "trixie", "-t", written(cloud.folder), "--patience", "60")
     for _ in range(2):
-        done = cloud.run(*words)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = ends(cloud.run(*words), 0)
         verdict = cloud.verdict()
         assert (verdict["outcome"], verdict["case"]) == ("passed", "trixie.qcow2")
         assert verdict["facts"]["image"] == "uploaded for this run"

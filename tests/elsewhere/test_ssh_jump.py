@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from cases import GOOD, written
+from cases import GOOD, ends, expecting
 from played_cases import wait_until
 from ssh_hosts import Host, lab, log_in, make_key, write
 from ssh_server import ssh_server
@@ -156,15 +155,11 @@ def test_server_refusing_the_jump_host_is_no_host_error(near):
 def test_run_refused_by_a_jump_host_is_a_host_error(cloud, tmp_path):
     """Its stack exists, but its server cannot be checked."""
     cloud.roles["web"] = GOOD
-    written(cloud.folder)
-    expect = cloud.folder / "expect.yaml"
-    wanted = {"template": "template.yaml", "expect": {"files": {"/etc/passwd": "present"}}}
-    expect.write_text(yaml.safe_dump(wanted))
+    expect = expecting(cloud.folder, files={"/etc/passwd": "present"})
     # It refuses all users, and its host key is unknown: both are final.
     with ssh_server(set, root=True) as port:
         jump = f"jump@127.0.0.1:{port}"
-        done = cloud.try_it("-t", expect, "--ssh-jump", jump)
-    assert done.returncode == 3, done.stdout + done.stderr
+        ends(cloud.try_it("-t", expect, "--ssh-jump", jump), 3)
     assert cloud.verdict()["outcome"] == "host error"
     assert f'the jump host "{jump}" gives no way to ' in cloud.verdict()["reasons"][-1]
 

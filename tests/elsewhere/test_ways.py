@@ -7,8 +7,7 @@ import sys
 
 import paramiko
 import pytest
-import yaml
-from cases import GOOD, written
+from cases import GOOD, ends, expecting
 from ssh_server import ssh_config, ssh_server
 
 from hotplate.elsewhere.ways import WayOptions, Ways
@@ -114,18 +113,12 @@ def test_unreadable_ssh_config_is_refused(tmp_path):
 def test_expectations_are_checked_over_ssh(cloud, tmp_path):
     """testinfra over ssh, with the key pair in Nova."""
     cloud.roles["web"] = GOOD
-    written(cloud.folder)
-    expect = cloud.folder / "expect.yaml"
     wanted = {"commands": {"echo hello": {"stdout": "hello"}}, "files": {"/etc/passwd": "present"}}
     with ssh_server(cloud.keys, root=False) as port:
-        words = ("-t", expect, "--ssh-config", ssh_config(tmp_path / "config", port))
-        expect.write_text(yaml.safe_dump({"template": "template.yaml", "expect": wanted}))
-        done = cloud.try_it(*words)
-        assert done.returncode == 0, done.stdout + done.stderr
+        config = ("--ssh-config", ssh_config(tmp_path / "config", port))
+        ends(cloud.try_it("-t", expecting(cloud.folder, **wanted), *config), 0)
         stages = {each["stage"]: each for each in cloud.verdict()["stages"]}
         assert stages["metadata served"]["evidence"] == 'ssh let "debian" in by the key pair'
         wanted["files"]["/nowhere"] = "present"
-        expect.write_text(yaml.safe_dump({"template": "template.yaml", "expect": wanted}))
-        done = cloud.try_it(*words)
-    assert done.returncode == 1
-    assert 'the file "/nowhere" does not exist' in done.stdout.splitlines()[-1]
+        done = cloud.try_it("-t", expecting(cloud.folder, **wanted), *config)
+    ends(done, 1, 'the file "/nowhere" does not exist')
