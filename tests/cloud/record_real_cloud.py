@@ -68,6 +68,30 @@ heat_template_version: 2018-08-31
 resources:
   r: {type: OS::Nova::Server, properties: {image: recording, flavor: m1.tiny}}
 """
+#: Paths that are asked for.
+OF_NEUTRON = """
+subnets ports routers security-groups security-group-rules floatingips agents availability_zones
+service-providers trunks address-groups qos/policies rbac-policies subnetpools
+network-ip-availabilities flavors
+"""
+OF_SERVER = """
+ips metadata os-interface os-security-groups os-volume_attachments os-instance-actions diagnostics
+os-server-password topology tags migrations
+"""
+OF_STACK = """
+/resources /resources/server /resources/deployment /resources/config /resources/nosuch
+/resources/deployment/metadata /resources/server/metadata /outputs /outputs/size /events?limit=3
+/template /environment /resources?nested_depth=2 /actions /snapshots /files
+"""
+METADATA = """
+/ /openstack /openstack/ /latest /latest/ /2009-04-04/
+/nosuch /openstack/nosuch /openstack/latest/nosuch /latest/meta-data/nosuch
+/openstack/latest /openstack/latest/ /openstack/latest/meta_data.json
+/openstack/latest/network_data.json /openstack/latest/user_data /openstack/latest/password
+/openstack/latest/vendor_data.json /openstack/latest/vendor_data2.json
+/openstack/latest/content/0000 /openstack/2018-08-27/meta_data.json
+/openstack/2012-08-10/meta_data.json /openstack/2012-08-10/ /openstack/2025-04-04/meta_data.json
+"""
 UNKNOWN = "heat_template_version: 2018-08-31\nresources: {a: {type: No}}"
 _STACK = {"stack_name": "recording", "template": TEMPLATE, "timeout_mins": 30, "tags": "a,b"}
 #: Bodies of the requests to Heat.
@@ -221,18 +245,7 @@ def neutron(it: Recorder) -> str:
     known = it.get("networks", "network", "/v2.0/networks")["networks"]
     ids = {each["name"]: it.name(each, each["name"].upper()) for each in known}
     private = ids["private"]
-    for name in (
-        *("subnets", "ports", "routers", "security-groups", "security-group-rules"),
-        *(
-            "floatingips",
-            "agents",
-            "availability_zones",
-            "service-providers",
-            "trunks",
-            "address-groups",
-        ),
-        *("qos/policies", "rbac-policies", "subnetpools", "network-ip-availabilities", "flavors"),
-    ):
+    for name in OF_NEUTRON.split():
         it.get(f"neutron {name}", "network", f"/v2.0/{name}")
     extensions = it.get("extensions", "network", "/v2.0/extensions")["extensions"]
     it.answers["extensions"]["body"] = sorted(each["alias"] for each in extensions)
@@ -324,14 +337,13 @@ def nova(it: Recorder, image: str, network: str) -> str:
     it.get("flavor newest", "compute", f"/flavors/{flavor}", headers=NEWEST)
     it.get("flavor specs", "compute", f"/flavors/{flavor}/os-extra_specs")
     it.get("flavor by name", "compute", "/flavors/m1.tiny")
+    quotas = f"os-quota-sets/{it_project(it)}"
     for name in (
-        *("limits", "os-availability-zone", "os-availability-zone/detail"),
-        *("os-hypervisors", "os-services", "os-aggregates", "os-migrations", "os-server-groups"),
-        *("servers?all_tenants=1", "servers/detail?all_tenants=1", "servers?host=cloud"),
-        *("os-hosts", "os-simple-tenant-usage", "os-instance_usage_audit_log"),
-        f"os-quota-sets/{it_project(it)}", f"os-quota-sets/{it_project(it)}/detail",
-        f"os-quota-sets/{it_project(it)}/defaults",
-    ):  # fmt: skip
+        "limits os-availability-zone os-availability-zone/detail os-hypervisors os-services "
+        "os-aggregates os-migrations os-server-groups servers?all_tenants=1 "
+        "servers/detail?all_tenants=1 servers?host=cloud os-hosts os-simple-tenant-usage "
+        f"os-instance_usage_audit_log {quotas} {quotas}/detail {quotas}/defaults"
+    ).split():
         it.get(f"nova {name}", "compute", f"/{name}")
     key = {"keypair": {"name": "recording"}}
     it.ask("keypair generate", "POST", "compute", "/os-keypairs", json=key)
@@ -370,17 +382,7 @@ def nova(it: Recorder, image: str, network: str) -> str:
     it.get("servers detail newest", "compute", "/servers/detail", headers=NEWEST)
     it.get("servers by status", "compute", "/servers?status=nosuch")
     it.get("server missing", "compute", "/servers/nosuch")
-    for name in (
-        *("ips", "metadata", "os-interface", "os-security-groups", "os-volume_attachments"),
-        *(
-            "os-instance-actions",
-            "diagnostics",
-            "os-server-password",
-            "topology",
-            "tags",
-            "migrations",
-        ),
-    ):
+    for name in OF_SERVER.split():
         it.get(f"server {name}", "compute", f"{path}/{name}", headers=NEWEST)
     it.ask(
         "server tags put", "PUT", "compute", f"{path}/tags", headers=NEWEST, json={"tags": ["a"]}
@@ -437,32 +439,18 @@ def as_guest(address: str, gateway: str, network: str) -> Iterator[int]:
     """Yield the PID of a process in a network with a guest's address."""
     child = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
     try:
-        while (Path(f"/proc/{child.pid}/ns/net").readlink()) == Path(
-            "/proc/self/ns/net"
-        ).readlink():
+        own = Path("/proc/self/ns/net").readlink()
+        while Path(f"/proc/{child.pid}/ns/net").readlink() == own:
             time.sleep(0.05)
-        bridge = f"brq{network[:11]}"
-        inner = ["nsenter", f"--net=/proc/{child.pid}/ns/net", "ip"]
+        inner = f"nsenter --net=/proc/{child.pid}/ns/net ip"
         for words in (
-            [
-                "ip",
-                "link",
-                "add",
-                "guest",
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "eth0",
-                "netns",
-                str(child.pid),
-            ],
-            ["ip", "link", "set", "guest", "master", bridge, "up"],
-            [*inner, "address", "add", f"{address}/24", "dev", "eth0"],
-            [*inner, "link", "set", "eth0", "up"],
-            [*inner, "route", "add", "default", "via", gateway],
+            f"ip link add guest type veth peer name eth0 netns {child.pid}",
+            f"ip link set guest master brq{network[:11]} up",
+            f"{inner} address add {address}/24 dev eth0",
+            f"{inner} link set eth0 up",
+            f"{inner} route add default via {gateway}",
         ):
-            subprocess.run(words, check=True)
+            subprocess.run(words.split(), check=True)
         yield child.pid
     finally:
         child.kill()
@@ -475,20 +463,7 @@ def metadata(it: Recorder, pid: int) -> None:
     setns(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY))
     it.places["metadata"] = "http://169.254.169.254"
     try:
-        listed = [*("", "/", "/openstack", "/openstack/", "/latest", "/latest/", "/2009-04-04/")]
-        listed += [
-            "/nosuch",
-            "/openstack/nosuch",
-            "/openstack/latest/nosuch",
-            "/latest/meta-data/nosuch",
-        ]
-        for name in (
-            *("", "/", "/meta_data.json", "/network_data.json", "/user_data", "/password"),
-            *("/vendor_data.json", "/vendor_data2.json", "/content/0000"),
-        ):
-            listed.append(f"/openstack/latest{name}")
-        listed += ["/openstack/2018-08-27/meta_data.json", "/openstack/2012-08-10/meta_data.json"]
-        listed += ["/openstack/2012-08-10/", "/openstack/2025-04-04/meta_data.json"]
+        listed = ["", *METADATA.split()]
         leaves = ["/latest/meta-data/"]
         while leaves:
             leaf = leaves.pop(0)
@@ -543,12 +518,7 @@ def heat(it: Recorder) -> None:
     it.names[made["physical_resource_id"]] = "STACKSERVER"
     served = f"/software_deployments/metadata/{made['physical_resource_id']}"
     wait(it, "orchestration", served, "metadata", lambda deployments: bool(deployments))
-    for name in ("", "/resources", "/resources/server", "/resources/deployment",
-                 "/resources/config",
-                 "/resources/nosuch", "/resources/deployment/metadata",
-                 "/resources/server/metadata",
-                 "/outputs", "/outputs/size", "/events?limit=3", "/template", "/environment",
-                 "/resources?nested_depth=2", "/actions", "/snapshots", "/files"):  # fmt: skip
+    for name in ["", *OF_STACK.split()]:
         it.get(f"stack {name}", "orchestration", path + name)
     it.get("stacks", "orchestration", "/stacks?show_nested=true")
     it.get("stacks global", "orchestration", "/stacks?global_tenant=true")

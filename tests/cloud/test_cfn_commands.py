@@ -6,80 +6,57 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from test_software_config import booted
 from wire_guest import _SITE, guest
 
 HOOKS = Path(__file__).resolve().parents[2] / "hooks"
 
-TEMPLATE = {
-    "HeatTemplateFormatVersion": "2012-12-12",
-    "Parameters": {"Content": {"Type": "String"}},
-    "Resources": {
-        "Access": {
-            "Type": "OS::Heat::AccessPolicy",
-            "Properties": {"AllowedResources": ["Server"]},
-        },
-        "User": {"Type": "AWS::IAM::User", "Properties": {"Policies": [{"Ref": "Access"}]}},
-        "Keys": {"Type": "AWS::IAM::AccessKey", "Properties": {"UserName": {"Ref": "User"}}},
-        "Handle": {"Type": "AWS::CloudFormation::WaitConditionHandle"},
-        "Server": {
-            "Type": "AWS::EC2::Instance",
-            "Metadata": {
-                "AWS::CloudFormation::Init": {
-                    "config": {
-                        "commands": {
-                            "a": {"command": {"Fn::Join": ["", ["echo ", {"Ref": "Content"}]]}}
-                        }
-                    }
-                }
-            },
-            "Properties": {
-                "InstanceType": "m1.small",
-                "ImageId": "F17-x86_64-cfntools",
-                "UserData": {
-                    "Fn::Base64": {
-                        "Fn::Join": [
-                            "|",
-                            [
-                                "<<",
-                                {"Ref": "Handle"},
-                                {"Ref": "Keys"},
-                                {"Fn::GetAtt": ["Keys", "SecretAccessKey"]},
-                                {"Ref": "AWS::StackName"},
-                                ">>",
-                            ],
-                        ]
-                    }
-                },
-            },
-        },
-        "Wait": {
-            "Type": "AWS::CloudFormation::WaitCondition",
-            "DependsOn": "Server",
-            "Properties": {"Handle": {"Ref": "Handle"}, "Timeout": "600"},
-        },
-    },
-    "Outputs": {"Data": {"Value": {"Fn::GetAtt": ["Wait", "Data"]}}},
-}
+TEMPLATE = """
+HeatTemplateFormatVersion: '2012-12-12'
+Parameters: {Content: {Type: String}}
+Resources:
+  Access: {Type: OS::Heat::AccessPolicy, Properties: {AllowedResources: [Server]}}
+  User: {Type: AWS::IAM::User, Properties: {Policies: [{Ref: Access}]}}
+  Keys: {Type: AWS::IAM::AccessKey, Properties: {UserName: {Ref: User}}}
+  Handle: {Type: AWS::CloudFormation::WaitConditionHandle}
+  Server:
+    Type: AWS::EC2::Instance
+    Metadata:
+      AWS::CloudFormation::Init:
+        config: {commands: {a: {command: {Fn::Join: ['', ['echo ', {Ref: Content}]]}}}}
+    Properties:
+      InstanceType: m1.small
+      ImageId: F17-x86_64-cfntools
+      UserData:
+        Fn::Base64:
+          Fn::Join:
+          - '|'
+          - - '<<'
+            - {Ref: Handle}
+            - {Ref: Keys}
+            - {Fn::GetAtt: [Keys, SecretAccessKey]}
+            - {Ref: AWS::StackName}
+            - '>>'
+  Wait:
+    Type: AWS::CloudFormation::WaitCondition
+    DependsOn: Server
+    Properties: {Handle: {Ref: Handle}, Timeout: '600'}
+Outputs: {Data: {Value: {Fn::GetAtt: [Wait, Data]}}}
+"""
 
 
 @pytest.fixture
 def booted_guest(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> Any:
     """Yield a stack, the words of its user data, and ``run(command, *arguments)`` in its guest."""
     stack_id = stacks.create(TEMPLATE, parameters={"Content": "grüß ☃"})
-    name = stacks.client.stacks.get(stack_id).stack_name
-    end = time.monotonic() + 120
-    while not (servers := [s.id for s in list(compute.specs.values()) if s.stack_name == name]):
-        assert time.monotonic() < end, "no server was booted"
-        time.sleep(0.05)
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(_SITE)
-    with guest(cloud, servers[0]) as vm:
+    with guest(cloud, booted(stacks, compute, stack_id)) as vm:
         state = tmp_path / "state"
         state.mkdir()
         text = vm.user_data().decode()

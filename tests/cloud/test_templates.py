@@ -277,31 +277,27 @@ def test_wait_condition(cloud: Any, compute: Any, stacks: Any, kind: str, status
     assert json.loads(stacks.outputs(stack_id)["data"]) == {"0": "d0", "1": "d1"}
 
 
+CFN_TEMPLATE = """
+HeatTemplateFormatVersion: '2012-12-12'
+Resources:
+  Handle: {Type: AWS::CloudFormation::WaitConditionHandle}
+  Server:
+    Type: AWS::EC2::Instance
+    Properties:
+      InstanceType: m1.small
+      ImageId: F17-x86_64-cfntools
+      KeyName: heatkey
+      UserData: {Fn::Base64: {Fn::Join: ['', ["cfn-signal '", {Ref: Handle}, "'"]]}}
+  Wait:
+    Type: AWS::CloudFormation::WaitCondition
+    DependsOn: Server
+    Properties: {Handle: {Ref: Handle}, Timeout: '300'}
+Outputs: {Ip: {Value: {Fn::GetAtt: [Server, PublicIp]}}}
+"""
+
+
 def test_cfn_format(cloud: Any, compute: Any, stacks: Any) -> None:
-    template = {
-        "HeatTemplateFormatVersion": "2012-12-12",
-        "Resources": {
-            "Handle": {"Type": "AWS::CloudFormation::WaitConditionHandle"},
-            "Server": {
-                "Type": "AWS::EC2::Instance",
-                "Properties": {
-                    "InstanceType": "m1.small",
-                    "ImageId": "F17-x86_64-cfntools",
-                    "KeyName": "heatkey",
-                    "UserData": {
-                        "Fn::Base64": {"Fn::Join": ["", ["cfn-signal '", {"Ref": "Handle"}, "'"]]}
-                    },
-                },
-            },
-            "Wait": {
-                "Type": "AWS::CloudFormation::WaitCondition",
-                "DependsOn": "Server",
-                "Properties": {"Handle": {"Ref": "Handle"}, "Timeout": "300"},
-            },
-        },
-        "Outputs": {"Ip": {"Value": {"Fn::GetAtt": ["Server", "PublicIp"]}}},
-    }
-    stack_id = stacks.create(template)
+    stack_id = stacks.create(CFN_TEMPLATE)
     with guest(cloud, booted(stacks, compute, stack_id)) as vm:
         text = vm.user_data().decode()
         assert "cfn-boto-cfg" in text

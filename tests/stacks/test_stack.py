@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from played_guest import Guest, PlayedMachine
 
 from hotplate.errors import Outcome, SubjectError, ThreadFault, outcome_of
@@ -24,31 +25,17 @@ from hotplate.testbed.testbed import Testbed
 SECONDS = 3600
 
 NEVER = Template(source="a test", template={})
-WAITS = {
-    "heat_template_version": "2018-08-31",
-    "resources": {
-        "config": {
-            "type": "OS::Heat::SoftwareConfig",
-            "properties": {"group": "script", "config": "true"},
-        },
-        "deployment": {
-            "type": "OS::Heat::SoftwareDeployment",
-            "properties": {
-                "config": {"get_resource": "config"},
-                "server": {"get_resource": "web"},
-            },
-        },
-        "web": {
-            "type": "OS::Nova::Server",
-            "properties": {
-                "name": "web",
-                "image": "tiny",
-                "flavor": "any",
-                "user_data_format": "SOFTWARE_CONFIG",
-            },
-        },
-    },
-}
+WAITS = yaml.safe_load("""
+heat_template_version: '2018-08-31'
+resources:
+  config: {type: OS::Heat::SoftwareConfig, properties: {group: script, config: 'true'}}
+  deployment:
+    type: OS::Heat::SoftwareDeployment
+    properties: {config: {get_resource: config}, server: {get_resource: web}}
+  web:
+    type: OS::Nova::Server
+    properties: {name: web, image: tiny, flavor: any, user_data_format: SOFTWARE_CONFIG}
+""")
 
 
 class Cloud:
