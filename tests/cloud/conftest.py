@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,21 @@ def neutron(cloud: Cloud) -> Any:
     from test_clients import owner_session
 
     return client.Client(session=owner_session(cloud))
+
+
+@pytest.fixture
+def made(neutron: Any) -> Iterator[Callable[..., Any]]:
+    """Create resources of Neutron, and delete the remaining ones afterwards, in reverse order."""
+    from neutronclient.common import exceptions as failures
+
+    left: list[tuple[str, str]] = []
+
+    def make(single: str, **values: Any) -> Any:
+        resource = getattr(neutron, f"create_{single}")({single: values})[single]
+        left.append((single, resource["id"]))
+        return resource
+
+    yield make
+    for single, resource_id in reversed(left):
+        with suppress(failures.NotFound):
+            getattr(neutron, f"delete_{single}")(resource_id)

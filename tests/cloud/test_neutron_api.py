@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import ip_address
 from typing import Any
 
@@ -19,22 +19,6 @@ from hotplate.cloud.neutron.networking import Networking
 
 NUMBERS = itertools.count(1)
 NOWHERE = "9392d605-90bd-4547-8c0a-2d3609fb667e"
-
-
-@pytest.fixture
-def made(neutron: Any) -> Iterator[Callable[..., Any]]:
-    """Create resources, and delete the remaining ones afterwards, in reverse order."""
-    left: list[tuple[str, str]] = []
-
-    def make(single: str, **values: Any) -> Any:
-        resource = getattr(neutron, f"create_{single}")({single: values})[single]
-        left.append((single, resource["id"]))
-        return resource
-
-    yield make
-    for single, resource_id in reversed(left):
-        with suppress(failures.NotFound):
-            getattr(neutron, f"delete_{single}")(resource_id)
 
 
 @pytest.fixture
@@ -70,6 +54,12 @@ def error_of(answer: requests.Response) -> tuple[int, str, str]:
     error = answer.json()["NeutronError"]
     assert set(error) == {"type", "message", "detail"}
     return answer.status_code, error["type"], error["message"]
+
+
+def check_error(answer: requests.Response, status: int, kind: str, words: str = "") -> None:
+    """Check Neutron's error and the words in its message."""
+    *seen, message = error_of(answer)
+    assert (seen, words in message) == ([status, kind], True), message
 
 
 # -- networks --------------------
@@ -214,8 +204,7 @@ def test_bad_subnets_are_refused(
 ) -> None:
     body = {"network_id": subnet["network_id"], "ip_version": 4, "cidr": "10.8.0.0/24", **values}
     answer = raw(cloud, "POST", "/v2.0/subnets", {"subnet": body})
-    assert error_of(answer)[:2] == (status, kind)
-    assert words in error_of(answer)[2]
+    check_error(answer, status, kind, words)
 
 
 def test_used_subnet_cannot_be_deleted(neutron: Any, made: Any, subnet: Any) -> None:
@@ -289,8 +278,7 @@ def test_bad_ports_are_refused(
          fixed_ips=[{"ip_address": "10.9.0.5", "subnet_id": subnet["id"]}])  # fmt: skip
     body = {"network_id": subnet["network_id"], **values}
     answer = raw(cloud, "POST", "/v2.0/ports", {"port": body})
-    assert error_of(answer)[:2] == (status, kind)
-    assert words in error_of(answer)[2]
+    check_error(answer, status, kind, words)
 
 
 POLICIES: list[tuple[str, dict[str, Any], str]] = [
@@ -331,8 +319,7 @@ def test_user_cannot_set_an_attribute_of_administrators(
     if single in ("port", "subnet"):
         values = {**values, "network_id": net["id"]}
     answer = raw(cloud, "POST", f"/v2.0/{single}s", {single: values})
-    assert error_of(answer)[:2] == (403, "PolicyNotAuthorized")
-    assert rule in error_of(answer)[2]
+    check_error(answer, 403, "PolicyNotAuthorized", rule)
     assert error_of(answer)[2].endswith(" is disallowed by policy")
 
 
@@ -345,8 +332,7 @@ def test_user_cannot_change_an_attribute_of_administrators(cloud: Any, made: Any
         (f"quotas/{port['project_id']}", {"quota": {"port": 9}}, "update_quota"),
     ):  # fmt: skip
         answer = raw(cloud, "PUT", f"/v2.0/{path}", body)
-        assert error_of(answer)[:2] == (403, "PolicyNotAuthorized")
-        assert f"rule:{rule}" in error_of(answer)[2]
+        check_error(answer, 403, "PolicyNotAuthorized", f"rule:{rule}")
     assert error_of(raw(cloud, "GET", "/v2.0/quotas"))[0] == 403
     assert error_of(raw(cloud, "DELETE", f"/v2.0/quotas/{port['project_id']}"))[0] == 403
     other = {"network": {"project_id": NOWHERE}}
@@ -392,8 +378,7 @@ def test_ipv6_needs_an_mtu_of_1280(cloud: Any, neutron: Any, made: Any) -> None:
     network = made("network", mtu=1279)
     body = {"network_id": network["id"], "ip_version": 6, "cidr": "fd00::/64"}
     answer = raw(cloud, "POST", "/v2.0/subnets", {"subnet": body})
-    assert error_of(answer)[:2] == (409, "NetworkMTUSubnetConflict")
-    assert "subnet requires a minimum of 1280" in error_of(answer)[2]
+    check_error(answer, 409, "NetworkMTUSubnetConflict", "subnet requires a minimum of 1280")
     neutron.update_network(network["id"], {"network": {"mtu": 1280}})
     made("subnet", **body)
     with refused("NetworkMTUSubnetConflict", 409):

@@ -401,33 +401,28 @@ def test_subnet_comes_from_an_assumed_pool(stacks: Any, neutron: Any) -> None:
         ({"prefixes": ["10.0.0.0/8"], "min_prefixlen": 33}, "IllegalSubnetPoolPrefixBounds", 400),
     ],
 )
-def test_bad_subnet_pool_is_refused(neutron: Any, asked: Any, kind: str, status: int) -> None:
+def test_bad_subnet_pool_is_refused(made: Any, asked: Any, kind: str, status: int) -> None:
     with pytest.raises(failures.NeutronClientException) as caught:
-        neutron.create_subnetpool({"subnetpool": {"name": "p", **asked}})
+        made("subnetpool", name="p", **asked)
     assert caught.value.status_code == status
 
 
-def test_subnet_pool_gives_only_its_own_prefixes(neutron: Any) -> None:
-    body = {"name": "small", "prefixes": ["10.90.0.0/30"], "min_prefixlen": 30}
-    pool = neutron.create_subnetpool({"subnetpool": body})["subnetpool"]
-    network = neutron.create_network({"network": {"name": "n"}})["network"]
+def test_subnet_pool_gives_only_its_own_prefixes(neutron: Any, made: Any) -> None:
+    pool = made("subnetpool", name="small", prefixes=["10.90.0.0/30"], min_prefixlen=30)
+    network = made("network", name="n")
     subnet = {"network_id": network["id"], "subnetpool_id": pool["id"], "ip_version": 4}
-    try:
-        made = neutron.create_subnet({"subnet": subnet})["subnet"]
-        assert made["cidr"] == "10.90.0.0/30"
-        with pytest.raises(failures.NeutronClientException, match="Insufficient prefix space"):
-            neutron.create_subnet({"subnet": subnet})
-        with pytest.raises(failures.NeutronClientException, match="Cannot allocate requested"):
-            neutron.create_subnet({"subnet": {**subnet, "cidr": "10.91.0.0/30"}})
-        with pytest.raises(failures.NeutronClientException, match="minimum allowed prefix"):
-            neutron.create_subnet({"subnet": {**subnet, "prefixlen": 29}})
-        with pytest.raises(failures.Conflict, match="existing allocations"):
-            neutron.delete_subnetpool(pool["id"])
-        with pytest.raises(failures.BadRequest, match="subset of the new prefixes"):
-            neutron.update_subnetpool(pool["id"], {"subnetpool": {"prefixes": ["10.92.0.0/24"]}})
-    finally:
-        neutron.delete_network(network["id"])
-    neutron.delete_subnetpool(pool["id"])
+    assert made("subnet", **subnet)["cidr"] == "10.90.0.0/30"
+    for more, words in (
+        ({}, "Insufficient prefix space"),
+        ({"cidr": "10.91.0.0/30"}, "Cannot allocate requested"),
+        ({"prefixlen": 29}, "minimum allowed prefix"),
+    ):
+        with pytest.raises(failures.NeutronClientException, match=words):
+            made("subnet", **subnet, **more)
+    with pytest.raises(failures.Conflict, match="existing allocations"):
+        neutron.delete_subnetpool(pool["id"])
+    with pytest.raises(failures.BadRequest, match="subset of the new prefixes"):
+        neutron.update_subnetpool(pool["id"], {"subnetpool": {"prefixes": ["10.92.0.0/24"]}})
 
 
 @pytest.mark.parametrize(
@@ -438,17 +433,12 @@ def test_subnet_pool_gives_only_its_own_prefixes(neutron: Any) -> None:
     ],
 )
 def test_address_outside_or_in_use_fails_with_a_reason(
-    stacks: Any, neutron: Any, address: str, words: str
+    stacks: Any, neutron: Any, made: Any, address: str, words: str
 ) -> None:
     network = neutron.list_networks(name="hotplate")["networks"][0]["id"]
-    body = {"network_id": network, "fixed_ips": [{"ip_address": "10.0.0.50"}]}
-    port = neutron.create_port({"port": body})["port"]
-    try:
-        stack_id = stacks.create(with_port(fixed_ips=[{"ip_address": address}]))
-        failed = stacks.wait(stack_id, "CREATE_FAILED")
-    finally:
-        neutron.delete_port(port["id"])
-    assert words in failed.stack_status_reason
+    made("port", network_id=network, fixed_ips=[{"ip_address": "10.0.0.50"}])
+    stack_id = stacks.create(with_port(fixed_ips=[{"ip_address": address}]))
+    assert words in stacks.wait(stack_id, "CREATE_FAILED").stack_status_reason
 
 
 def test_port_without_network_is_on_the_default_one(stacks: Any, neutron: Any) -> None:

@@ -41,21 +41,15 @@ def cloud_options() -> CloudOptions:
 
 
 @pytest.fixture
-def lan(neutron: Any) -> Iterator[Any]:
-    """Return a network of its own with a subnet, as Neutron shows it."""
-    network = neutron.create_network({"network": {"name": "lan"}})["network"]
-    subnet = {
-        "network_id": network["id"],
-        "ip_version": 4,
-        "cidr": "10.5.0.0/24",
-        "dns_nameservers": ["10.5.0.3"],
-        "host_routes": [{"destination": "10.6.0.0/16", "nexthop": "10.5.0.7"}],
-    }
-    neutron.create_subnet({"subnet": subnet})
-    yield neutron.show_network(network["id"])["network"]
+def lan(neutron: Any, made: Any) -> Iterator[Any]:
+    """Return a network of its own with a subnet."""
+    network = made("network", name="lan")
+    made("subnet", network_id=network["id"], ip_version=4, cidr="10.5.0.0/24",
+         dns_nameservers=["10.5.0.3"],
+         host_routes=[{"destination": "10.6.0.0/16", "nexthop": "10.5.0.7"}])  # fmt: skip
+    yield network
     for port in neutron.list_ports(network_id=network["id"])["ports"]:
         neutron.delete_port(port["id"])
-    neutron.delete_network(network["id"])
 
 
 @pytest.fixture
@@ -107,11 +101,9 @@ def test_server_without_networks_is_on_the_default_one(
 
 
 def test_server_gets_the_requested_networks_port_and_address(
-    cloud: Any, neutron: Any, nova: Any, boot: Any, lan: Any
+    cloud: Any, neutron: Any, nova: Any, boot: Any, made: Any, lan: Any
 ) -> None:
-    body = {"network_id": lan["id"], "name": "own", "fixed_ips": [{"ip_address": "10.5.0.20"}]}
-    own = neutron.create_port({"port": body})["port"]
-    public = {"floatingip": {"floating_network_id": id_of(neutron, "public")}}
+    own = made("port", network_id=lan["id"], name="own", fixed_ips=[{"ip_address": "10.5.0.20"}])
     server = boot(
         [
             {"port-id": own["id"]},
@@ -126,14 +118,11 @@ def test_server_gets_the_requested_networks_port_and_address(
     assert second.addresses[0].name_servers == ("10.5.0.3",)
     assert third.network_name == "hotplate"
     assert server.networks["lan"] == ["10.5.0.20", "10.5.0.21"]
-    floating = neutron.create_floatingip(public)["floatingip"]
-    try:
-        neutron.update_floatingip(floating["id"], {"floatingip": {"port_id": third.id}})
-        shown = nova.servers.get(server.id).addresses["hotplate"]
-        kinds = [(each["OS-EXT-IPS:type"], each["addr"]) for each in shown]
-        assert ("floating", floating["floating_ip_address"]) in kinds
-    finally:
-        neutron.delete_floatingip(floating["id"])
+    floating = made("floatingip", floating_network_id=id_of(neutron, "public"))
+    neutron.update_floatingip(floating["id"], {"floatingip": {"port_id": third.id}})
+    shown = nova.servers.get(server.id).addresses["hotplate"]
+    kinds = [(each["OS-EXT-IPS:type"], each["addr"]) for each in shown]
+    assert ("floating", floating["floating_ip_address"]) in kinds
     nova.servers.delete(server)
     left = neutron.show_port(own["id"])["port"]
     assert (left["device_id"], left["device_owner"], left["status"]) == ("", "", "DOWN")
@@ -163,19 +152,16 @@ def test_server_with_no_network_has_no_port(cloud: Any, neutron: Any, boot: Any)
     ],
 )
 def test_refusal_by_neutron_is_reported_by_nova(
-    neutron: Any, boot: Any, lan: Any, nic: dict[str, str], status: int, words: str
+    neutron: Any, made: Any, boot: Any, lan: Any, nic: dict[str, str], status: int, words: str
 ) -> None:
-    body = {"network_id": lan["id"], "fixed_ips": [{"ip_address": "10.5.0.20"}]}
-    own = neutron.create_port({"port": body})["port"]["id"]
+    own = made("port", network_id=lan["id"], fixed_ips=[{"ip_address": "10.5.0.20"}])["id"]
     boot([{"port-id": own}])
     before = len(neutron.list_ports()["ports"])
-    bare = neutron.create_network({"network": {"name": "bare"}})["network"]["id"]
-    ids = {"lan": lan["id"], "own": own, "bare": bare}
+    ids = {"lan": lan["id"], "own": own, "bare": made("network", name="bare")["id"]}
     with pytest.raises(nova_failures.ClientException, match=words) as refused:
         boot([{"net-id": lan["id"]}, {name: ids.get(value, value) for name, value in nic.items()}])
     assert refused.value.code == status
     assert len(neutron.list_ports()["ports"]) == before
-    neutron.delete_network(bare)
 
 
 def test_servers_of_one_request_have_their_own_ports(nova: Any, boot: Any, lan: Any) -> None:
@@ -312,8 +298,8 @@ def test_number_of_a_deleted_server_is_not_reused(cloud: Any, nova: Any, boot: A
     assert cloud.servers.get(boot().id).number > first.number
 
 
-def test_server_has_the_groups_of_its_ports(cloud: Any, neutron: Any, boot: Any) -> None:
-    group = neutron.create_security_group({"security_group": {"name": "web"}})["security_group"]
+def test_server_has_the_groups_of_its_ports(cloud: Any, made: Any, boot: Any) -> None:
+    group = made("security_group", name="web")
     server = boot(security_groups=["web", "default"])
     assert {each["name"] for each in server.security_groups} == {"web", "default"}
     ids = {each.name: each.id for each in server.list_security_group()}
@@ -324,14 +310,13 @@ def test_server_has_the_groups_of_its_ports(cloud: Any, neutron: Any, boot: Any)
     with pytest.raises(nova_failures.BadRequest, match="group nothing not found"):
         boot(security_groups=["nothing"])
     server.delete()
-    neutron.delete_security_group(group["id"])
 
 
-def test_port_of_a_trunk_outlives_its_server(nova: Any, neutron: Any, boot: Any) -> None:
+def test_port_of_a_trunk_outlives_its_server(neutron: Any, made: Any, boot: Any) -> None:
     """Neutron refuses to delete it (``enforce_port_deletion_rules``)."""
     server = boot()
     (port,) = ports_of(neutron, server)
-    trunk = neutron.create_trunk({"trunk": {"port_id": port["id"]}})["trunk"]
+    trunk = made("trunk", port_id=port["id"])
     assert trunk["status"] == "ACTIVE"
     server.delete()
     shown = neutron.show_port(port["id"])["port"]
@@ -341,35 +326,19 @@ def test_port_of_a_trunk_outlives_its_server(nova: Any, neutron: Any, boot: Any)
     neutron.delete_port(port["id"])
 
 
-def test_guest_metadata_describes_its_ports(cloud: Any, neutron: Any, boot: Any, lan: Any) -> None:
-    subnet = {
-        "network_id": lan["id"],
-        "ip_version": 4,
-        "cidr": "10.7.0.0/24",
-        "enable_dhcp": False,
-        "dns_nameservers": ["10.7.0.3"],
-    }
-    still = neutron.create_subnet({"subnet": subnet})["subnet"]
-    body = {
-        "network_id": lan["id"],
-        "fixed_ips": [{"ip_address": "10.5.0.9"}, {"subnet_id": still["id"]}],
-    }
-    port = neutron.create_port({"port": body})["port"]
+def test_guest_metadata_describes_its_ports(cloud: Any, made: Any, boot: Any, lan: Any) -> None:
+    still = made("subnet", network_id=lan["id"], ip_version=4, cidr="10.7.0.0/24",
+                 enable_dhcp=False, dns_nameservers=["10.7.0.3"])  # fmt: skip
+    addresses = [{"ip_address": "10.5.0.9"}, {"subnet_id": still["id"]}]
+    port = made("port", network_id=lan["id"], fixed_ips=addresses)
     server = boot([{"port-id": port["id"]}])
     with guest(cloud, server.id) as vm:
         data = vm.get("/openstack/latest/network_data.json").json()
         assert vm.get("/latest/meta-data/local-ipv4").text == "10.5.0.9"
         assert vm.get("/latest/meta-data/public-ipv4").text == ""
     link = "tap" + port["id"][:11]
-    assert data["links"] == [
-        {
-            "id": link,
-            "vif_id": port["id"],
-            "type": "ovs",
-            "mtu": 1450,
-            "ethernet_mac_address": port["mac_address"],
-        }
-    ]
+    about = {"type": "ovs", "mtu": 1450, "ethernet_mac_address": port["mac_address"]}
+    assert data["links"] == [{"id": link, "vif_id": port["id"], **about}]
     by_type = {each["type"]: each for each in data["networks"]}
     dhcp, static = by_type["ipv4_dhcp"], by_type["ipv4"]
     assert (dhcp["link"], dhcp["network_id"]) == (link, lan["id"])
@@ -396,17 +365,13 @@ def test_guest_whose_machine_has_none_of_its_ports_is_told_of_none(
 
 
 @pytest.mark.parametrize("mode", ["slaac", "dhcpv6-stateless", "dhcpv6-stateful"])
-def test_guest_metadata_has_the_ipv6_mode(cloud: Any, neutron: Any, boot: Any, mode: str) -> None:
+def test_guest_metadata_has_the_ipv6_mode(
+    cloud: Any, neutron: Any, made: Any, boot: Any, mode: str
+) -> None:
     """As ``_get_nets`` of ``nova/virt/netutils.py``: the address too, although it is automatic."""
-    network = neutron.create_network({"network": {"name": mode, "mtu": 1400}})["network"]
-    subnet = {
-        "network_id": network["id"],
-        "ip_version": 6,
-        "cidr": "fd00:7::/64",
-        "ipv6_ra_mode": mode,
-        "ipv6_address_mode": mode,
-    }
-    neutron.create_subnet({"subnet": subnet})
+    network = made("network", name=mode, mtu=1400)
+    made("subnet", network_id=network["id"], ip_version=6, cidr="fd00:7::/64", ipv6_ra_mode=mode,
+         ipv6_address_mode=mode)  # fmt: skip
     server = boot([{"net-id": network["id"]}])
     (port,) = neutron.list_ports(device_id=server.id)["ports"]
     with guest(cloud, server.id) as vm:
@@ -603,20 +568,15 @@ def test_update_waits_while_nova_asks_the_guest(
 # -- routers, whose packets tests/testbed tests --------------------
 
 
-@pytest.fixture(scope="module")
-def subnets(neutron: Any) -> list[Any]:
-    """Create subnets of two networks: 10.6.0.0/24 and an IPv6 one, and 10.6.1.0/24."""
-    made = []
-    for number in (0, 1):
-        network = neutron.create_network({"network": {"name": f"n{number}"}})["network"]
-        body = {"network_id": network["id"], "ip_version": 4, "cidr": f"10.6.{number}.0/24"}
-        made.append(neutron.create_subnet({"subnet": body})["subnet"])
-    six = {"network_id": made[0]["network_id"], "ip_version": 6, "cidr": "fd00:6::/64"}
-    return [*made, neutron.create_subnet({"subnet": six})["subnet"]]
-
-
-def test_router_changes_are_reported(neutron: Any, compute: Any, subnets: list[Any]) -> None:
-    router = neutron.create_router({"router": {"name": "between"}})["router"]
+def test_router_changes_are_reported(neutron: Any, compute: Any, made: Any) -> None:
+    one, other = (made("network", name=name)["id"] for name in ("n0", "n1"))
+    subnets = [
+        made("subnet", network_id=network, ip_version=version, cidr=cidr)
+        for network, version, cidr in (
+            *((one, 4, "10.6.0.0/24"), (other, 4, "10.6.1.0/24"), (one, 6, "fd00:6::/64")),
+        )
+    ]
+    router = made("router", name="between")
     for subnet in subnets:
         neutron.add_interface_router(router["id"], {"subnet_id": subnet["id"]})
     (seen,) = compute.routers
@@ -644,8 +604,8 @@ def test_router_changes_are_reported(neutron: Any, compute: Any, subnets: list[A
     assert compute.routers == ()
 
 
-def test_unchanged_routing_is_not_reported(neutron: Any, compute: Any) -> None:
-    router = neutron.create_router({"router": {}})["router"]
+def test_unchanged_routing_is_not_reported(neutron: Any, compute: Any, made: Any) -> None:
+    router = made("router")
     compute.routers = None
     neutron.update_router(router["id"], {"router": {"description": "another"}})
     assert compute.routers is None
