@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from hotplate.cloud.http.serving import raise_descriptors
 from hotplate.cloud.zaqar import websocket
 from hotplate.timing.deadline import Deadline, retry
 
+BAD_COUNTS = ("21", "0", "\u00b2", "9" * 400)
 TOKENS = "http://169.254.169.254:5000/v3/auth/tokens"
 
 
@@ -245,14 +246,14 @@ def test_random_bytes_are_refused_or_answered(
 # -- refusals of a real cloud --------------------
 
 
+@contextlib.contextmanager
 def deployment(
     cloud: Any, compute: Any, stacks: Any, how: str
-) -> tuple[contextlib.ExitStack, Guest, dict[str, Any], str]:
+) -> Iterator[tuple[Guest, dict[str, Any], str]]:
     stack_id = stacks.create(template("POLL_SERVER_CFN", how))
-    held = contextlib.ExitStack()
-    vm = held.enter_context(guest(cloud, booted(stacks, compute, stack_id)))
-    cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
-    return held, vm, inputs_of(poll_for_deployment(vm, cfn)), stack_id
+    with guest(cloud, booted(stacks, compute, stack_id)) as vm:
+        cfn = vm.cfn_init_data()["os-collect-config"]["cfn"]
+        yield vm, inputs_of(poll_for_deployment(vm, cfn)), stack_id
 
 
 def result(size: int) -> dict[str, Any]:
@@ -269,16 +270,9 @@ def result(size: int) -> dict[str, Any]:
     ],
 )
 def test_result_too_large_for_a_real_cloud_is_refused(
-    cloud: Any,
-    compute: Any,
-    stacks: Any,
-    how: str,
-    size: int,
-    status: int,
-    words: str,
+    cloud: Any, compute: Any, stacks: Any, how: str, size: int, status: int, words: str
 ) -> None:
-    held, vm, inputs, stack_id = deployment(cloud, compute, stacks, how)
-    with held:
+    with deployment(cloud, compute, stacks, how) as (vm, inputs, stack_id):
         refused = signal(vm, inputs, result(size))
         assert refused is not None
         assert (refused.status_code, words in refused.text) == (status, True), refused.text
@@ -289,40 +283,49 @@ def test_result_too_large_for_a_real_cloud_is_refused(
         stacks.wait(stack_id, "CREATE_COMPLETE")
 
 
-def zaqar(cloud: Any, compute: Any, stacks: Any) -> Any:
-    held, vm, inputs, _ = deployment(cloud, compute, stacks, "ZAQAR_SIGNAL")
-    made, urls = token(vm, inputs)
-    messages = f"{urls['messaging']}/v2/queues/{inputs['deploy_queue_id']}/messages"
-    headers = {"X-Auth-Token": made, "Client-ID": str(uuid.uuid4())}
-    return held, vm, headers, messages
+@pytest.fixture
+def zaqar(cloud: Any, compute: Any, stacks: Any) -> Iterator[tuple[Guest, dict[str, str], str]]:
+    """Return a guest, the headers of its requests, and the URL of its queue's messages."""
+    with deployment(cloud, compute, stacks, "ZAQAR_SIGNAL") as (vm, inputs, _):
+        made, urls = token(vm, inputs)
+        messages = f"{urls['messaging']}/v2/queues/{inputs['deploy_queue_id']}/messages"
+        yield vm, {"X-Auth-Token": made, "Client-ID": str(uuid.uuid4())}, messages
 
 
-def test_zaqar_limits_are_enforced(cloud: Any, compute: Any, stacks: Any) -> None:
-    held, vm, headers, url = zaqar(cloud, compute, stacks)
-    with held:
-        for ttl in ("abc", 59, 1209601, -1):
-            document = {"messages": [{"ttl": ttl, "body": 1}]}
-            assert vm.request("POST", url, headers=headers, json=document).status_code == 400
-        for count in ("21", "0", "\u00b2", "9" * 400):
-            for where in (f"{url}?limit={count}",):
-                assert vm.request("GET", where, headers=headers).status_code == 400
-            assert vm.request("DELETE", f"{url}?pop={count}", headers=headers).status_code == 400
-        queue = url.removesuffix("/messages")
-        document = {"x": "y" * limits.ZAQAR_METADATA}
-        assert vm.request("PUT", f"{queue}2", headers=headers, json=document).status_code == 400
-        assert vm.request("PUT", f"{queue}2", headers=headers, json=[1]).status_code == 400
+@contextlib.contextmanager
+def framed(vm: Guest, headers: dict[str, str]) -> Iterator[Callable[..., int]]:
+    """Open a websocket; yield a function that sends a frame and returns the answer's status."""
+    # Only one frame is read beforehand.
+    with connect(f"ws://127.0.0.1:{vm.ports[9000]}/", max_queue=1) as connection:
+
+        def status(action: str, **body: Any) -> int:
+            connection.send(json.dumps({"action": action, "headers": headers, "body": body}))
+            return int(json.loads(connection.recv(timeout=120))["headers"]["status"])
+
+        yield status
+
+
+def test_zaqar_limits_are_enforced(zaqar: Any) -> None:
+    vm, headers, url = zaqar
+    queue = url.removesuffix("/messages")
+    for method, where, document in (
+        *(("POST", url, {"messages": [{"ttl": t, "body": 1}]}) for t in ("abc", 59, 1209601, -1)),
+        *(("GET", f"{url}?limit={count}", None) for count in BAD_COUNTS),
+        *(("DELETE", f"{url}?pop={count}", None) for count in BAD_COUNTS),
+        ("PUT", f"{queue}2", {"x": "y" * limits.ZAQAR_METADATA}),
+        ("PUT", f"{queue}2", [1]),
+    ):
+        assert vm.request(method, where, headers=headers, json=document).status_code == 400
 
 
 def test_subscriber_that_does_not_read_blocks_nobody(
-    cloud: Any, compute: Any, stacks: Any, monkeypatch: pytest.MonkeyPatch
+    zaqar: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hotplate.cloud.zaqar.websocket.SEND_SECONDS", 1)
-    held, vm, headers, url = zaqar(cloud, compute, stacks)
-    name = url.split("/")[-2]
-    with held, connect(f"ws://127.0.0.1:{vm.ports[9000]}/", max_queue=1) as connection:
-        for action, body in (("authenticate", {}), ("subscription_create", {"queue_name": name})):
-            connection.send(json.dumps({"action": action, "headers": headers, "body": body}))
-            assert json.loads(connection.recv(timeout=120))["headers"]["status"] in (200, 201)
+    vm, headers, url = zaqar
+    with framed(vm, headers) as status:
+        assert status("authenticate") == 200
+        assert status("subscription_create", queue_name=url.split("/")[-2]) == 201
         # Much more than the buffers of a socket hold, and nobody reads it.
         posted = {"messages": [{"ttl": 60, "body": "x" * 250_000}]}
         for _ in range(60):
@@ -330,23 +333,18 @@ def test_subscriber_that_does_not_read_blocks_nobody(
 
 
 def test_post_without_room_is_answered_and_keeps_the_websocket(
-    cloud: Any, compute: Any, stacks: Any, monkeypatch: pytest.MonkeyPatch
+    cloud: Any, zaqar: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, vm, headers, url = zaqar(cloud, compute, stacks)
+    vm, headers, url = zaqar
     project = Project.of(cloud, headers)
     monkeypatch.setattr(limits, "STORED", project.stored("zaqar") + 600)
     # A queue of its own, because Heat polls a deployment's queue and removes its messages.
     body = {"queue_name": f"{url.split('/')[-2]}2", "messages": [{"ttl": 60, "body": "xxxx"}]}
-
-    def status(action: str) -> int:
-        connection.send(json.dumps({"action": action, "headers": headers, "body": body}))
-        return int(json.loads(connection.recv(timeout=120))["headers"]["status"])
-
-    with held, connect(f"ws://127.0.0.1:{vm.ports[9000]}/") as connection:
+    with framed(vm, headers) as status:
         assert status("authenticate") == 200
         # The queue with its first message exceeds 600 bytes, but one of them alone may not.
-        assert [status("message_post") for _ in range(3)] == [201, 503, 503]
-        assert status("message_list") == 200
+        assert [status("message_post", **body) for _ in range(3)] == [201, 503, 503]
+        assert status("message_list", **body) == 200
 
 
 class Project:
@@ -404,28 +402,17 @@ class Writer:
 
     def frame(self, number: int) -> int:
         """Create a queue with metadata, over a websocket."""
-        with connect(f"ws://127.0.0.1:{self.vm.ports[9000]}/") as connection:
-            return [
-                self.answer(connection, action, f"q{number}")
-                for action in ("authenticate", "queue_create")
-            ][-1]
-
-    def answer(self, connection: Any, action: str, queue: str) -> int:
-        body = {"queue_name": queue, "metadata": {"x": "y" * 16_000}}
-        connection.send(json.dumps({"action": action, "headers": self.headers, "body": body}))
-        return int(json.loads(connection.recv(timeout=120))["headers"]["status"])
+        with framed(self.vm, self.headers) as status:
+            status("authenticate")
+            return status("queue_create", queue_name=f"q{number}", metadata={"x": "y" * 16_000})
 
 
 @pytest.fixture
-def writer(
-    cloud: Any, compute: Any, stacks: Any, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Writer]:
-    held, vm, headers, messages = zaqar(cloud, compute, stacks)
+def writer(cloud: Any, zaqar: Any, monkeypatch: pytest.MonkeyPatch) -> Writer:
     monkeypatch.setattr(limits, "STORED", ROOM)
-    with held:
-        writer = Writer(cloud, vm, headers, messages)
-        assert writer.put(writer.container) == 201
-        yield writer
+    writer = Writer(cloud, *zaqar)
+    assert writer.put(writer.container) == 201
+    return writer
 
 
 @pytest.mark.parametrize(
@@ -496,11 +483,11 @@ def test_guest_in_a_project_filled_by_others_is_no_flood(
 
 def test_websocket_refuses_bad_queue_names_as_zaqar_does(writer: Writer) -> None:
     before = writer.project.stored("zaqar")
-    with connect(f"ws://127.0.0.1:{writer.vm.ports[9000]}/") as connection:
-        assert writer.answer(connection, "authenticate", "") == 200
+    with framed(writer.vm, writer.headers) as status:
+        assert status("authenticate") == 200
         for name in ("q" * 65, "q" * 250_000, "a b", "a/b"):
             for action in ("queue_create", "subscription_create", "message_post"):
-                assert writer.answer(connection, action, name) == 400
+                assert status(action, queue_name=name, metadata={}) == 400
     assert writer.project.stored("zaqar") == before
 
 

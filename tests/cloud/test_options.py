@@ -51,8 +51,7 @@ def test_token_post_too_large_for_a_real_cloud_is_read(cloud: Any) -> None:
 def test_result_too_large_for_a_real_cloud_is_accepted(
     cloud: Any, compute: Any, stacks: Any, how: str, size: int
 ) -> None:
-    held, vm, inputs, stack_id = deployment(cloud, compute, stacks, how)
-    with held:
+    with deployment(cloud, compute, stacks, how) as (vm, inputs, stack_id):
         taken = signal(vm, inputs, result(size))
         assert taken is not None
         assert taken.ok, taken.text
