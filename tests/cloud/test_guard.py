@@ -9,7 +9,7 @@ import pytest
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.rest import HttpError, Request
-from hotplate.cloud.keystone.guard import Guard
+from hotplate.cloud.keystone.guard import admit
 from hotplate.cloud.keystone.identity import Grant, Identity, IdentityError
 
 
@@ -24,7 +24,7 @@ def identity(tmp_path: Path) -> Iterator[Identity]:
 
 def check(identity: Identity, token: str, method: str = "GET") -> Grant:
     request = Request(method, "/x", {}, {"HTTP_X_AUTH_TOKEN": token})
-    return Guard(identity).check(request)
+    return admit(request, identity)
 
 
 def token_of(identity: Identity, user_id: str, roles: tuple[str, ...] | None = None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from functools import partial
 from http import HTTPStatus
 from itertools import zip_longest
@@ -23,7 +22,7 @@ from hotplate.cloud.http.rest import (
     page,
     respond,
 )
-from hotplate.cloud.keystone.guard import Guard
+from hotplate.cloud.keystone.guard import admit
 from hotplate.cloud.keystone.identity import Grant, Identity
 
 #: Glance: ``[DEFAULT] limit_param_default`` and ``api_limit_max``.
@@ -46,10 +45,8 @@ class GlanceApi:
     def __init__(self, images: Images, identity: Identity) -> None:
         self._images = images
         self._identity = identity
-        self._guard = Guard(identity)
-        self._routes: Routes[Grant] = Routes()
         one = "/v2/images/{id}"
-        for method, path, handler in (
+        self._routes: Routes[Grant] = Routes(
             ("GET", "/v2/images", self._list),
             ("POST", "/v2/images", self._create),
             ("GET", one, self._show),
@@ -59,8 +56,7 @@ class GlanceApi:
             ("GET", one + "/file", self._download),
             ("POST", one + "/actions/deactivate", partial(self._set_active, False)),
             ("POST", one + "/actions/reactivate", partial(self._set_active, True)),
-            ("PUT", one + "/tags/{tag}", self._tag),
-            ("DELETE", one + "/tags/{tag}", self._tag),
+            ("PUT DELETE", one + "/tags/{tag}", self._tag),
             ("GET", one + "/members", self._members),
             ("POST", one + "/members", self._add_member),
             ("GET", one + "/members/{project}", self._member),
@@ -69,8 +65,7 @@ class GlanceApi:
             ("GET", "/v2/schemas/{name}", self._schema),
             ("GET", "/v2/info/import", self._import_info),
             ("GET", "/v2/tasks", self._tasks),
-        ):
-            self._routes.add(method, path, handler)
+        )
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         return respond(environ, start_response, self._answer, describe=lambda error: str(error))
@@ -85,7 +80,7 @@ class GlanceApi:
             # Not the list: the path of an image without its id.
             raise _page(404, "The resource could not be found.")
         try:
-            caller = self._guard.check(request)
+            caller = admit(request, self._identity)
         except HttpError as error:
             if error.status != 401:
                 raise _page(error.status, str(error)) from error
@@ -382,10 +377,9 @@ def _operations(request: Request, *, older: bool) -> list[Values]:
 
     :param older: they have an operation's name and path in one member.
     """
-    raw = request.environ["wsgi.input"].read(int(request.environ.get("CONTENT_LENGTH") or 0))
     try:
-        operations = json.loads(raw)
-    except (ValueError, RecursionError):
+        operations = request.document()
+    except HttpError:
         operations = None
     if not isinstance(operations, list):
         raise HttpError(400, "Request body must be a JSON array of operation objects.")

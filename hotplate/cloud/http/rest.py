@@ -2,8 +2,7 @@
 
 A service creates a table of :class:`Routes`, and answers a WSGI request with :func:`respond`::
 
-    routes: Routes[Grant] = Routes()
-    routes.add("GET", "/v2.0/networks/{id}", show)
+    routes: Routes[Grant] = Routes(("GET", "/v2.0/networks/{id}", show), ...)
 
     def app(environ, start_response):
         return respond(environ, start_response, lambda request: routes.answer(request, caller))
@@ -110,17 +109,28 @@ class Request:
             raise HttpError(400, f"{name} must be a whole number from 0 on, not '{text}'.")
         return min(int(text), most)
 
-    def json(self) -> dict[str, Any]:
-        """Return the body, whose size the gateway limits.
+    @property
+    def size(self) -> int:
+        """The size of the body in bytes, which the gateway limits."""
+        return int(self.environ.get("CONTENT_LENGTH") or 0)
 
-        :raises HttpError: 400, when it is not a JSON object.
+    def document(self) -> object:
+        """Return the JSON of the body.
+
+        :raises HttpError: 400, when it is not JSON.
         """
-        raw = self.environ["wsgi.input"].read(int(self.environ.get("CONTENT_LENGTH") or 0))
         try:
-            body = json.loads(raw)
+            return json.loads(self.environ["wsgi.input"].read(self.size))
         except (ValueError, RecursionError):
             # json.loads() raises RecursionError for deeply nested lists.
             raise HttpError(400, "Malformed request body: it is not JSON.") from None
+
+    def json(self) -> dict[str, Any]:
+        """Return the body.
+
+        :raises HttpError: 400, when it is not a JSON object.
+        """
+        body = self.document()
         if not isinstance(body, dict):
             raise HttpError(400, "Malformed request body: it is not a JSON object.")
         return body
@@ -155,20 +165,30 @@ class Answer:
 
 
 class Routes(Generic[Caller]):
-    """Maps methods and paths to handlers, which are called with request and caller."""
+    """Maps methods and paths to handlers, which are called with request and caller.
 
-    def __init__(self) -> None:
+    :param routes: the arguments of :meth:`add`.
+    """
+
+    def __init__(self, *routes: tuple[str, str, Callable[[Request, Caller], Answer]]) -> None:
         self._table: list[tuple[str, re.Pattern[str], Callable[[Request, Caller], Answer]]] = []
+        for route in routes:
+            self.add(*route)
 
-    def add(self, method: str, template: str, handler: Callable[[Request, Caller], Answer]) -> None:
-        """Add a handler; a part of the path in braces is one of :attr:`Request.parts`."""
+    def add(
+        self, methods: str, template: str, handler: Callable[[Request, Caller], Answer]
+    ) -> None:
+        """Add a handler; a part of the path in braces is one of :attr:`Request.parts`.
+
+        :param methods: one, or several with spaces between them.
+        """
         # Because of the group, each second piece is a name in braces.
         names = re.split(r"\{(\w+)\}", template)
         pattern = "".join(
             f"(?P<{text}>[^/]+)" if index % 2 else re.escape(text)
             for index, text in enumerate(names)
         )
-        self._table.append((method, re.compile(pattern), handler))
+        self._table += [(method, re.compile(pattern), handler) for method in methods.split()]
 
     def answer(self, request: Request, caller: Caller) -> Answer:
         """Return the answer of the first matching route.

@@ -38,9 +38,8 @@ class KeystoneApi:
     def __init__(self, identity: Identity, *, signature_ttl: int) -> None:
         self._identity = identity
         self._ttl = signature_ttl
-        self._routes: Routes[Side] = Routes()
         own = "/v3/users/{user}"
-        for methods, path, handler in (
+        self._routes: Routes[Side] = Routes(
             ("GET HEAD", "", self._versions),
             ("GET HEAD", "/v3", self._version),
             ("POST", "/v3/auth/tokens", self._issue),
@@ -69,11 +68,8 @@ class KeystoneApi:
             ("POST", own + "/application_credentials", self._create_application),
             ("GET", own + "/application_credentials/{id}", self._application),
             ("DELETE", own + "/application_credentials/{id}", self._delete_application),
-        ):
-            for method in methods.split():
-                self._routes.add(method, path, handler)
-        for method, path, rule in _admins():
-            self._routes.add(method, path, partial(self._forbid, rule))
+            *((method, path, partial(self._forbid, rule)) for method, path, rule in _admins()),
+        )
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         # As Keystone: a cache must not give one caller's answer to another.

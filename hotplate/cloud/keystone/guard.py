@@ -10,26 +10,20 @@ WRITERS = frozenset({"member"})
 READERS = WRITERS | {"reader"}
 
 
-class Guard:
-    """Admits the users of a project only; the users of a guest are refused."""
+def admit(request: Request, identity: Identity) -> Grant:
+    """Return the grant of a request's token: a project's user's, not one of a guest's users.
 
-    def __init__(self, identity: Identity) -> None:
-        self._identity = identity
-
-    def check(self, request: Request) -> Grant:
-        """Return the grant of a request's token.
-
-        :raises HttpError: 401 without a valid token, as keystonemiddleware answers; 403 for a role
-            without the permission.
-        """
-        try:
-            grant = self._identity.read_token(request.header("X-Auth-Token"))
-        except IdentityError:
-            raise unauthorized(self._identity.host["keystone"]) from None
-        enough = READERS if request.method in ("GET", "HEAD") else WRITERS
-        if not enough & set(grant.roles):
-            raise HttpError(403, "Policy doesn't allow the action to be performed.")
-        return grant
+    :raises HttpError: 401 without a valid token, as keystonemiddleware answers; 403 for a role
+        without the permission.
+    """
+    try:
+        grant = identity.read_token(request.header("X-Auth-Token"))
+    except IdentityError:
+        raise unauthorized(identity.host["keystone"]) from None
+    enough = READERS if request.method in ("GET", "HEAD") else WRITERS
+    if not enough & set(grant.roles):
+        raise HttpError(403, "Policy doesn't allow the action to be performed.")
+    return grant
 
 
 def unauthorized(keystone: str) -> HttpError:

@@ -10,7 +10,7 @@ from neutron_lib import exceptions
 from webob import exc
 
 from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, respond
-from hotplate.cloud.keystone.guard import Guard
+from hotplate.cloud.keystone.guard import admit
 from hotplate.cloud.keystone.identity import Grant, Identity
 from hotplate.cloud.neutron import policy
 from hotplate.cloud.neutron.attributes import KINDS, ResourceKind, body_object, extensions, inside
@@ -33,16 +33,12 @@ class NeutronApi:
     def __init__(self, networking: Networking, identity: Identity) -> None:
         self._networking = networking
         self._identity = identity
-        self._guard = Guard(identity)
-        self._routes: Routes[Grant] = Routes()
-        for kind in KINDS.values():
-            self._add_kind(kind)
         routers, trunks, quotas = networking.routers, networking.trunks, networking.quotas
         router, trunk = "/v2.0/routers/{id}/", "/v2.0/trunks/{id}/"
         quota = "/v2.0/quotas/{project}"
         act = partial(self._action, KINDS["routers"])
         act_on_trunk, read = partial(self._action, KINDS["trunks"]), self._quota
-        for method, path, handler in (
+        self._routes: Routes[Grant] = Routes(
             ("PUT", router + "add_router_interface", partial(act, routers.add_interface)),
             ("PUT", router + "remove_router_interface", partial(act, routers.remove_interface)),
             ("PUT", router + "add_extraroutes", partial(act, routers.add_routes)),
@@ -65,8 +61,9 @@ class NeutronApi:
             ("GET", "/v2.0/extensions", self._extensions),
             ("GET", "/v2.0/extensions/{alias}", self._extension),
             ("GET", "/v2.0/auto-allocated-topology/{project}", self._auto_allocated),
-        ):
-            self._routes.add(method, path, handler)
+        )
+        for kind in KINDS.values():
+            self._add_kind(kind)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         return respond(environ, start_response, self._answer, describe=_describe)
@@ -74,7 +71,7 @@ class NeutronApi:
     def _answer(self, request: Request) -> Answer:
         if not request.path and request.method in ("GET", "HEAD"):
             return Answer(body={"versions": [_version(self._base)]}, identified=False)
-        caller = self._guard.check(request)
+        caller = admit(request, self._identity)
         try:
             return self._routes.answer(request, caller)
         except HttpError:
@@ -104,8 +101,7 @@ class NeutronApi:
             ("GET PUT POST DELETE", one + "/tags", self._tags),
             ("GET PUT DELETE", one + "/tags/{tag}", self._tag),
         ):
-            for method in methods.split():
-                self._routes.add(method, path, partial(handler, kind))
+            self._routes.add(methods, path, partial(handler, kind))
 
     def _list(self, kind: ResourceKind, request: Request, caller: Grant) -> Answer:
         # As in Neutron, the first look at the groups creates the default one.

@@ -19,7 +19,7 @@ from hotplate.cloud.http.rest import (
     request_id,
     respond,
 )
-from hotplate.cloud.keystone.guard import Guard
+from hotplate.cloud.keystone.guard import admit
 from hotplate.cloud.keystone.identity import Identity
 from hotplate.cloud.nova import microversions, policy
 from hotplate.cloud.nova.capacity import QuotasApi, add_flavors
@@ -52,7 +52,6 @@ class NovaApi:
     """Nova's WSGI application."""
 
     def __init__(self, servers: Servers, identity: Identity, store: Store) -> None:
-        self._guard = Guard(identity)
         self._identity = identity
         self._routes: Routes[Caller] = Routes()
         groups, actions = Groups(store), InstanceActions(store)
@@ -90,7 +89,7 @@ class NovaApi:
                 headers = (*headers, *microversions.headers(f"2.{minor}"))
                 answer = self._versions(request)
             else:
-                grant = self._guard.check(request)
+                grant = admit(request, self._identity)
                 minor = microversions.asked_for(request)
                 headers = (*headers, *microversions.headers(f"2.{minor}"))
                 caller = Caller(grant, minor, self._base, this)

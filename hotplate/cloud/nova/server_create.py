@@ -126,10 +126,9 @@ def kept(asked: dict[str, Any]) -> dict[str, Any]:
         "accessIPv6": "access_ipv6",
         "OS-DCF:diskConfig": "disk_config",
     }
-    notes = {field: asked[name] or "" for name, field in fields.items() if name in asked}
-    return notes | {
-        fields[name]: _address(name, asked[name])
-        for name in ("accessIPv4", "accessIPv6")
+    return {
+        field: _address(name, asked[name]) if name.startswith("accessIP") else asked[name] or ""
+        for name, field in fields.items()
         if name in asked
     }
 

@@ -252,9 +252,8 @@ class ZaqarApi:
         self._queues = queues
         self._identity = identity
         self._secret = secret.encode()
-        self._routes: Routes[str] = Routes()
         one, messages = "/v2/queues/{queue}", "/v2/queues/{queue}/messages"
-        for method, path, handler in (
+        self._routes: Routes[str] = Routes(
             ("GET", "/v2/queues", self._list),
             ("PUT", one, self._create),
             ("GET", one, self._show),
@@ -268,8 +267,7 @@ class ZaqarApi:
             ("DELETE", messages, self._remove_messages),
             ("GET", messages + "/{message}", self._message),
             ("DELETE", messages + "/{message}", self._remove_message),
-        ):
-            self._routes.add(method, path, handler)
+        )
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         return respond(environ, start_response, self._answer, describe=_description)
@@ -309,7 +307,7 @@ class ZaqarApi:
         return Answer(body={"queues": queues, "links": links, **count})
 
     def _create(self, request: Request, project: str) -> Answer:
-        check_metadata_size(_size(request))
+        check_metadata_size(request.size)
         made = self._queues.create(project, _queue(request), _json(request))
         return Answer(201 if made else 204)
 
@@ -318,7 +316,7 @@ class ZaqarApi:
 
     def _change(self, request: Request, project: str) -> Answer:
         queue = _queue(request)
-        check_metadata_size(_size(request))
+        check_metadata_size(request.size)
         if request.environ.get("CONTENT_TYPE", "") != _PATCH:
             raise HttpError(
                 415,
@@ -326,8 +324,8 @@ class ZaqarApi:
                 kind="415 Unsupported Media Type",
             )
         try:
-            changes = json.loads(request.environ["wsgi.input"].read(_size(request)))
-        except (ValueError, RecursionError):
+            changes = request.document()
+        except HttpError:
             raise BodyError("Request body could not be parsed.") from None
         metadata = self._queues.metadata(project, queue)
         if metadata is None:
@@ -362,7 +360,7 @@ class ZaqarApi:
 
     def _post(self, request: Request, project: str) -> Answer:
         queue = _queue(request)
-        self._queues.check_size(project, queue, _size(request))
+        self._queues.check_size(project, queue, request.size)
         body = _json(request)
         if "messages" not in body:
             raise QueueError("No messages were found in the request body.")
@@ -491,14 +489,10 @@ def _queue(request: Request) -> str:
     return queue
 
 
-def _size(request: Request) -> int:
-    return int(request.environ.get("CONTENT_LENGTH") or 0)
-
-
 def _json(request: Request) -> dict[str, Any]:
     """Return the body of a request, which may be missing."""
     try:
-        return request.json() if _size(request) else {}
+        return request.json() if request.size else {}
     except HttpError:
         raise BodyError("Request body could not be parsed.") from None
 
