@@ -130,6 +130,15 @@ def neutron(cloud: Cloud) -> Any:
     return client.Client(session=owner_session(cloud))
 
 
+@pytest.fixture(scope="module")
+def swift(cloud: Cloud) -> Any:
+    """Return swiftclient."""
+    from swiftclient import client
+    from test_clients import owner_session
+
+    return client.Connection(session=owner_session(cloud), retries=0)
+
+
 @pytest.fixture
 def made(neutron: Any) -> Iterator[Callable[..., Any]]:
     """Create resources of Neutron, and delete the remaining ones afterwards, in reverse order."""

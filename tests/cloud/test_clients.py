@@ -123,11 +123,6 @@ def test_ec2tokens_needs_a_service(cloud: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def swift(cloud: Any) -> swift_client.Connection:
-    return swift_client.Connection(session=owner_session(cloud))
-
-
-@pytest.fixture(scope="module")
 def temp_key(swift: swift_client.Connection) -> str:
     key = uuid.uuid4().hex
     swift.post_account({"x-account-meta-temp-url-key": key})
@@ -187,22 +182,17 @@ def raw_zaqar(cloud: Any) -> Adapter:
     )
 
 
+def zaqar_conf(cloud: Any) -> dict[str, Any]:
+    """Return the settings of zaqarclient for the cloud's owner."""
+    token, project = owner_session(cloud).get_token(), cloud.credentials.project_id
+    options = {"os_auth_token": token, "os_project_id": project}
+    return {"auth_opts": {"backend": "keystone", "options": options}}
+
+
 def zaqar_client(cloud: Any) -> Any:
     from zaqarclient.queues.v2 import client
 
-    return client.Client(
-        cloud.endpoints["zaqar"],
-        version=2,
-        conf={
-            "auth_opts": {
-                "backend": "keystone",
-                "options": {
-                    "os_auth_token": owner_session(cloud).get_token(),
-                    "os_project_id": cloud.credentials.project_id,
-                },
-            }
-        },
-    )
+    return client.Client(cloud.endpoints["zaqar"], version=2, conf=zaqar_conf(cloud))
 
 
 def test_zaqar_client(cloud: Any) -> None:
@@ -330,16 +320,7 @@ def test_zaqar_websocket(cloud: Any) -> None:
     from zaqarclient.transport import request
 
     endpoint = cloud.endpoints["zaqar-websocket"]
-    conf = {
-        "auth_opts": {
-            "backend": "keystone",
-            "options": {
-                "os_auth_token": owner_session(cloud).get_token(),
-                "os_project_id": cloud.credentials.project_id,
-            },
-        }
-    }
-    with transport.get_transport_for(endpoint, options=conf) as connection:
+    with transport.get_transport_for(endpoint, options=zaqar_conf(cloud)) as connection:
 
         def ask(action: str, **body: Any) -> Any:
             return connection.send(request.Request(endpoint, action, content=json.dumps(body)))

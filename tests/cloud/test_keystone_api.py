@@ -23,8 +23,8 @@ NUMBERS = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def identity(cloud: Any) -> Any:
-    return sdk.connection.Connection(session=owner_session(cloud)).identity
+def identity(connection: Any) -> Any:
+    return connection.identity
 
 
 @pytest.fixture(scope="module")

@@ -16,24 +16,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import openstack as sdk
 import pytest
 import requests
 import test_clients
 from swiftclient import client as swift_client
 from swiftclient import utils as swift_utils
-from test_clients import owner_session
 
 
 @pytest.fixture(scope="module")
-def swift(cloud: Any) -> swift_client.Connection:
-    return swift_client.Connection(session=owner_session(cloud), retries=0)
-
-
-@pytest.fixture(scope="module")
-def store(cloud: Any) -> Any:
+def store(connection: Any) -> Any:
     """Return the SDK's object store service."""
-    return sdk.connection.Connection(session=owner_session(cloud)).object_store
+    return connection.object_store
 
 
 @pytest.fixture
