@@ -64,17 +64,19 @@ def test_patch_ends_with_the_release_that_needs_it_no_longer() -> None:
     assert [each for each in (26, 27, 28, 29) if patch.is_for(each)] == [27, 28]
 
 
+HOOKS = Hooks(
+    progress=TaskWaker(),
+    on_event=lambda *_: None,
+    on_deployments=lambda *_: None,
+    on_failure=lambda _: None,
+    guest_to_host=str,
+)
+
+
 def test_patches_are_undone() -> None:
     owners = [patch.owner() for patch in APPLIED]
     before = [getattr(owner, name) for owner, name in owners]
-    hooks = Hooks(
-        progress=TaskWaker(),
-        on_event=lambda *_: None,
-        on_deployments=lambda *_: None,
-        on_failure=lambda _: None,
-        guest_to_host=str,
-    )
-    with apply(hooks):
+    with apply(HOOKS):
         during = [getattr(owner, name) for owner, name in owners]
         assert not [each for each, was in zip(during, before, strict=True) if each is was]
     assert [getattr(owner, name) for owner, name in owners] == before
@@ -229,3 +231,29 @@ def test_end_of_a_thread_pool_wakes_no_idle_thread(monkeypatch: pytest.MonkeyPat
     pool.submit(int)
     pool.shutdown(wait=False)
     assert len(added) == 1
+
+
+def clients_of_heat(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a new manager of the plug-ins that are Heat's clients."""
+    from heat.engine import clients
+
+    monkeypatch.setattr(clients, "_mgr", None)
+    clients.initialise()
+    return clients._mgr
+
+
+def test_heat_imports_all_clients_at_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(inspect.isclass(each.plugin) for each in clients_of_heat(monkeypatch))
+
+
+def test_client_is_imported_when_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    from heat.common.context import RequestContext
+
+    context = RequestContext()
+    names = set(clients_of_heat(monkeypatch).names())
+    with apply(HOOKS):
+        made = clients_of_heat(monkeypatch)
+    assert set(made.names()) == names
+    assert not any(inspect.isclass(each.plugin) for each in made)
+    for name, plugin in (("ironic", "IronicClientPlugin"), ("openstack", "OpenStackSDKPlugin")):
+        assert type(made[name].plugin(context)).__name__ == plugin
