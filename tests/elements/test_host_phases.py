@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import programs
 import pytest
 
 from hotplate.image.plan import dib_elements_dir
@@ -272,12 +273,8 @@ def python_of(tmp_path: Path) -> Callable[[str], Path]:
     """Put a Python of a version first on a path of its own, as `python3`."""
 
     def put(version: str) -> Path:
-        places = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-        pythons = sorted(places.glob(f"{version}.*/bin/python"))
-        if not pythons:
-            pytest.skip(f"no Python {version} under pyenv on this host")
         (tmp_path / "path").mkdir()
-        (tmp_path / "path/python3").symlink_to(pythons[-1])
+        (tmp_path / "path/python3").symlink_to(programs.python_of(version))
         return tmp_path / "path"
 
     return put

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from programs import python_of
 
 
 @pytest.fixture
@@ -257,18 +258,11 @@ def test_input_too_large_for_an_environment_is_a_sentence(script):
     assert "xxx" not in answer.stderr
 
 
-@pytest.mark.parametrize("version", ["3.9.18", "3.10.13", "3.11.7", "3.12.1", "3.13.0"])
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])
 def test_library_works_in_every_python_of_the_distributions(
     run_hook, make_deployment, tmp_path: Path, version
 ):
-    python = (
-        Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-        / f"versions/{version}/bin/python"
-    )
-    if not python.exists():
-        pytest.skip(f"no Python {version} under pyenv on this host")
     env = {"HEAT_SCRIPT_WORKING": str(tmp_path / "w"), "HEAT_SCRIPT_OUTPUTS": str(tmp_path / "o")}
-    answer = run_hook(
-        "script.py", make_deployment("echo $foo", inputs={"foo": 1}), env=env, python=str(python)
-    )
+    deployment = make_deployment("echo $foo", inputs={"foo": 1})
+    answer = run_hook("script.py", deployment, env=env, python=python_of(version))
     assert (answer.status, answer.stdout, answer.log) == (0, "1\n", "")

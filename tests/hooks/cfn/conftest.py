@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import socket
 import ssl
 import subprocess
@@ -17,26 +16,17 @@ from pathlib import Path
 
 import pytest
 from keystoneclient.contrib.ec2 import utils as ec2
+from programs import find_python
 from stub_server import Asked, Reply, StubServer
 
 #: The secret key of signatures.
 SECRET = "SK-planted"
-WANTED = ("3.9", "3.11", "3.12", "3.13")
-
-
-def _pythons() -> dict[str, str]:
-    """Return {version: program} of the guests' Pythons on this host; ours is always one."""
-    interpreters = {}
-    places = [*Path.home().glob(".pyenv/versions/*/bin/python"), *Path("/usr/bin").glob("python3*")]
-    for program in sorted(places):
-        match = re.search(r"(?:versions/|python)(3\.\d+)", str(program))
-        if match and match[1] in WANTED and os.access(program, os.X_OK):
-            interpreters.setdefault(match[1], str(program))
-    return interpreters or {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
-
-
-PYTHONS = _pythons()
-
+#: The guests' Pythons on this host, by version; ours is always one.
+PYTHONS = {
+    version: program
+    for version in ("3.9", "3.11", "3.12", "3.13")
+    if (program := find_python(version))
+} or {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
 
 #: Runs a command that does not wait between its attempts to reach a server.
 AT_ONCE = """

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import programs
 import pytest
 from stub_server import Reply, StubServer
 
@@ -104,14 +105,6 @@ def nobody() -> Iterator[Nobody]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield Nobody(bound.getsockname()[1])
-
-
-def alive(pid: int) -> bool:
-    """Return True for a process that has not ended, even if nobody has waited for it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def limits(began: Path) -> Iterator[int]:
@@ -321,11 +314,4 @@ def runner() -> Iterator[ModuleType]:
 @pytest.fixture
 def wait_until() -> Callable[..., None]:
     """``wait_until(condition)``: return when it is true, fail after a minute."""
-
-    def wait(condition: Callable[[], Any], seconds: float = 60.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
-    return wait
+    return programs.wait_until

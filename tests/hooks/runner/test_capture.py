@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from .conftest import alive
+from programs import alive
 
 HOOKS = str(Path(__file__).resolve().parents[3] / "hooks")
 #: Bytes that a capture has at the most.

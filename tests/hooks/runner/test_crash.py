@@ -10,9 +10,11 @@ import subprocess
 import time
 from pathlib import Path
 
+import programs
 import pytest
+from programs import alive
 
-from .conftest import PYTHON, alive, limits
+from .conftest import PYTHON, limits
 
 ROUNDS = 40
 MAX_ROUNDS = 400
@@ -43,10 +45,7 @@ def kill_hook(guest) -> None:
     pid = int(text.split()[0])
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while alive(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    programs.wait_until(lambda: not alive(pid))
 
 
 def settle(guest) -> None:

@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from programs import alive
 
-from .conftest import PYTHON, alive, limits
+from .conftest import PYTHON, limits
 
 RUNNER = Path(__file__).resolve().parents[3] / "hooks" / "55-heat-config"
 

@@ -6,13 +6,13 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from programs import wait_until
 from stub_server import Reply
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
@@ -99,10 +99,7 @@ def source(cloud, zaqar):
 
 
 def until_it_wakes(source):
-    end = time.monotonic() + 60
-    while not source.wakes().holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: source.wakes().holds())
 
 
 def test_waiting_message_is_read(guest, cloud, zaqar):

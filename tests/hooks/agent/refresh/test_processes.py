@@ -1,10 +1,9 @@
 """End a script with all its descendants."""
 
 import subprocess
-import time
-from pathlib import Path
 
 from heat_agent.refresh import processes
+from programs import alive, wait_until
 
 
 def test_all_descendants_of_a_process_are_ended(tmp_path):
@@ -22,19 +21,7 @@ def test_all_descendants_of_a_process_are_ended(tmp_path):
         processes.kill(child.pid)
         assert child.wait(60) == -9
     for pid in pids:
-        for _ in range(1200):
-            if not is_running(pid):
-                break
-            time.sleep(0.05)
-        assert not is_running(pid)
-
-
-def is_running(pid):
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
+        wait_until(lambda pid=pid: not alive(pid))
 
 
 def test_process_that_is_gone_is_no_error():

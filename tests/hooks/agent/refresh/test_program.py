@@ -5,11 +5,10 @@ import os
 import re
 import signal
 import subprocess
-import time
-from pathlib import Path
 
 import pytest
 from heat_agent.refresh import program
+from programs import alive, wait_until
 
 from .conftest import OURS, PYTHON, THEIRS
 
@@ -178,20 +177,8 @@ def test_time_limit_ends_all_descendants(phases, with_environment):
             assert f"Timeout reached: {seconds}s." in side.stderr
             if began.exists():
                 break
-        assert is_gone(int(began.read_text()))
-
-
-def is_gone(pid: int) -> bool:
-    """Return whether a process that was killed ends."""
-    for _ in range(1200):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state in "ZX":
-            return True
-        time.sleep(0.05)
-    return False
+        pid = int(began.read_text())
+        wait_until(lambda pid=pid: not alive(pid))
 
 
 def test_error_handler_that_hangs_is_ended(phases):

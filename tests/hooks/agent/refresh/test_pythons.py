@@ -2,11 +2,11 @@
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from programs import python_of
 
 from .conftest import HOOKS, PYTHON, STAMPS
 
@@ -43,11 +43,7 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
 
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"])
 def test_programs_work_in_every_supported_python(tmp_path, version):
-    places = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    pythons = sorted(places.glob(f"{version}.*/bin/python"))
-    python = pythons[-1] if pythons else shutil.which(f"python{version}")
-    if python is None:
-        pytest.skip(f"no Python {version} on this host, nor under pyenv")
+    python = python_of(version)
     write(tmp_path / "metadata.json", json.dumps({"word": "ü", "list": [1, None, {}]}))
     write(tmp_path / "templates/plain", "{{word}} {{#list}}<{{.}}>{{/list}}\n")
     write(tmp_path / "templates/plain.oac", "mode: 0600  # private\nallow_empty: no\n")

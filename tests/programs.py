@@ -1,0 +1,43 @@
+"""The Pythons of this host, and the processes on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def find_python(version: str) -> str | None:
+    """Return a Python of the version, "3.9", under pyenv or on PATH."""
+    places = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = sorted(places.glob(f"{version}.*/bin/python"))
+    return str(found[-1]) if found else shutil.which(f"python{version}")
+
+
+def python_of(version: str) -> str:
+    """Return a Python of the version; skip the test without one."""
+    python = find_python(version)
+    if python is None:
+        pytest.skip(f"no Python {version} on this host, nor under pyenv")
+    return python
+
+
+def alive(pid: int) -> bool:
+    """Return True for a process that has not ended, even if nobody has waited for it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+    """Return when the condition is true; fail after the time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
