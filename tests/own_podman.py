@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import programs
 import pytest
 
 IMAGE = "localhost/hotplate-busybox:test"
@@ -99,9 +100,8 @@ def own_podman() -> Iterator[Podman]:
             path = shutil.which(runtime)
             if path is None:
                 continue
-            wrapper = directory / "podman"
-            wrapper.write_text(f'#!/bin/sh\nexec {program} --runtime {path} "$@"\n')
-            wrapper.chmod(0o755)
+            text = f'exec {program} --runtime {path} "$@"'
+            wrapper = programs.program(directory / "podman", text)
             made = Podman(str(wrapper), environment)
             tried = made.run("run", "--rm", IMAGE, "echo", "it runs", check=False)
             if tried.returncode == 0:

@@ -1,4 +1,4 @@
-"""The Pythons of this host, and the processes on it."""
+"""Programs that tests write, the Pythons of this host, and the processes on it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+
+def program(path: Path, text: str) -> Path:
+    """Write an executable file; text without a first line of its own is a shell's."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
 
 
 def find_python(version: str) -> str | None:

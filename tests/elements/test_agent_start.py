@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from programs import program
 
 ELEMENT = Path(__file__).resolve().parents[2] / "elements/os-collect-config"
 FILES = ELEMENT / "os-collect-config-files"
@@ -56,9 +57,7 @@ class Guest:
 
     def program(self, name: str, body: str) -> None:
         """Put a shell program of this name first on the path."""
-        path = self.root / "bin" / name
-        path.write_text(f"#!/bin/sh\n{body}\n")
-        path.chmod(0o755)
+        program(self.root / "bin" / name, body)
 
     def run(
         self, name: str, *arguments: str, first: Path | None = None
@@ -541,8 +540,7 @@ def start(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Compl
             "start": (FILES / request.param).read_text().replace(*LIBRARY),
             "prepare": prepare,
         }.items():
-            (tmp_path / name).write_text(text)
-            (tmp_path / name).chmod(0o755)
+            program(tmp_path / name, text)
         return subprocess.run(
             [tmp_path / "start", *arguments],
             env={
@@ -591,12 +589,12 @@ def test_prepare_is_not_run_again_after_sighup(
     start: Callable[..., Completed], conf: str, tmp_path: Path
 ) -> None:
     """SIGHUP has our agent re-execute itself, and SIGTERM ends it; upstream ignores the first."""
-    (tmp_path / "command").write_text(
-        f"#!/bin/sh\nread agent < {tmp_path}/prepared\n"
+    program(
+        tmp_path / "command",
+        f"read agent < {tmp_path}/prepared\n"
         f"if mkdir {tmp_path}/first; then kill -HUP $agent; exit 1; fi\n"
-        f"env > {tmp_path}/environment; kill $agent\n"
+        f"env > {tmp_path}/environment; kill $agent",
     )
-    (tmp_path / "command").chmod(0o755)
     text = conf.replace(f"touch {tmp_path}/ran", f"{tmp_path}/command")
     (tmp_path / "conf").write_text(text.replace("[local]", "polling_interval = 1\n[local]"))
     prepare = f"#!/bin/sh\necho $PPID >> {tmp_path}/prepared\n"
@@ -635,8 +633,7 @@ def test_certificates_are_where_the_distribution_has_them(
         "os-collect-config": '#!/bin/sh\necho "$REQUESTS_CA_BUNDLE"\n',
     }
     for name, content in scripts.items():
-        (tmp_path / name).write_text(content)
-        (tmp_path / name).chmod(0o755)
+        program(tmp_path / name, content)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     if named:
         environment["REQUESTS_CA_BUNDLE"] = str(tmp_path / named)

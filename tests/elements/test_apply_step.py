@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import program
 
 ELEMENTS = Path(__file__).resolve().parents[2] / "elements"
 STEP = ELEMENTS / "os-apply-config/os-refresh-config/configure.d/20-os-apply-config"
@@ -21,10 +22,7 @@ class Step:
         self.cache.mkdir()
         self.conf = root / "os-collect-config.conf"
         self.conf.write_text("[DEFAULT]\ncollectors = ec2\ncollectors = zaqar\n")
-        templates = root / "templates"
-        templates.mkdir()
-        (templates / "all").write_text(f"#!{sys.executable}\nprint(open(0).read())\n")
-        (templates / "all").chmod(0o755)
+        program(root / "templates/all", f"#!{sys.executable}\nprint(open(0).read())\n")
 
     def document(self, name: str, content: object) -> Path:
         path = self.cache / f"{name}.json"
@@ -33,19 +31,16 @@ class Step:
 
     def run(self, *documents: Path) -> dict[str, object]:
         """Run the step for these collected documents; return the metadata that templates see."""
-        programs = self.root / "bin"
-        programs.mkdir(exist_ok=True)
-        wrapper = programs / "os-apply-config"
         real = Path(sys.executable).with_name("os-apply-config")
-        wrapper.write_text(
-            f'#!/bin/sh\nprintf "%s\\n" "$@" >{self.root}/arguments\n'
-            f'exec {real} --output {self.root}/out "$@"\n'
+        wrapper = program(
+            self.root / "bin/os-apply-config",
+            f'printf "%s\\n" "$@" >{self.root}/arguments\n'
+            f'exec {real} --output {self.root}/out "$@"',
         )
-        wrapper.chmod(0o755)
         result = subprocess.run(
             [STEP],
             env={
-                "PATH": f"{programs}:{os.environ['PATH']}",
+                "PATH": f"{wrapper.parent}:{os.environ['PATH']}",
                 "OS_CONFIG_FILES": ":".join(map(str, documents)),
                 "OS_CONFIG_APPLIER_TEMPLATES": str(self.root / "templates"),
                 "OS_COLLECT_CONFIG_CONF": str(self.conf),

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import program
 
 from hotplate.image.offset_partitioning import partition_extents
 
@@ -63,9 +64,7 @@ def loops(directory: Path) -> list[str]:
 def build(directory: Path, element: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run disk-image-create as a user would, on an operating system that is one directory."""
     fake = directory / "elements" / "fake-os"
-    (fake / "root.d").mkdir(parents=True)
-    (fake / "root.d" / "10-fake-os").write_text(HOOK)
-    (fake / "root.d" / "10-fake-os").chmod(0o755)
+    program(fake / "root.d" / "10-fake-os", HOOK)
     (fake / "element-provides").write_text("operating-system\n")
     tmp = directory / "tmp"
     tmp.mkdir()
@@ -125,11 +124,9 @@ class TestBuilds:
         self, tmp_path: Path, kind: str, label: str, partitions: int
     ):
         """sudo warns of it, and diskimage-builder takes the warning for output of commands."""
-        sudo = tmp_path / "bin" / "sudo"
-        sudo.parent.mkdir()
         warning = "sudo: unable to resolve host vm: Name or service not known"
-        sudo.write_text(f'#!/bin/sh\necho "{warning}" >&2\nexec {shutil.which("sudo")} "$@"\n')
-        sudo.chmod(0o755)
+        text = f'echo "{warning}" >&2\nexec {shutil.which("sudo")} "$@"'
+        sudo = program(tmp_path / "bin" / "sudo", text)
         path = f"{sudo.parent}:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
         done = build(tmp_path, f"block-device-offset-{kind}", PATH=path)
         assert done.returncode == 0, done.stdout[-3000:]

@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 import yaml
 from diskimage_builder.element_dependencies import get_elements
+from programs import program
 
 from hotplate.image.plan import dib_elements_dir
 
@@ -189,8 +190,7 @@ def image(tmp_path):
             (programs / name).unlink(missing_ok=True)
             (programs / name).symlink_to(shutil.which(name))
         for name, text in (("systemctl", systemctl), *((name, "#!/bin/sh\n") for name in names)):
-            (programs / name).write_text(text)
-            (programs / name).chmod(0o755)
+            program(programs / name, text)
         text = re.sub(r"(?<![\w.])/(etc|lib|usr)/", rf"{root}/\1/", script.read_text())
         return subprocess.run(
             ["bash", "-c", text, script],

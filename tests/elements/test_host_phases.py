@@ -148,10 +148,7 @@ def test_interpreter_missing_in_the_image_stops_the_build(
     (phase / "10-odd").write_bytes(line.encode() + b"\n")
     (phase / "10-odd").chmod(0o755)
     (phase / "20-off").write_text("#!/nowhere\n")
-    variables = phase.with_name("environment.d")
-    variables.mkdir()
-    (variables / "10-x").write_text("#!/nowhere\n")
-    (variables / "10-x").chmod(0o755)
+    programs.program(phase.with_name("environment.d") / "10-x", "#!/nowhere\n")
     step = tmp_path / "step"
     finalise = ELEMENTS / "os-refresh-config/finalise.d/90-os-refresh-config-check"
     step.write_text(finalise.read_text().replace("/usr/libexec", f"{tmp_path}/usr/libexec"))

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from programs import program
 
 from hotplate.image.plan import dib_elements_dir
 
@@ -23,8 +24,7 @@ def script(tmp_path: Path):
 
     def run(path: Path, *arguments: str, replace=None, **environment: str):
         for name, body in (replace or {}).items():
-            (programs / name).write_text(f"#!/bin/bash\n{body}\n")
-            (programs / name).chmod(0o755)
+            program(programs / name, f"#!/bin/bash\n{body}\n")
         return subprocess.run(
             [str(path), *arguments],
             capture_output=True,
@@ -170,9 +170,9 @@ def test_dnf_and_zypper_are_asked_for_the_package(script, rpm_tools, tmp_path: P
     # The host has all of them, the image has one.
     path = str(tmp_path / "without-apt")
     Path(path).mkdir()
-    for program in Path("/usr/bin").iterdir():
-        if program.name not in ("apt-cache", "dnf", "zypper"):
-            Path(path, program.name).symlink_to(program)
+    for each in Path("/usr/bin").iterdir():
+        if each.name not in ("apt-cache", "dnf", "zypper"):
+            Path(path, each.name).symlink_to(each)
     check = TOOL / "check-tool"
 
     def ask(package: str):
@@ -237,10 +237,8 @@ def test_missing_program_stops_the_build_with_the_choices(script):
 
 def test_fetched_files_are_installed(script, tmp_path: Path):
     hooks = tmp_path / "in_target.d"
-    (hooks / "heat-config-tool-files").mkdir(parents=True)
-    install = hooks / "heat-config-tool-files" / "install-tool"
-    install.write_bytes((TOOL / "install-tool").read_bytes())
-    install.chmod(0o755)
+    text = (TOOL / "install-tool").read_text()
+    install = program(hooks / "heat-config-tool-files" / "install-tool", text)
     packages = hooks / "heat-config-tool-packages" / "e"
     packages.mkdir(parents=True)
     (packages / "a.deb").write_text("")

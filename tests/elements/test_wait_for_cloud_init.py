@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from programs import program
 
 STEP = (
     Path(__file__).resolve().parents[2]
@@ -17,15 +18,13 @@ def run(root: Path, queued: str, defaults: str = "", start: str = ":") -> list[s
     (root / "etc/default").mkdir(parents=True, exist_ok=True)
     (root / "run").mkdir(exist_ok=True)
     (root / "etc/default/os-collect-config").write_text(defaults)
-    systemctl = root / "systemctl"
-    systemctl.write_text(
-        "#!/bin/sh\n"
+    program(
+        root / "systemctl",
         'case "$1" in\n'
         f'list-jobs) case " {queued} " in *" $3 "*) echo "7 $3 start waiting";; esac;;\n'
         f"start) echo $2 >> {root}/waited; {start};;\n"
-        "esac\n"
+        "esac",
     )
-    systemctl.chmod(0o755)
     result = subprocess.run(
         [STEP],
         env={"PATH": f"{root}:{os.environ['PATH']}", "HEAT_AGENT_ROOT": str(root)},

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import program
 
 from .conftest import EVERY_TYPE
 
@@ -40,10 +41,8 @@ def ansible(hook_of, tmp_path: Path):
 @pytest.fixture
 def fake(tmp_path: Path):
     """A program instead of ansible-playbook that prints its arguments and environment."""
-    program = tmp_path / "fake-ansible-playbook"
-    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nenv | grep ^ANSIBLE | sort\n')
-    program.chmod(0o755)
-    return {"HEAT_ANSIBLE_CMD": str(program)}
+    text = 'printf "%s\\n" "$@"\nenv | grep ^ANSIBLE | sort'
+    return {"HEAT_ANSIBLE_CMD": str(program(tmp_path / "fake-ansible-playbook", text))}
 
 
 @real
@@ -161,9 +160,8 @@ def test_options_become_arguments(ansible, fake, tmp_path: Path):
 
 
 def test_old_ansible_that_fails_is_named(ansible, tmp_path: Path):
-    old = tmp_path / "old"
-    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo ansible 2.3.1.0 && exit\nexit 5\n')
-    old.chmod(0o755)
+    text = '[ "$1" = --version ] && echo ansible 2.3.1.0 && exit\nexit 5'
+    old = program(tmp_path / "old", text)
     answer = ansible("- x", env={"HEAT_ANSIBLE_CMD": str(old)})
     assert answer.status == 5
     assert "Ansible 2.3.1.0 is too old" in answer.stderr

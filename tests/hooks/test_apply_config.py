@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from programs import program
 
 real = pytest.mark.tool("os-apply-config")
 
@@ -80,18 +81,14 @@ def test_two_megabytes_and_parallel_runs_succeed(apply_config, metadata):
 
 @pytest.mark.defect("A7")
 def test_files_of_the_cfn_tools_are_no_metadata(apply_config, tmp_path: Path):
-    program = tmp_path / "os-apply-config"
-    program.write_text('#!/bin/sh\necho "$@"\n')
-    program.chmod(0o755)
-    answer = apply_config(env={"HEAT_APPLY_CONFIG_CMD": str(program)})
+    fake = program(tmp_path / "os-apply-config", 'echo "$@"')
+    answer = apply_config(env={"HEAT_APPLY_CONFIG_CMD": str(fake)})
     assert answer.stdout == "--fallback-metadata /var/lib/heat-cfntools/cfn-init-data\n"
 
 
 def test_streams_and_status_are_the_answer(apply_config, tmp_path: Path):
-    program = tmp_path / "fake"
-    program.write_text("#!/bin/sh\nprintf 'out\\377'; echo err >&2; exit 3\n")
-    program.chmod(0o755)
-    answer = apply_config(env={"HEAT_APPLY_CONFIG_CMD": str(program)})
+    fake = program(tmp_path / "fake", "printf 'out\\377'; echo err >&2; exit 3")
+    answer = apply_config(env={"HEAT_APPLY_CONFIG_CMD": str(fake)})
     assert (answer.status, answer.stdout, answer.stderr) == (3, "out\ufffd", "err\n")
 
 

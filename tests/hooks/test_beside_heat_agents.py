@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
+from programs import program
 
 pytestmark = pytest.mark.network
 
@@ -292,12 +293,8 @@ def both(run_hook, run_theirs, heat_agents: Path, make_deployment, tmp_path: Pat
         seen = []
         for whose in ("theirs", "ours"):
             root, record = tmp_path / whose, tmp_path / f"{whose}.json"
-            tool = root / "bin" / "chef-client"
-            tool.parent.mkdir(parents=True)
-            tool.write_text(
-                RECORDER.format(python=sys.executable, root=str(root), record=str(record))
-            )
-            tool.chmod(0o755)
+            text = RECORDER.format(python=sys.executable, root=str(root), record=str(record))
+            tool = program(root / "bin" / "chef-client", text)
             deployment = make_deployment(group=group, id="the-id", **keywords)
             deployment = json.loads(json.dumps(deployment).replace("ROOT", str(root)))
             environment = settings(root, tool)

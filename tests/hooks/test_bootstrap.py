@@ -18,6 +18,7 @@ import pytest
 from heat.engine.clients.os.nova import NovaClientPlugin
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from programs import program
 from stub_server import Reply, StubServer
 
 from hotplate.cloud.database.store import Store
@@ -134,9 +135,7 @@ class Guest:
 
     def program(self, name, body):
         """Put a shell program of this name first on the path."""
-        path = self.root / "bin" / name
-        path.write_text(f"#!/bin/sh\n{body}\n")
-        path.chmod(0o755)
+        program(self.root / "bin" / name, body)
 
     def boot(self, *, seconds="5", vendor_data="1", machine=""):
         (self.root / "sys/class/dmi/id/product_uuid").write_text(f"{machine}\n")

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from programs import program
 
 from .conftest import EVERY_TYPE
 
@@ -45,14 +46,10 @@ class Kitchen:
 @pytest.fixture
 def install(tmp_path: Path):
     """Put the stub into a folder of programs under a name; return the folder."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
 
     def put(name: str) -> Path:
-        program = programs / name
-        program.write_text(f"#!{sys.executable}\n{STAND_IN.read_text()}")
-        program.chmod(0o755)
-        return programs
+        text = f"#!{sys.executable}\n{STAND_IN.read_text()}"
+        return program(tmp_path / "bin" / name, text).parent
 
     return put
 
@@ -208,9 +205,7 @@ def test_cache_is_shared_by_all_deployments(chef, kitchen, tmp_path: Path):
 
 def test_node_has_the_name_that_chef_gives_it(chef, kitchen, tmp_path: Path):
     """As with heat-agents; `hostname -f` may return a name that Chef refuses for a node."""
-    hostname = tmp_path / "bin" / "hostname"
-    hostname.write_text("#!/bin/sh\necho '(none)'\n")
-    hostname.chmod(0o755)
+    program(tmp_path / "bin" / "hostname", "echo '(none)'")
     answer = chef([])
     assert answer.status == 0, answer.stdout
     assert [path.name for path in (tmp_path / "work" / ".nodes").iterdir()] == ["localhost.json"]
@@ -448,9 +443,7 @@ def test_parallel_runs_wait_for_each_other(chef, kitchen, tmp_path: Path):
 
 
 def test_missing_domain_name_is_no_failure(chef, kitchen, tmp_path: Path):
-    hostname = tmp_path / "bin" / "hostname"
-    hostname.write_text("#!/bin/sh\nexit 1\n")
-    hostname.chmod(0o755)
+    program(tmp_path / "bin" / "hostname", "exit 1")
     assert chef([]).status == 0
 
 

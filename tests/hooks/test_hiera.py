@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from programs import program
 
 VALUES = ["text", "", "ünïcode ☃ 🍲", "a\0b", None, True, 7, 1.5, [1, None], {"a": {"b": []}}]
 
@@ -102,13 +103,8 @@ def test_puppet_finds_the_data(hiera, run_hook, make_deployment, tmp_path: Path)
 
 def puppet_with(tmp_path: Path) -> Path:
     """Write a Puppet with this test's Hiera configuration instead of the host's."""
-    program = tmp_path / "puppet"
-    program.write_text(
-        '#!/bin/sh\nverb=$1; shift\nexec puppet "$verb" --hiera_config '
-        f'{tmp_path}/hiera.yaml "$@"\n'
-    )
-    program.chmod(0o755)
-    return program
+    text = f'verb=$1; shift\nexec puppet "$verb" --hiera_config {tmp_path}/hiera.yaml "$@"'
+    return program(tmp_path / "puppet", text)
 
 
 def flat(items):

@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from programs import program
 
 JSON_VALUES = [
     "text",
@@ -87,22 +88,15 @@ def test_hiera_data_keeps_types_and_is_read_without_a_hierarchy(puppet, tmp_path
 @pytest.fixture
 def printing(tmp_path: Path):
     """A Puppet that prints its manifest; the real one takes two seconds of processor time."""
-    fake = tmp_path / "printing"
-    fake.write_text('#!/bin/sh\nfor manifest; do :; done\nexec cat "$manifest"\n')
-    fake.chmod(0o755)
+    fake = program(tmp_path / "printing", 'for manifest; do :; done\nexec cat "$manifest"')
     return {"HEAT_PUPPET_CMD": str(fake)}
 
 
 @pytest.fixture
 def watching(tmp_path: Path):
     """A Puppet without configuration, which copies its data."""
-    fake = tmp_path / "watching"
-    fake.write_text(
-        "#!/bin/sh\n"
-        '[ "$1" = config ] && exit 1\n'
-        f"cp -p {tmp_path}/hieradata/*.json {tmp_path}/seen.json\n"
-    )
-    fake.chmod(0o755)
+    text = f'[ "$1" = config ] && exit 1\ncp -p {tmp_path}/hieradata/*.json {tmp_path}/seen.json'
+    fake = program(tmp_path / "watching", text)
     return {"HEAT_PUPPET_CMD": str(fake)}
 
 
@@ -159,10 +153,9 @@ def test_hierarchy_of_the_image_is_obeyed_wherever_puppet_has_it(puppet, tmp_pat
     setting = f"hiera_config={files[place]}\n" if place == "puppet.conf" else ""
     (confdir / "puppet.conf").write_text(f"[main]\ncodedir={code}\n{setting}")
     (data / "own.json").write_text('{"of_the_image": "kept"}')
-    wrapper = tmp_path / "puppet"
     # Puppet reads the directories of root from /etc; "config" and "apply" both take --confdir.
-    wrapper.write_text(f'#!/bin/sh\nverb=$1; shift\nexec puppet "$verb" --confdir {confdir} "$@"\n')
-    wrapper.chmod(0o755)
+    text = f'verb=$1; shift\nexec puppet "$verb" --confdir {confdir} "$@"'
+    wrapper = program(tmp_path / "puppet", text)
     answer = puppet(
         write("\"${lookup('of_the_image')} ${lookup('word')}\""),
         inputs={"word": "here"},
@@ -231,13 +224,12 @@ exec { 'much':
 
 @pytest.mark.defect("K17")
 def test_option_names_in_heat_agents_documentation_are_accepted(puppet, tmp_path: Path):
-    fake = tmp_path / "puppet"
     seen = tmp_path / "seen"
-    fake.write_text(
-        '#!/bin/sh\n[ "$1" = config ] && exit\nenv | grep FACTER_foo\necho "$@"\n'
-        f"ls {tmp_path}/hieradata/* >{seen}\n"
+    fake = program(
+        tmp_path / "puppet",
+        '[ "$1" = config ] && exit\nenv | grep FACTER_foo\necho "$@"\n'
+        f"ls {tmp_path}/hieradata/* >{seen}",
     )
-    fake.chmod(0o755)
 
     def facts_and_data(**options):
         env = {"HEAT_PUPPET_CMD": str(fake)}
@@ -249,9 +241,8 @@ def test_option_names_in_heat_agents_documentation_are_accepted(puppet, tmp_path
 
 
 def test_old_puppet_that_fails_is_named(puppet, tmp_path: Path):
-    old = tmp_path / "puppet"
-    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo 3.8.7 && exit\necho no >&2; exit 1\n')
-    old.chmod(0o755)
+    text = '[ "$1" = --version ] && echo 3.8.7 && exit\necho no >&2; exit 1'
+    old = program(tmp_path / "puppet", text)
     answer = puppet("notice('x')", env={"HEAT_PUPPET_CMD": str(old)})
     assert answer.status == 1
     assert "Puppet 3.8.7 is too old" in answer.stderr
@@ -259,10 +250,7 @@ def test_old_puppet_that_fails_is_named(puppet, tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["../../evil", "a/b", "x" * 300], ids=["up", "slash", "long"])
 def test_name_that_cannot_be_a_data_file_is_refused(puppet, tmp_path: Path, name):
-    fake = tmp_path / "puppet"
-    fake.write_text("#!/bin/sh\n")
-    fake.chmod(0o755)
-    env = {"HEAT_PUPPET_CMD": str(fake)}
+    env = {"HEAT_PUPPET_CMD": str(program(tmp_path / "puppet", ""))}
     answer = puppet("x", name=name, options={"enable_hiera": True}, env=env)
     assert answer.status == 1
     assert "file name" in answer.stderr

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from programs import program
 
 from .conftest import EVERY_TYPE
 
@@ -169,13 +170,12 @@ def test_two_megabytes_are_passed(salt):
 
 def fake(tmp_path: Path, body: str) -> dict[str, str]:
     """Write a program instead of salt-call: a shell script in which $out is the answer's path."""
-    program = tmp_path / "salt-call"
-    program.write_text(
-        '#!/bin/sh\nwhile [ $# -gt 0 ]; do [ "$1" = --out-file ] && out=$2; '
-        f'[ "$1" = --version ] && echo salt-call 2019.2.0 && exit; shift; done\n{body}\n'
+    salt_call = program(
+        tmp_path / "salt-call",
+        'while [ $# -gt 0 ]; do [ "$1" = --out-file ] && out=$2; '
+        f'[ "$1" = --version ] && echo salt-call 2019.2.0 && exit; shift; done\n{body}',
     )
-    program.chmod(0o755)
-    return {"HEAT_SALT_CMD": str(program)}
+    return {"HEAT_SALT_CMD": str(salt_call)}
 
 
 def test_old_salt_that_fails_is_named(run_salt, tmp_path: Path):

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import program
 
 #: By the file of the hook: the prefix of its settings, that of its tool, and its options.
 TOOLS = {
@@ -29,13 +30,11 @@ def test_inputs_are_gone_when_the_runner_stops_a_hook(
 ):
     """The runner sends SIGTERM to the hook's process group."""
     prefix, command, options = TOOLS[name]
-    ready, program = tmp_path / "ready", tmp_path / "tool"
+    ready = tmp_path / "ready"
     os.mkfifo(ready)
     # Queries for versions and settings get no answer; an actual run never ends.
-    program.write_text(
-        f"#!/bin/sh\ncase $1 in ps | config) exit ;; esac\necho up > {ready}\nexec sleep 600\n"
-    )
-    program.chmod(0o755)
+    text = f"case $1 in ps | config) exit ;; esac\necho up > {ready}\nexec sleep 600"
+    tool = program(tmp_path / "tool", text)
     deployment = make_deployment(
         CONFIGS.get(name, "text"), group=name, options=options, inputs={"pw": "planted"}
     )
@@ -49,7 +48,7 @@ def test_inputs_are_gone_when_the_runner_stops_a_hook(
             env={
                 "PATH": os.environ["PATH"],
                 "HEAT_CONFIG_LIB": str(hooks_dir),
-                f"{prefix}_{command}": str(program),
+                f"{prefix}_{command}": str(tool),
                 f"{prefix}_WORKING": str(tmp_path / "work"),
                 f"{prefix}_OUTPUTS": str(tmp_path / "outputs"),
                 "HEAT_PUPPET_HIERA_DATADIR": str(tmp_path / "hieradata"),

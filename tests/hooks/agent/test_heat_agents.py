@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import program
 
 pytestmark = pytest.mark.network
 
@@ -39,9 +40,7 @@ class Server:
         for name in PROGRAMS:
             (root / "bin" / name).symlink_to(programs / name)
         shutil.copy2(PARTS, root / "bin")
-        notify = root / "bin/heat-config-notify"
-        notify.write_text(f"#!/bin/sh\ncat >{root}/signal.$(basename $1)\n")
-        notify.chmod(0o755)
+        program(root / "bin/heat-config-notify", f"cat >{root}/signal.$(basename $1)")
         for name in ("20-os-apply-config", "55-heat-config"):
             script = elements / "os-refresh-config/configure.d" / name
             shutil.copy2(script, root / "phases/configure.d")

@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from programs import program
 
 HOOKS = Path(__file__).resolve().parents[3] / "hooks"
 AGENT = """
@@ -44,9 +45,7 @@ def agent(tmp_path):
 
     *refused* is how many forks the kernel refuses first.
     """
-    path = tmp_path / "os-refresh-config"
-    path.write_text(COMMAND)
-    path.chmod(0o755)
+    path = program(tmp_path / "os-refresh-config", COMMAND)
 
     def run(text: str, own: Path = path, refused: int = 0) -> list[str]:
         done = subprocess.run(

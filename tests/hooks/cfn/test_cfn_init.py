@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import program
 
 HOOKS = Path(__file__).resolve().parents[3] / "hooks"
 sys.path.insert(0, str(HOOKS))
@@ -498,10 +499,8 @@ def test_two_megabytes_and_any_bytes_pass_through(
 def systemctl(tmp_path):
     """A stub of systemctl; see the top of this file."""
     directory = tmp_path / "bin"
-    directory.mkdir()
-    program = directory / "systemctl"
-    program.write_text(
-        "#!/bin/sh\n"
+    program(
+        directory / "systemctl",
         f"cd {tmp_path} || exit 1\n"
         'echo "$@" >>calls\n'
         "for unit; do :; done\n"
@@ -516,9 +515,8 @@ def systemctl(tmp_path):
         '        echo "Failed to $1 unit: Unit file $unit does not exist." >&2; exit 1 ;; esac ;;\n'
         "    show) case $unit in absent*) echo not-found ;; masked*) echo masked ;;\n"
         "        *) echo loaded ;; esac ;;\n"
-        "esac\n"
+        "esac",
     )
-    program.chmod(0o755)
 
     class Control:
         environment = {"PATH": f"{directory}:{os.environ['PATH']}"}
@@ -669,8 +667,7 @@ def test_apt_keeps_the_environment(init, tmp_path):
         ("apt-get", f'echo "$http_proxy $DEBIAN_FRONTEND" >{tmp_path}/seen'),
         ("dpkg-query", "echo 'ii |soup|all|1|'"),
     ):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / name).chmod(0o755)
+        program(tmp_path / name, body)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "http_proxy": "http://proxy:3128"}
     init({"packages": {"apt": {"soup": []}}}, env=env)
     assert (tmp_path / "seen").read_text() == "http://proxy:3128 noninteractive\n"
@@ -707,13 +704,10 @@ def test_hook_applies_its_config(cfn_init_hook, tmp_path, form):
 @pytest.mark.parametrize("named", [True, False])
 def test_other_cfn_init_finds_its_metadata(cfn_init_hook, tmp_path, named):
     """heat-cfntools' one reads a single place; heat-agents' hook writes there for any program."""
-    program = tmp_path / "bin/cfn-init"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\ncat {tmp_path}/last/last_metadata\n")
-    program.chmod(0o755)
+    other = program(tmp_path / "bin/cfn-init", f"cat {tmp_path}/last/last_metadata")
     env = {
-        "HEAT_CFN_INIT_CMD": str(program) if named else "",
-        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "HEAT_CFN_INIT_CMD": str(other) if named else "",
+        "PATH": f"{other.parent}:{os.environ['PATH']}",
     }
     answer = cfn_init_hook({"config": {"files": {}}}, env=env)
     assert json.loads(answer.stdout) == {INIT: {"config": {"files": {}}}}

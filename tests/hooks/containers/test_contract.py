@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import programs
 import pytest
 from own_podman import IMAGE
 
@@ -46,8 +47,7 @@ DOCKER_COMPOSE = {
 def wrapper(path: Path, program: str, environment: dict[str, str]) -> None:
     """Write a program that calls another in an environment; the runner passes on only its own."""
     given = " ".join(f"{name}='{value}'" for name, value in environment.items() if name != "PATH")
-    path.write_text(f'#!/bin/sh\nexec env {given} {program} "$@"\n')
-    path.chmod(0o755)
+    programs.program(path, f'exec env {given} {program} "$@"')
 
 
 def test_docker_cmd_keeps_the_contract(check_hook, podman, base_system, tmp_path):

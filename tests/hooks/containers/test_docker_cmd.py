@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from programs import program
 
 # Ends at once on SIGTERM; "sleep" as a container's first process would not.
 WAIT = ["sh", "-c", "trap exit TERM; sleep 300 & wait"]
@@ -58,10 +59,8 @@ class Engine:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Engine:
-    program = tmp_path / "engine"
-    program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\n')
-    program.chmod(0o755)
-    return Engine({"HEAT_DOCKER_CMD": str(program)}, tmp_path / "calls")
+    fake = program(tmp_path / "engine", f'echo "$@" >>{tmp_path}/calls')
+    return Engine({"HEAT_DOCKER_CMD": str(fake)}, tmp_path / "calls")
 
 
 @pytest.fixture

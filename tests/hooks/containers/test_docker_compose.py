@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from programs import program
 
 WAIT = ["sh", "-c", "trap exit TERM; sleep 300 & wait"]
 STACK = {"deploy_stack_id": "stack/8f0c", "deploy_resource_name": "project"}
@@ -81,15 +82,13 @@ def clean_up(clean_up_of, hook_environment):
 @pytest.fixture
 def recorder(tmp_path: Path):
     """A stub of compose that records its calls; it checks the words only."""
-    program = tmp_path / "recorder"
     log = tmp_path / "calls"
-    program.write_text(f'#!/bin/sh\necho "$PWD $@" >>{log}\n')
-    program.chmod(0o755)
+    stub = program(tmp_path / "recorder", f'echo "$PWD $@" >>{log}')
 
     def calls():
         return log.read_text().splitlines() if log.exists() else []
 
-    return str(program), calls
+    return str(stub), calls
 
 
 def service(podman, **more):
@@ -113,9 +112,7 @@ def test_missing_compose_is_reported_in_a_sentence(docker_compose, tmp_path):
 
 def test_podman_compose_that_hides_failures_is_refused(docker_compose, tmp_path):
     """The output of bookworm's 1.0.3; it exits with 0 whatever podman did."""
-    program = tmp_path / "podman-compose"
-    program.write_text("#!/bin/sh\necho 'podman-composer version  1.0.3'\n")
-    program.chmod(0o755)
+    program(tmp_path / "podman-compose", "echo 'podman-composer version  1.0.3'")
     answer = docker_compose({"services": {}}, env={"PATH": str(tmp_path)})
     assert answer.status == 127
     assert "too old" in answer.stderr
@@ -168,10 +165,8 @@ def test_compose_is_called_with_project_and_file(docker_compose, recorder, tmp_p
 @pytest.mark.parametrize("given", [None, "7"])
 def test_busy_engine_may_take_longer_than_a_minute(docker_compose, tmp_path, given):
     """docker-compose 1.29 gives up after 60 s, as an emulated guest on a busy host has shown."""
-    program = tmp_path / "compose"
-    program.write_text('#!/bin/sh\necho "$COMPOSE_HTTP_TIMEOUT"\n')
-    program.chmod(0o755)
-    env = {"HEAT_DOCKER_COMPOSE_CMD": str(program)}
+    fake = program(tmp_path / "compose", 'echo "$COMPOSE_HTTP_TIMEOUT"')
+    env = {"HEAT_DOCKER_COMPOSE_CMD": str(fake)}
     if given:
         env["COMPOSE_HTTP_TIMEOUT"] = given
     answer = docker_compose({"services": {}}, env=env)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 
 from .conftest import PYTHON
@@ -43,9 +44,7 @@ exit "$code"
 @pytest.fixture(params=["heat-agents", "ours"])
 def both(request, guest, heat_agents, tmp_path):
     """Run deployments with one of the two; return the signals by id, and their order."""
-    notify = tmp_path / "notify"
-    notify.write_text(NOTIFY)
-    notify.chmod(0o755)
+    notify = programs.program(tmp_path / "notify", NOTIFY)
     guest.settings.update(HEAT_CONFIG_NOTIFY=str(notify), ORDER=str(tmp_path / "order"))
     guest.state.mkdir(mode=0o700)
     if request.param == "ours":

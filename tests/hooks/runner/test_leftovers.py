@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from programs import program
 
 from .conftest import limits
 
@@ -21,12 +22,11 @@ GROUPS = {
 @pytest.fixture
 def slow(guest):
     """Every hook with a tool that reports its place, and then takes a minute."""
-    tool = guest.root / "tool"
-    tool.write_text(
-        '#!/bin/sh\ncase "$*" in *--version*|*print*) exit 0;; esac\n'
-        f"touch {guest.root}/running\ntrap '' TERM\nsleep 60 &\nwait; wait\n"
+    tool = program(
+        guest.root / "tool",
+        'case "$*" in *--version*|*print*) exit 0;; esac\n'
+        f"touch {guest.root}/running\ntrap '' TERM\nsleep 60 &\nwait; wait",
     )
-    tool.chmod(0o755)
     data = guest.root / "data"
     guest.settings.update(
         HEAT_CFN_INIT_CMD=str(tool),

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,12 +36,9 @@ def refresh(guest, request):
     for name in ("pre-configure", "configure", "post-configure", "migration"):
         (base / f"{name}.d").mkdir(parents=True)
     shutil.copy2(ROOT / "hooks" / "55-heat-config", base / "configure.d")
-    after = base / "post-configure.d" / "99-after"
-    after.write_text(f"#!/bin/sh\necho ran >>{guest.root}/after\n")
-    after.chmod(0o755)
+    programs.program(base / "post-configure.d" / "99-after", f"echo ran >>{guest.root}/after")
     (guest.root / "bin").mkdir()
     shutil.copy2(PARTS, guest.root / "bin" / "dib-run-parts")
-    (guest.root / "bin" / "dib-run-parts").chmod(0o755)
 
     def run():
         return subprocess.run(
@@ -106,12 +104,9 @@ def agent(guest):
     local = guest.root / "local"
     local.mkdir()
     (local / "data.json").write_text("{}")
-    command = guest.root / "command"
     runner = ROOT / "hooks" / "55-heat-config"
-    command.write_text(
-        f"#!/bin/sh\necho ran >>{guest.root}/commands\nexec {sys.executable} -IS {runner}\n"
-    )
-    command.chmod(0o755)
+    text = f"echo ran >>{guest.root}/commands\nexec {sys.executable} -IS {runner}"
+    command = programs.program(guest.root / "command", text)
     configuration = guest.root / "occ.conf"
     configuration.write_text(
         f"[DEFAULT]\ncommand = {command}\ncollectors = local\ncachedir = {guest.root}/cache\n"

@@ -3,6 +3,7 @@
 import json
 import ssl
 
+import programs
 import pytest
 from stub_server import Reply
 
@@ -212,12 +213,11 @@ def test_tls_is_verified_and_its_ca_can_be_named(guest, cfn, make_heat, certific
 
 
 def test_own_notifier_program_sends_the_signal(guest, heat, cfn):
-    program = guest.root / "notify"
-    program.write_text(
-        '#!/bin/sh\ngrep -q deploy_signal_id "$1" || exit 9\n'
-        f"cat >{guest.root}/sent\necho the reason why >&2\ntest -e {guest.root}/accept\n"
+    program = programs.program(
+        guest.root / "notify",
+        'grep -q deploy_signal_id "$1" || exit 9\n'
+        f"cat >{guest.root}/sent\necho the reason why >&2\ntest -e {guest.root}/accept",
     )
-    program.chmod(0o755)
     guest.settings["HEAT_CONFIG_NOTIFY"] = str(program)
     guest.run(cfn())
     assert "ended with status 1" in guest.failures()[0]

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
 
 import pytest
+from programs import program
 from stub_server import Asked, Reply, StubServer
 
 HOOKS = Path(__file__).resolve().parents[4] / "hooks"
@@ -349,9 +350,7 @@ class Guest:
 
     def program(self, name: str, text: str) -> None:
         """Write a shell script to the first directory of PATH."""
-        path = self.root / "bin" / name
-        path.write_text(f"#!/bin/sh\n{text}\n")
-        path.chmod(0o755)
+        program(self.root / "bin" / name, text)
 
     def write(self, name: str, content: Any, mode: int = 0o600) -> Path:
         """Write a file; content other than text is written as JSON."""

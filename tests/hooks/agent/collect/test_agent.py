@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import program
 from stub_server import Asked, Reply
 
 from .conftest import OURS, PASSWORD, REAL, SECRET, TOKEN, cfn_answer
@@ -292,11 +293,8 @@ def test_prepare_may_refuse_the_start(tmp_path, library, capsys):
     """With the messages of start-upstream, the element's program for upstream's agent."""
     from heat_agent.collect import boot
 
-    program = tmp_path / "prepare"
     for status, result in ((0, 0), (1, 0), (78, 78)):
-        program.write_text(f"#!/bin/sh\nexit {status}\n")
-        program.chmod(0o755)
-        assert boot.prepare(str(program)) == result
+        assert boot.prepare(str(program(tmp_path / "prepare", f"exit {status}"))) == result
     assert capsys.readouterr().err == "os-collect-config: prepare ended with status 1\n"
     assert boot.prepare(str(tmp_path / "none")) == 0
     word = f"os-collect-config: cannot run {tmp_path}/none: No such file or directory\n"

@@ -4,6 +4,8 @@ import json
 import subprocess
 from pathlib import Path
 
+from programs import program
+
 from .conftest import HOOKS, Phases
 
 ELEMENTS = HOOKS.parent / "elements"
@@ -78,9 +80,7 @@ def test_change_imports_no_slow_module(phases):
     """Each change would import it anew, as modules that a fork loads are lost."""
     output = phases.root / "modules"
     template = phases.root / "templates" / str(output).lstrip("/")
-    template.parent.mkdir(parents=True)
-    template.write_text("#!/usr/bin/python3 -IS\nimport sys; print(*sys.modules)\n")
-    template.chmod(0o755)
+    program(template, "#!/usr/bin/python3 -IS\nimport sys; print(*sys.modules)\n")
     phases.script("20-os-apply-config", STEP.read_text())
     document = phases.root / "cfn.json"
     document.write_text(json.dumps(METADATA))
