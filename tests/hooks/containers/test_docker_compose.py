@@ -80,15 +80,15 @@ def clean_up(clean_up_of, hook_environment):
 
 
 @pytest.fixture
-def recorder(tmp_path: Path):
-    """A stub of compose that records its calls; it checks the words only."""
+def calls(tmp_path: Path, hook_environment):
+    """Have the hook call a stub of compose; return a function that returns its calls.
+
+    It checks the words only.
+    """
     log = tmp_path / "calls"
     stub = program(tmp_path / "recorder", f'echo "$PWD $@" >>{log}')
-
-    def calls():
-        return log.read_text().splitlines() if log.exists() else []
-
-    return str(stub), calls
+    hook_environment["HEAT_DOCKER_COMPOSE_CMD"] = str(stub)
+    return lambda: log.read_text().splitlines() if log.exists() else []
 
 
 def service(podman, **more):
@@ -138,21 +138,17 @@ def test_chosen_command_that_is_missing_fails(docker_compose):
         ),
     ],
 )
-def test_malformed_config_is_reported_in_a_sentence(docker_compose, recorder, config, inputs, part):
-    program, calls = recorder
-    answer = docker_compose(
-        config, inputs={**STACK, **inputs}, env={"HEAT_DOCKER_COMPOSE_CMD": program}
-    )
+def test_malformed_config_is_reported_in_a_sentence(docker_compose, calls, config, inputs, part):
+    answer = docker_compose(config, inputs={**STACK, **inputs})
     assert answer.status == 1
     assert part in answer.stderr
     assert answer.stderr.count("\n") == 1
     assert calls() == []
 
 
-def test_compose_is_called_with_project_and_file(docker_compose, recorder, tmp_path):
-    program, calls = recorder
-    answer = docker_compose({"services": {}}, env={"HEAT_DOCKER_COMPOSE_CMD": f"{program} words"})
-    assert answer.status == 0
+def test_compose_is_called_with_project_and_file(docker_compose, calls, hook_environment, tmp_path):
+    hook_environment["HEAT_DOCKER_COMPOSE_CMD"] += " words"
+    assert docker_compose({"services": {}}).status == 0
     directory = tmp_path / "work/My_Project"
     assert calls() == [
         f"{directory} words -p my_project -f {directory}/docker-compose.yml "
@@ -173,17 +169,15 @@ def test_busy_engine_may_take_longer_than_a_minute(docker_compose, tmp_path, giv
     assert answer.stdout == f"{given or 3600}\n"
 
 
-def test_hostile_name_stays_in_the_directory(docker_compose, recorder, tmp_path):
-    program, _calls = recorder
+def test_hostile_name_stays_in_the_directory(docker_compose, calls, tmp_path):
     for name in ("../../escape", "/etc", "..", "", "a\nb", "ü/☃"):
-        docker_compose({"services": {}}, name=name, env={"HEAT_DOCKER_COMPOSE_CMD": program})
+        docker_compose({"services": {}}, name=name)
         inside = {path.parent for path in (tmp_path / "work").rglob("docker-compose.yml")}
         assert {path.parent for path in inside} == {tmp_path / "work"}
 
 
 @pytest.mark.parametrize("form", ["list", "json", "python"])
-def test_env_files_are_accepted_in_every_form(docker_compose, recorder, tmp_path, form):
-    program, _calls = recorder
+def test_env_files_are_accepted_in_every_form(docker_compose, calls, tmp_path, form):
     files = [
         {"file_name": "./a.env", "content": "SECRET=planted-password\n"},
         {"file_name": "sub/b.env", "content": "ünïcode=☃\n"},
@@ -193,7 +187,6 @@ def test_env_files_are_accepted_in_every_form(docker_compose, recorder, tmp_path
     answer = docker_compose(
         {"web": {"image": "i", "env_file": ["a.env", "sub/b.env", "elsewhere.env"]}},
         inputs={**STACK, "env_files": given},
-        env={"HEAT_DOCKER_COMPOSE_CMD": program},
     )
     assert answer.status == 0
     assert "planted-password" not in answer.log
@@ -204,20 +197,14 @@ def test_env_files_are_accepted_in_every_form(docker_compose, recorder, tmp_path
     assert not (directory / "not-wanted.env").exists()
 
 
-def test_env_file_outside_is_readable_and_removed_with_the_project(
-    docker_compose, recorder, tmp_path
-):
+def test_env_file_outside_is_readable_and_removed_with_the_project(docker_compose, calls, tmp_path):
     """heat-agents writes it as well; its directories are then root's alone, and it stays."""
-    program, _calls = recorder
     new, old = tmp_path / "etc/app/new.env", tmp_path / "old.env"
     old.write_text("before\n")
     config = {"web": {"image": "i", "env_file": [str(new), str(old)]}}
     files = [{"file_name": str(path), "content": "A=planted\n"} for path in (new, old)]
-    env = {"HEAT_DOCKER_COMPOSE_CMD": program}
     for action in ("CREATE", "UPDATE"):
-        answer = docker_compose(
-            config, inputs={**STACK, "env_files": files}, action=action, env=env
-        )
+        answer = docker_compose(config, inputs={**STACK, "env_files": files}, action=action)
         assert answer.status == 0, answer.stderr
         assert new.read_text() == old.read_text() == "A=planted\n"
     assert [stat.S_IMODE(p.stat().st_mode) for p in (new, new.parent, tmp_path / "etc")] == [
@@ -225,22 +212,20 @@ def test_env_file_outside_is_readable_and_removed_with_the_project(
         0o755,
         0o755,
     ]
-    assert docker_compose(config, action="DELETE", env=env).status == 0
+    assert docker_compose(config, action="DELETE").status == 0
     assert not new.exists()
     assert old.exists()
 
 
 @pytest.mark.defect("K7")
-def test_text_in_the_current_layout_is_passed_unchanged(docker_compose, recorder, tmp_path):
-    program, _calls = recorder
+def test_text_in_the_current_layout_is_passed_unchanged(docker_compose, calls, tmp_path):
     text = 'version: "3"\nservices:\n  web:\n    image: i\n    ports: [22:22]\n'
-    docker_compose(text, env={"HEAT_DOCKER_COMPOSE_CMD": program})
+    docker_compose(text)
     assert (tmp_path / "work/My_Project/docker-compose.yml").read_text() == text
 
 
 @pytest.mark.defect("K7")
-def test_old_layout_is_converted(docker_compose, recorder, tmp_path):
-    program, _calls = recorder
+def test_old_layout_is_converted(docker_compose, calls, tmp_path):
     docker_compose(
         {
             "version": "1",
@@ -248,7 +233,6 @@ def test_old_layout_is_converted(docker_compose, recorder, tmp_path):
             "log": {"build": ".", "dockerfile": "D", "log_driver": "x", "log_opt": {"a": "b"}},
             **PARTNERS,
         },
-        env={"HEAT_DOCKER_COMPOSE_CMD": program},
     )
     written = json.loads((tmp_path / "work/My_Project/docker-compose.yml").read_text())
     assert written == {
@@ -292,15 +276,14 @@ PARTNERS = {
 
 @pytest.mark.tool("docker")
 @pytest.mark.parametrize("program", ["docker compose", "docker-compose"])
-def test_compose_accepts_the_converted_layout(docker_compose, recorder, request, tmp_path, program):
+def test_compose_accepts_the_converted_layout(docker_compose, calls, request, tmp_path, program):
     """Neither takes "volume_driver", nor "container:" for a service that has another name."""
     if program == "docker compose":
         command = str(request.getfixturevalue("compose_plugin"))
     else:
         command = shutil.which(program) or pytest.skip(f"{program} is not installed")
     config = {"web": {"image": "i"}, **PARTNERS}
-    env = {"HEAT_DOCKER_COMPOSE_CMD": recorder[0]}
-    assert docker_compose(config, env=env).status == 0
+    assert docker_compose(config).status == 0
     file = tmp_path / "work/My_Project/docker-compose.yml"
     words = [command, "-f", str(file), "config"]
     done = subprocess.run(words, capture_output=True, text=True)
@@ -308,21 +291,17 @@ def test_compose_accepts_the_converted_layout(docker_compose, recorder, request,
     assert "service:web" in done.stdout
 
 
-def test_two_deployments_of_one_name_do_not_share_a_project(docker_compose, recorder, tmp_path):
-    program, calls = recorder
-    env = {"HEAT_DOCKER_COMPOSE_CMD": program}
+def test_two_deployments_of_one_name_do_not_share_a_project(docker_compose, calls, tmp_path):
     for resource in ("one", "two", "one"):
         inputs = {**STACK, "deploy_resource_name": resource}
-        docker_compose({"services": {}}, inputs=inputs, env=env)
+        docker_compose({"services": {}}, inputs=inputs)
     projects = [call.split("-p ")[1].split()[0] for call in calls()]
     assert projects[0] == projects[2] != projects[1]
 
 
-def test_update_under_another_name_takes_the_old_project_down(docker_compose, recorder, tmp_path):
-    program, calls = recorder
-    env = {"HEAT_DOCKER_COMPOSE_CMD": program}
-    docker_compose({"services": {}}, name="config-x7", env=env)
-    docker_compose({"services": {}}, name="config-y8", action="UPDATE", env=env)
+def test_update_under_another_name_takes_the_old_project_down(docker_compose, calls, tmp_path):
+    docker_compose({"services": {}}, name="config-x7")
+    docker_compose({"services": {}}, name="config-y8", action="UPDATE")
     assert ["down" in call for call in calls()] == [False, True, False]
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["config-y8"]
 
@@ -332,32 +311,28 @@ def listed_as(tmp_path, *deployments):
 
 
 def test_replaced_deployment_keeps_the_new_ones_project(
-    docker_compose, recorder, make_deployment, tmp_path
+    docker_compose, calls, make_deployment, tmp_path
 ):
     """Heat makes the new one, of the same name, before it deletes the old one."""
-    program, calls = recorder
-    env = {"HEAT_DOCKER_COMPOSE_CMD": program}
     old, new, gone = (
         make_deployment({}, group="docker-compose", inputs=STACK, id=f"{n}-000") for n in "123"
     )
     listed_as(tmp_path, old)
-    docker_compose({"services": {}}, id="1-000", env=env)
+    docker_compose({"services": {}}, id="1-000")
     listed_as(tmp_path, old, new)
-    docker_compose({"services": {}}, id="2-000", env=env)
+    docker_compose({"services": {}}, id="2-000")
     listed_as(tmp_path, new, gone)
-    docker_compose({"services": {}}, id="3-000", action="DELETE", env=env)
+    docker_compose({"services": {}}, id="3-000", action="DELETE")
     assert ["down" in call for call in calls()] == [False, False]
     listed_as(tmp_path, gone)
-    docker_compose({"services": {}}, id="4-000", action="DELETE", env=env)
+    docker_compose({"services": {}}, id="4-000", action="DELETE")
     assert "down" in calls()[-1]
 
 
 def test_project_of_a_replaced_deployment_is_taken_down(
-    docker_compose, recorder, clean_up, make_deployment, hook_environment, tmp_path
+    docker_compose, calls, clean_up, make_deployment, tmp_path
 ):
     """A deployment without a name of its own gets a new one with its place in Heat."""
-    program, calls = recorder
-    hook_environment["HEAT_DOCKER_COMPOSE_CMD"] = program
     old, new = (
         make_deployment({}, group="docker-compose", inputs=STACK, id=f"{n}-000") for n in "12"
     )
@@ -405,15 +380,13 @@ def test_project_of_heat_agents_is_taken_over(docker_compose, podman, of_heat_ag
     assert podman.names() == []
 
 
-def test_project_of_heat_agents_takes_no_other_down(docker_compose, recorder, tmp_path):
+def test_project_of_heat_agents_takes_no_other_down(docker_compose, calls, tmp_path):
     """Either of "my-app" and "myapp" may have been called myapp."""
-    program, calls = recorder
     for name in ("my-app", "myapp"):
         (tmp_path / "work" / name).mkdir(parents=True)
         (tmp_path / "work" / name / "docker-compose.yml").write_text("{}")
-    env = {"HEAT_DOCKER_COMPOSE_CMD": program}
     for name in ("my-app", "myapp"):
-        assert docker_compose({}, name=name, action="DELETE", env=env).status == 0
+        assert docker_compose({}, name=name, action="DELETE").status == 0
     assert [call.split("-p ")[1].split()[0] for call in calls()] == ["my-app", "myapp"]
     assert list((tmp_path / "work").iterdir()) == []
 
