@@ -165,7 +165,7 @@ def main():
     options = parse_arguments(sys.argv[1:])
     name = Path(sys.argv[0]).name
     if options.get("version"):
-        print(os.environ.get("STAND_IN_VERSION", VERSIONS[name[:4]]))
+        print(VERSIONS[name[:4]])
         return
     if is_wrapper(name):
         sys.stderr.write("Redirecting to cinc-client\n")

@@ -399,21 +399,6 @@ def test_cinc_comes_before_its_wrapper(bare_chef, install, kitchen):
     assert "/cinc-client\n" in bare_chef(["demo"]).stdout
 
 
-def test_old_chef_that_fails_is_named(chef, kitchen):
-    kitchen.recipe("raise SystemExit(1)")
-    answer = chef(["demo"], env={"STAND_IN_VERSION": "Chef: 11.18.12"})
-    assert "Chef 11.18.12 is too old" in answer.stderr
-
-
-@pytest.mark.parametrize(
-    "config", ["recipe[demo]", "", None, {"run_list": []}, [1], '{"a": 1}', "5"], ids=repr
-)
-def test_config_that_is_no_run_list_is_refused(chef, config):
-    answer = chef(config)
-    assert answer.status == 1
-    assert "run list" in answer.stderr
-
-
 @pytest.mark.defect("K3")
 def test_any_bytes_and_two_megabytes_are_passed(chef, kitchen):
     kitchen.recipe(
@@ -440,11 +425,6 @@ def test_parallel_runs_wait_for_each_other(chef, kitchen, tmp_path: Path):
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(one, range(6))) == [str(n) for n in range(6)]
-
-
-def test_missing_domain_name_is_no_failure(chef, kitchen, tmp_path: Path):
-    program(tmp_path / "bin" / "hostname", "exit 1")
-    assert chef([]).status == 0
 
 
 #: By the config that runs it; a recipe, which is not a config, finds the FIFO of ``hotplate hook

@@ -102,13 +102,6 @@ def test_config_may_be_json_text_or_empty(json_file, tmp_path: Path):
         assert json_file(nothing).status == 0
 
 
-@pytest.mark.parametrize("config", ["{", "[]", [1], 5], ids=repr)
-def test_config_that_is_no_map_is_refused(json_file, config):
-    answer = json_file(config)
-    assert answer.status == 1
-    assert "map" in answer.stderr
-
-
 def test_two_megabytes_and_parallel_runs_succeed(json_file, tmp_path: Path):
     def one(number: int) -> int:
         return json_file({str(tmp_path / "same"): [number] * 300_000}).status

@@ -178,13 +178,6 @@ def fake(tmp_path: Path, body: str) -> dict[str, str]:
     return {"HEAT_SALT_CMD": str(salt_call)}
 
 
-def test_old_salt_that_fails_is_named(run_salt, tmp_path: Path):
-    answer = run_salt("x: y", env=fake(tmp_path, "echo no such option >&2; exit 2"))
-    assert answer.status == 2
-    assert "no such option" in answer.stderr
-    assert "Salt 2019.2.0 is too old" in answer.stderr
-
-
 @pytest.mark.defect("K8")
 @pytest.mark.parametrize(
     ("returned", "code", "status"),

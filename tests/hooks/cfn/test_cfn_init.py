@@ -732,13 +732,6 @@ def test_hook_leaves_no_metadata(cfn_init_hook, hooks_dir, tmp_path):
     assert list((tmp_path / "last").iterdir()) == []
 
 
-@pytest.mark.parametrize("config", [[1], "no json", 7, '"text"'])
-def test_hook_describes_the_expected_config(cfn_init_hook, config):
-    answer = cfn_init_hook(config)
-    assert answer.status == 1
-    assert "must be a map" in answer.stderr
-
-
 def test_configsets_option_selects_config_sets(cfn_init_hook):
     config = {"configSets": {"x": "a", "y": "b"}, "a": commands("echo A"), "b": commands("echo B")}
     for option, wanted in (("x", ["A"]), (["y", "x"], ["B", "A"])):
