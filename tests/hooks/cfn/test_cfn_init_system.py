@@ -18,12 +18,14 @@ import pytest
 
 from hotplate.image import mirrors
 
+from ..conftest import run_or_skip
+
 INIT = "AWS::CloudFormation::Init"
 RELEASE = "bookworm"
 
 
 @pytest.fixture(scope="session")
-def debian(tmp_path_factory: pytest.TempPathFactory, hooks_dir: Path) -> Path:
+def debian(kept, tmp_path_factory: pytest.TempPathFactory, hooks_dir: Path) -> Path:
     """A minimal Debian in a directory, with the hooks of this checkout."""
     if os.geteuid() != 0:
         pytest.skip("mmdebstrap and chroot need root")
@@ -32,14 +34,17 @@ def debian(tmp_path_factory: pytest.TempPathFactory, hooks_dir: Path) -> Path:
     mirror = mirrors.of_this_host(RELEASE).main
     if not mirror:
         pytest.skip("the host's apt sources name no Debian mirror")
-    root = tmp_path_factory.mktemp("debian")
     # Half of the time that debootstrap takes; nobody misses this Debian after a power cut.
     command = ["mmdebstrap", "--variant=minbase", "--include=python3"]
     command += ["--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/doc/*"]
-    command += [RELEASE, str(root), mirror]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
-    if done.returncode != 0:
-        pytest.skip(f"mmdebstrap failed: {done.stderr.strip()[-300:]}")
+
+    def install(folder: Path) -> None:
+        archive = str(folder / "debian.tar")
+        run_or_skip("mmdebstrap failed", *command, RELEASE, archive, mirror)
+
+    base = kept(f"debian-{RELEASE}", f"{command} {mirror}", install) / "debian.tar"
+    root = tmp_path_factory.mktemp("debian")
+    subprocess.run(["tar", "--numeric-owner", "-xpf", base, "-C", root], check=True)
     shutil.copytree(hooks_dir, root / "hooks")
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
     return root
@@ -111,7 +116,6 @@ def test_apt_installs_and_verifies_packages(init, inside, debian):
     ("packages", "part"),
     [
         ({"hotplate-no-such-package": []}, "hotplate-no-such-package"),
-        ({"sed": ["0.0-no-such"]}, "0.0-no-such"),
         ({"sed": ["0.0-no-such", "0.1-no-such"]}, "0.1-no-such"),
     ],
 )
