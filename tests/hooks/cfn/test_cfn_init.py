@@ -296,16 +296,18 @@ def zip_bytes(names=("top/file", "top/run")):
     return data.getvalue()
 
 
-@pytest.mark.parametrize("kind", ["tar", "tgz", "tbz2", "txz", "zip"])
-def test_archives_are_unpacked(init, tmp_path, kind, python):
-    modes = {"tar": "w", "tgz": "w:gz", "tbz2": "w:bz2", "txz": "w:xz"}
-    data = zip_bytes() if kind == "zip" else tar_bytes(mode=modes[kind])
-    (tmp_path / "archive").write_bytes(data)
-    target = tmp_path / "a/target"
+def test_archives_are_unpacked(init, tmp_path, python):
+    archives = {mode: tar_bytes(mode=mode) for mode in ("w", "w:gz", "w:bz2", "w:xz")}
+    archives["zip"] = zip_bytes()
+    for name, data in archives.items():
+        (tmp_path / name).write_bytes(data)
+    sources = {str(tmp_path / "a" / name): (tmp_path / name).as_uri() for name in archives}
     for _ in range(2):  # the second time over existing files
-        init({"sources": {str(target): (tmp_path / "archive").as_uri()}}, python=python)
-    assert (target / "top/file").read_bytes() == b"data"
-    assert stat.S_IMODE((target / "top/run").stat().st_mode) == 0o755
+        init({"sources": sources}, python=python)
+    for name in archives:
+        top = tmp_path / "a" / name / "top"
+        assert (top / "file").read_bytes() == b"data"
+        assert stat.S_IMODE((top / "run").stat().st_mode) == 0o755
 
 
 @pytest.mark.parametrize("kind", ["plain tar", "tgz", "stored gz", "one file"])
