@@ -20,6 +20,8 @@ import yaml
 from hotplate.settings import cache_dir
 
 HOOKS = Path(__file__).resolve().parents[2] / "hooks"
+# Tests import the libraries of the programs, as these do.
+sys.path.insert(0, str(HOOKS))
 
 #: The program that proves that a real tool, named by the marker ``tool``, is installed.
 TOOLS = {

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from heat_config.settings import NUMBERS
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = ROOT / "hooks"
@@ -49,10 +50,7 @@ def test_variables_of_the_runner_are_documented():
     assert [name for name in sorted(names) if f"``{name}``" not in PAGE] == []
 
 
-def test_settings_of_the_runner_are_documented_with_their_defaults(monkeypatch):
-    monkeypatch.syspath_prepend(str(HOOKS))
-    from heat_config.settings import NUMBERS
-
+def test_settings_of_the_runner_are_documented_with_their_defaults():
     for key, value in NUMBERS.items():
         assert re.search(rf"^``{key}`` +{value:.0f} ", PAGE, re.MULTILINE), key
 

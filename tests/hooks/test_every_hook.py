@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from heat_config.settings import Settings
 from programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,11 +111,8 @@ def test_nul_in_an_input_is_a_sentence_that_names_it(run, name):
 
 
 @pytest.mark.defect("H16")
-def test_state_and_outputs_survive_a_reboot(monkeypatch):
+def test_state_and_outputs_survive_a_reboot():
     """A reboot may fall between a hook's output and its signal; /var/run is empty then."""
-    monkeypatch.syspath_prepend(str(ROOT / "hooks"))
-    from heat_config.settings import Settings
-
     places = [Settings({}).state]
     for file in HOOKS:
         places += re.findall(r'^(?:OUTPUTS|WORKING) = "(.+)"$', file.read_text(), re.MULTILINE)

@@ -14,7 +14,6 @@ import io
 import json
 import os
 import stat
-import sys
 import tarfile
 import tempfile
 import zipfile
@@ -22,17 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from heat_cfn import sources
+from heat_cfn.problems import CfnError
+from heat_cfn.step import Changes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import program
-
-HOOKS = Path(__file__).resolve().parents[3] / "hooks"
-sys.path.insert(0, str(HOOKS))
-from heat_cfn import sources  # noqa: E402
-from heat_cfn.problems import CfnError  # noqa: E402
-from heat_cfn.step import Changes  # noqa: E402
-
-sys.path.remove(str(HOOKS))
 
 INIT = "AWS::CloudFormation::Init"
 
@@ -428,10 +422,7 @@ def test_damaged_or_unknown_archive_fails(init, tmp_path, data):
     assert "damaged" in done.stderr or "neither" in done.stderr
 
 
-def test_githubs_top_directory_is_dropped(tmp_path, hooks_dir, monkeypatch):
-    monkeypatch.syspath_prepend(str(hooks_dir))
-    from heat_cfn import sources
-
+def test_githubs_top_directory_is_dropped(tmp_path):
     url = "https://github.com/owner/project/tarball/main"
     sources.unpack(io.BytesIO(tar_bytes()), url, str(tmp_path / "t"))
     assert (tmp_path / "t/file").read_bytes() == b"data"

@@ -6,7 +6,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from typing import Any
 
 import programs
 import pytest
+from heat_config import runner as the_runner
+from heat_config import transport
 from stub_server import Reply, StubServer
 
 HOOKS = Path(__file__).resolve().parents[3] / "hooks"
@@ -300,15 +301,11 @@ def cfn(heat: Heat, make_deployment):
 
 
 @pytest.fixture
-def runner() -> Iterator[ModuleType]:
+def runner() -> ModuleType:
     """The runner, in this process."""
-    sys.path.insert(0, str(HOOKS))
-    from heat_config import runner, transport
-
     # If a pass imported a module, pytest would write its bytecode during that pass.
     transport.preload()
-    yield runner
-    sys.path.remove(str(HOOKS))
+    return the_runner
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pkgutil
 from pathlib import Path
 
 import pytest
+from heat_config.settings import Settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -88,8 +89,6 @@ def one_pass(guest, runner):
     before = os.umask(0o022), os.getcwd()  # noqa: PTH109
 
     def run():
-        from heat_config.settings import Settings
-
         return runner.with_state(Settings(guest.environment), lambda one: one.run())
 
     yield run

@@ -3,26 +3,16 @@
 import os
 import re
 import signal
-import sys
 from pathlib import Path
 
 import pytest
+from heat_config import capture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import alive
 
-HOOKS = str(Path(__file__).resolve().parents[3] / "hooks")
 #: Bytes that a capture has at the most.
 MOST = (2 << 20) + 2 * (6 << 20) + 100
-
-
-@pytest.fixture
-def capture():
-    sys.path.insert(0, HOOKS)
-    from heat_config import capture
-
-    yield capture
-    sys.path.remove(HOOKS)
 
 
 def left_out(text):
@@ -39,10 +29,6 @@ def left_out(text):
     limit=st.integers(50, 2000),
 )
 def test_kept_has_the_first_and_last_bytes(chunks, head, tail, limit):
-    sys.path.insert(0, HOOKS)
-    from heat_config import capture
-
-    sys.path.remove(HOOKS)
     descriptor = os.memfd_create("capture")
     written = b""
     number = 0
@@ -69,7 +55,7 @@ def test_kept_has_the_first_and_last_bytes(chunks, head, tail, limit):
     os.close(descriptor)
 
 
-def test_file_shrinks_on_a_short_disk_and_can_grow_again(capture):
+def test_file_shrinks_on_a_short_disk_and_can_grow_again():
     descriptor = os.memfd_create("capture")
     kept = capture.Kept(descriptor)
     kept.append(b"head" + b"x" * 9_000_000 + b"tail")
@@ -88,7 +74,7 @@ def test_file_shrinks_on_a_short_disk_and_can_grow_again(capture):
     os.close(descriptor)
 
 
-def test_forged_mark_only_changes_the_count(capture):
+def test_forged_mark_only_changes_the_count():
     descriptor = os.memfd_create("capture")
     forged = b"\n[... %15d bytes are left out here ...]\n" % 10**14
     capture.Kept(descriptor, 100, 200).append(b"a" * 100 + forged + b"b" * 5000)

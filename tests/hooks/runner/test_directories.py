@@ -6,15 +6,11 @@ import contextlib
 import errno
 import os
 import stat
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-HOOKS = Path(__file__).resolve().parents[3] / "hooks"
-sys.path.insert(0, str(HOOKS))
-from heat_config import directories  # noqa: E402
+from heat_config import directories
 
 OTHER = 65534
 

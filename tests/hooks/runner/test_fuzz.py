@@ -5,10 +5,11 @@ import os
 import sys
 from pathlib import Path
 
+from heat_config import command, proxy, request, result, state, transport
+from heat_config.settings import Settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-HOOKS = str(Path(__file__).resolve().parents[3] / "hooks")
 DOCUMENTS = 3_000
 
 TEXT = st.text(max_size=8) | st.sampled_from(["", "../../x/evil", "/etc/x", "\0", "\ud800", "a\nb"])
@@ -121,8 +122,6 @@ def test_random_document_raises_no_traceback(guest, runner, capfd, monkeypatch):
 
     sys.addaudithook(audit)
     before = os.umask(0o022), os.getcwd()  # noqa: PTH109
-    from heat_config.settings import Settings
-
     chosen = Settings(environment)
     seen = [0]
 
@@ -176,10 +175,6 @@ def test_random_document_raises_no_traceback(guest, runner, capfd, monkeypatch):
     )
 )
 def test_url_is_parsed_or_a_value_error(url):
-    sys.path.insert(0, HOOKS)
-    from heat_config import proxy, request
-
-    sys.path.remove(HOOKS)
     request.redacted(url)
     try:
         target = request.Target(url)
@@ -206,10 +201,6 @@ def test_url_is_parsed_or_a_value_error(url):
     ).map(lambda value: json.dumps(value).encode())
 )
 def test_any_file_is_a_record_a_heat_agents_mark_or_damaged(record, tmp_path_factory):
-    sys.path.insert(0, HOOKS)
-    from heat_config import command, state
-
-    sys.path.remove(HOOKS)
     store = state.Store(str(tmp_path_factory.getbasetemp()))
     Path(store.path("r-1", ".json")).write_bytes(record)
     loaded = store.load(clear=False)["r-1"]
@@ -227,10 +218,6 @@ def test_any_file_is_a_record_a_heat_agents_mark_or_damaged(record, tmp_path_fac
 @settings(max_examples=300, deadline=None, database=None)
 @given(st.binary(max_size=200) | TEXT.map(lambda text: f"x\n{{{text}".encode("utf-8", "replace")))
 def test_any_hook_output_is_read(data):
-    sys.path.insert(0, HOOKS)
-    from heat_config import result
-
-    sys.path.remove(HOOKS)
     result.stray(data, "hook")
     answer = result.read_answer(data, data, 0, "hook", ["r"])
     assert isinstance(answer["deploy_status_code"], int)
@@ -259,10 +246,6 @@ CATALOG = st.lists(
 @settings(max_examples=300, deadline=None, database=None)
 @given(CATALOG | JSON, TEXT | st.none())
 def test_any_catalogue_gives_an_endpoint_or_a_sentence(catalog, region):
-    sys.path.insert(0, HOOKS)
-    from heat_config import transport
-
-    sys.path.remove(HOOKS)
     try:
         assert isinstance(transport._endpoint(catalog, "orchestration", region), str)
     except transport.NotAccepted as error:

@@ -2,14 +2,10 @@
 
 import os
 import shutil
-import sys
 import threading
 
 import pytest
-
-from .conftest import HOOKS
-
-sys.path.insert(0, str(HOOKS))
+from heat_config import process
 
 
 @pytest.fixture
@@ -27,8 +23,6 @@ def programs(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", ["{0}/one:{0}/two", "/none:{0}/two:", ":{0}/two", "", None])
 def test_program_path_is_that_of_which(programs, monkeypatch, path):
-    from heat_config import process
-
     if path is None:
         monkeypatch.delenv("PATH")
     else:
@@ -52,8 +46,6 @@ def test_program_path_is_that_of_which(programs, monkeypatch, path):
 
 def test_child_whose_signal_went_to_another_thread_is_waited_for(monkeypatch):
     """The child ends between the check and the wait, while a thread does not block its signal."""
-    from heat_config import process
-
     looked = os.waitpid
     go, gone = os.pipe()
     null = os.open(os.devnull, os.O_RDWR)

@@ -15,24 +15,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from heat_config import proxy
+from heat_config.request import Target
 from stub_server import StubServer
 
 HOOKS = str(Path(__file__).resolve().parents[3] / "hooks")
 QUERY = "?Timestamp=2026-01-02T03%3A04%3A05Z&Signature=c2VjcmV0"
-
-
-@pytest.fixture
-def library() -> Iterator[None]:
-    sys.path.insert(0, HOOKS)
-    yield
-    sys.path.remove(HOOKS)
-
-
-@pytest.fixture
-def target(library):
-    from heat_config import request
-
-    return request.Target
 
 
 @pytest.mark.parametrize(
@@ -49,8 +37,8 @@ def target(library):
         ("http://bücher.example/x", "xn--bcher-kva.example", 80, "xn--bcher-kva.example"),
     ],
 )
-def test_url_is_parsed(target, url, host, port, authority):
-    parts = target(url)
+def test_url_is_parsed(url, host, port, authority):
+    parts = Target(url)
     assert (parts.host, parts.port, parts.authority) == (host, port, authority)
 
 
@@ -63,9 +51,9 @@ def test_url_is_parsed(target, url, host, port, authority):
         ("http://h/a#part", "/a"),
     ],
 )
-def test_path_is_that_of_python_requests(target, url, path):
+def test_path_is_that_of_python_requests(url, path):
     """requests 2.32 strips surrounding blanks and encodes characters beyond ASCII."""
-    assert target(url).path == path
+    assert Target(url).path == path
 
 
 @pytest.mark.parametrize(
@@ -77,9 +65,9 @@ def test_path_is_that_of_python_requests(target, url, path):
         *("http://h%0d%0aX-More:%20y/", "http://%00/", "http://h%7f/", "http://\xa0h/"),
     ],
 )
-def test_malformed_url_is_a_value_error(target, url):
+def test_malformed_url_is_a_value_error(url):
     with pytest.raises(ValueError):
-        target(url)
+        Target(url)
 
 
 def test_a_signal_reaches_an_ipv6_address_on_any_port(guest, cfn):
@@ -282,11 +270,9 @@ URLS += ["http://10.1.2.3:80/", "https://[2001:db8::1]/", "http://localhost/", "
 
 @pytest.mark.parametrize("url", URLS)
 @pytest.mark.parametrize("past", PAST)
-def test_proxy_is_that_of_python_requests(library, monkeypatch, url, past):
+def test_proxy_is_that_of_python_requests(monkeypatch, url, past):
     """The agent polls with requests: a signal must get through wherever a poll does."""
     requests = pytest.importorskip("requests", minversion="2.34")
-    from heat_config import proxy
-
     parts = urlsplit(url)
     for environment in ENVIRONMENTS:
         with monkeypatch.context() as patch:
@@ -306,11 +292,9 @@ def test_proxy_is_that_of_python_requests(library, monkeypatch, url, past):
 @pytest.mark.parametrize(
     "url", ["http://proxy", "https://proxy", "http://proxy:1", "https://[::1]"]
 )
-def test_the_default_port_of_a_proxy_is_that_of_requests(library, url):
+def test_the_default_port_of_a_proxy_is_that_of_requests(url):
     """requests hands a proxy to urllib3's ProxyManager, which gives it a port by its scheme."""
     urllib3 = pytest.importorskip("urllib3")
-    from heat_config import proxy
-
     with urllib3.ProxyManager(url) as wanted:
         assert proxy.Proxy(url).port == wanted.proxy.port
 

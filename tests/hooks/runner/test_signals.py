@@ -5,9 +5,8 @@ import ssl
 
 import programs
 import pytest
+from heat_config import transport
 from stub_server import Reply
-
-from .conftest import HOOKS
 
 
 @pytest.fixture
@@ -252,8 +251,5 @@ def test_own_notifier_program_sends_the_signal(guest, heat, cfn):
 )
 def test_url_age_is_read_from_its_timestamp(monkeypatch, url, signed):
     """calendar.timegm gives the expected time; the agent does not load it."""
-    monkeypatch.syspath_prepend(HOOKS)
-    from heat_config import transport
-
     monkeypatch.setattr(transport.time, "time", lambda: 2e9)
     assert transport.url_age(url) == (None if signed is None else 2e9 - signed)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 HOOKS = Path(__file__).resolve().parents[4] / "hooks"
-sys.path.insert(0, str(HOOKS))
 
 OURS = HOOKS / "os-apply-config"
 THEIRS = Path(sys.executable).with_name("os-apply-config")

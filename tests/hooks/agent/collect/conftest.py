@@ -20,6 +20,13 @@ from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
 
 import pytest
+from heat_agent.collect import settings
+from heat_agent.collect.agent import Agent
+from heat_agent.collect.log import Log
+from heat_agent.collect.program import Seams
+from heat_agent.collect.signals import Signals
+from heat_agent.collect.trust import Trust
+from heat_agent.collect.web import Client
 from programs import program
 from stub_server import Asked, Reply, StubServer
 
@@ -31,21 +38,6 @@ TOKEN = "gAAAA-token-of-the-user"
 PASSWORD = "pw-9d1c"
 SECONDS = 60
 LISTENER_SECONDS = 5
-
-
-@pytest.fixture(scope="session", autouse=True)
-def library() -> Iterator[None]:
-    """Make the agent importable, as its programs do."""
-    sys.path.insert(0, str(HOOKS))
-    yield
-    sys.path.remove(str(HOOKS))
-
-
-@pytest.fixture
-def unavailable(library):
-    from heat_agent.collect.problems import Unavailable
-
-    return Unavailable
 
 
 class Listener:
@@ -429,14 +421,6 @@ def agent_of(
     write: Callable[[int, str], None] = lambda _level, sentence: None,
 ) -> Any:
     """The Agent of a guest's configuration, in this process."""
-    from heat_agent.collect import settings
-    from heat_agent.collect.agent import Agent
-    from heat_agent.collect.log import Log
-    from heat_agent.collect.program import Seams
-    from heat_agent.collect.signals import Signals
-    from heat_agent.collect.trust import Trust
-    from heat_agent.collect.web import Client
-
     chosen = settings.load([], guest.environment())
     seams = Seams(command=command, idle=lambda: None)
     return Agent(chosen, Log(write, 0), Client(Trust({}), {}), seams, Signals())

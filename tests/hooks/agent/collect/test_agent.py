@@ -12,8 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
-from programs import program
+from heat_agent.collect import boot, program, waiting
 from stub_server import Asked, Reply
 
 from .conftest import OURS, PASSWORD, REAL, SECRET, TOKEN, cfn_answer
@@ -262,8 +263,6 @@ def test_command_that_always_changes_the_configuration_runs_with_pauses(guest, s
 
 def test_seams_are_called(guest, cloud, monkeypatch):
     """The parts that a caller can replace: the command, rounds without changes, the start."""
-    from heat_agent.collect import program
-
     cloud.documents["cfn:server"] = {"a": 1}
     guest.write("local/b", {"b": 1})
     guest.conf(cfn_conf(cloud), "os-refresh-config --x", collectors="cfn\ncollectors=local", **POLL)
@@ -289,21 +288,17 @@ def test_seams_are_called(guest, cloud, monkeypatch):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_prepare_may_refuse_the_start(tmp_path, library, capsys):
+def test_prepare_may_refuse_the_start(tmp_path, capsys):
     """With the messages of start-upstream, the element's program for upstream's agent."""
-    from heat_agent.collect import boot
-
     for status, result in ((0, 0), (1, 0), (78, 78)):
-        assert boot.prepare(str(program(tmp_path / "prepare", f"exit {status}"))) == result
+        assert boot.prepare(str(programs.program(tmp_path / "prepare", f"exit {status}"))) == result
     assert capsys.readouterr().err == "os-collect-config: prepare ended with status 1\n"
     assert boot.prepare(str(tmp_path / "none")) == 0
     word = f"os-collect-config: cannot run {tmp_path}/none: No such file or directory\n"
     assert capsys.readouterr().err == word
 
 
-def test_waiting_signals_are_sent(tmp_path, library, monkeypatch):
-    from heat_agent.collect import waiting
-
+def test_waiting_signals_are_sent(tmp_path, monkeypatch):
     monkeypatch.setenv("HEAT_CONFIG_DEPLOYED", str(tmp_path))
     command = ("/bin/sh", "-c", f"echo sent >>{tmp_path}/sent")
     waiting.resend(command)

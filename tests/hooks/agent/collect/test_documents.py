@@ -7,6 +7,9 @@ import stat
 from types import SimpleNamespace
 
 import pytest
+from heat_agent.collect import documents
+from heat_agent.collect.cache import Cache
+from heat_agent.collect.documents import encode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from os_collect_config import cache as their_cache
@@ -41,8 +44,6 @@ def theirs(document, keys):
 @MANY
 @given(document=DOCUMENT, keys=st.lists(st.sampled_from([*KEYS, "none"]), max_size=3))
 def test_deployments_become_documents_as_upstream_s(document, keys):
-    from heat_agent.collect import documents
-
     sentences: list[str] = []
     ours = documents.explode("cfn", document, keys, sentences.append)
     assert ours[0] == ("cfn", document)
@@ -82,8 +83,6 @@ def test_deployments_become_documents_as_upstream_s(document, keys):
 )
 def test_unusable_deployments_are_skipped_with_a_sentence(entry):
     """For some of these upstream writes outside its cache; others kill its daemon (C15)."""
-    from heat_agent.collect import documents
-
     sentences: list[str] = []
     good = {"name": "good", "config": 2}
     pairs = documents.explode("cfn", {"d": [entry, good]}, ["d"], sentences.append)
@@ -93,8 +92,6 @@ def test_unusable_deployments_are_skipped_with_a_sentence(entry):
 
 
 def test_last_of_documents_with_the_same_name_is_used():
-    from heat_agent.collect import documents
-
     pairs = [("a", 1), ("b", 2), ("a", 3)]
     assert documents.last_of_each(pairs) == [("b", 2), ("a", 3)]
 
@@ -115,9 +112,6 @@ def test_last_of_documents_with_the_same_name_is_used():
     )
 )
 def test_cache_has_the_same_files(tmp_path_factory, steps):
-    from heat_agent.collect.cache import Cache
-    from heat_agent.collect.documents import encode
-
     base = tmp_path_factory.mktemp("caches")
     before = their_cache.cfg
     their_cache.cfg = SimpleNamespace(CONF=SimpleNamespace(cachedir=str(base / "theirs")))
@@ -152,9 +146,6 @@ def tree(directory):
 )
 def test_change_is_a_difference_in_json(tmp_path, before, now, is_change):
     """Upstream compares with ==, where True equals 1 and NaN does not equal itself."""
-    from heat_agent.collect.cache import Cache
-    from heat_agent.collect.documents import encode
-
     cache = Cache(str(tmp_path / "cache"))
     assert cache.store("cfn", encode(before))
     cache.commit("cfn")
@@ -163,8 +154,6 @@ def test_change_is_a_difference_in_json(tmp_path, before, now, is_change):
 
 def test_damaged_last_counts_as_a_change(tmp_path):
     """A ``.last`` damaged by a power cut kills upstream at each start (json.load)."""
-    from heat_agent.collect.cache import Cache
-
     cache = Cache(str(tmp_path))
     cache.store("cfn", "{}")
     for damage in (b"", b'{"a', b"\xff", b"[" * 100_000):
@@ -175,8 +164,6 @@ def test_damaged_last_counts_as_a_change(tmp_path):
 
 
 def test_unchanged_files_are_not_written(tmp_path):
-    from heat_agent.collect.cache import Cache
-
     cache = Cache(str(tmp_path))
     cache.store("cfn", json.dumps({"a": 1}, indent=1))
     cache.commit("cfn")
@@ -187,8 +174,6 @@ def test_unchanged_files_are_not_written(tmp_path):
 
 
 def test_copy_of_the_cache_is_the_same(tmp_path):
-    from heat_agent.collect.cache import Cache
-
     own, copy = tmp_path / "cache", tmp_path / "run" / "copy"
     cache = Cache(str(own))
     cache.store("cfn", "{}")
@@ -208,8 +193,6 @@ def test_copy_of_the_cache_is_the_same(tmp_path):
 
 @pytest.mark.parametrize("place", ["cache", "cache/copy", "."])
 def test_copy_inside_of_the_cache_is_refused(tmp_path, place):
-    from heat_agent.collect.cache import Cache
-
     cache = Cache(str(tmp_path / "cache"))
     cache.store("cfn", "{}")
     with pytest.raises(OSError, match="inside"):

@@ -6,6 +6,11 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from heat_agent.collect import keystone
+from heat_agent.collect.keystone import Keystone, Token, endpoint
+from heat_agent.collect.problems import Unavailable
+from heat_agent.collect.trust import Trust
+from heat_agent.collect.web import Client
 from stub_server import Reply
 
 from .conftest import PASSWORD
@@ -13,10 +18,6 @@ from .conftest import PASSWORD
 
 @pytest.fixture
 def make(cloud):
-    from heat_agent.collect.keystone import Keystone
-    from heat_agent.collect.trust import Trust
-    from heat_agent.collect.web import Client
-
     clients = [Client(Trust({}), {})]
 
     def make_one(path):
@@ -51,8 +52,6 @@ def test_api_version_is_that_of_the_url_or_discovered(cloud, make, path, request
 
 def test_keystone_with_only_v2_is_used(cloud, make):
     """The request and the answer are those of the Identity API v2.0."""
-    from heat_agent.collect.keystone import endpoint
-
     cloud.versions = {"versions": {"values": [{"id": "v2.0", "status": "stable", "links": []}]}}
     token = make("/keystone/v2.0").token()
     assert asked(cloud)[1] == "POST /keystone/v2.0/tokens"
@@ -88,14 +87,14 @@ def test_keystone_without_a_list_has_v3(cloud, make):
     assert make("/keystone/v2.0").token()
 
 
-def test_redirect_does_not_get_the_password(cloud, make, unavailable):
+def test_redirect_does_not_get_the_password(cloud, make):
     cloud.reply = lambda request: Reply(302, headers={"Location": "http://127.0.0.1:9/"})
-    with pytest.raises(unavailable):
+    with pytest.raises(Unavailable):
         make("/keystone/v3").token()
     assert len(cloud.requests) == 1
 
 
-def test_refused_token_is_renewed_once(cloud, make, unavailable):
+def test_refused_token_is_renewed_once(cloud, make):
     keystone = make("/keystone/v3")
     keystone.token()
     tokens = []
@@ -104,7 +103,7 @@ def test_refused_token_is_renewed_once(cloud, make, unavailable):
         tokens.append(token.value)
         return SimpleNamespace(status=401, url="http://x/", headers={})
 
-    with pytest.raises(unavailable, match="401"):
+    with pytest.raises(Unavailable, match="401"):
         keystone.authorized(act)
     assert tokens == ["gAAAA-token-of-the-user-1", "gAAAA-token-of-the-user-2"]
 
@@ -122,16 +121,12 @@ def test_refused_token_is_renewed_once(cloud, make, unavailable):
         ([], {}, 300),
     ],
 )
-def test_lifetime_of_a_token_is_read(library, issued, expires, lifetime):
+def test_lifetime_of_a_token_is_read(issued, expires, lifetime):
     """The form of a time is Keystone's: the Identity API v3, "Password authentication"."""
-    from heat_agent.collect import keystone
-
     assert keystone._between(issued, expires) == lifetime
 
 
-def test_expired_token_is_not_used(library):
-    from heat_agent.collect.keystone import Token
-
+def test_expired_token_is_not_used():
     assert Token("x", [], 3600).is_fresh()
     assert Token("x", [], 10).is_fresh()
     assert not Token("x", [], 0).is_fresh()
@@ -140,9 +135,7 @@ def test_expired_token_is_not_used(library):
 @pytest.mark.parametrize(
     "catalog", [None, 5, [5], [{"type": "a"}], [{"type": "a", "endpoints": [5, {"url": 5}]}]]
 )
-def test_invalid_catalog_has_no_endpoint(library, unavailable, catalog):
-    from heat_agent.collect import keystone
-
+def test_invalid_catalog_has_no_endpoint(catalog):
     token = keystone.Token("x", list(keystone._endpoints_v3(catalog)), 9)
-    with pytest.raises(unavailable, match='no public endpoint of type "a" in the region "r"'):
+    with pytest.raises(Unavailable, match='no public endpoint of type "a" in the region "r"'):
         keystone.endpoint(token, "a", "r")

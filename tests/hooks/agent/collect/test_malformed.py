@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from heat_agent.collect import agent
 
 from .conftest import (
     HOOKS,
@@ -251,6 +252,4 @@ def test_answers_that_are_too_long_are_refused(mangled, guest):
 
 def test_tested_agent_is_that_of_this_checkout(mangled):
     """The rounds above are those of the program in this checkout."""
-    from heat_agent.collect import agent
-
     assert agent.__file__.startswith(str(HOOKS))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from heat_agent.collect.pace import Pace, chance
 from stub_server import Reply
 
 from .conftest import HOOKS, agent_of
@@ -14,8 +15,6 @@ from .test_beside_upstream import cfn_conf
 
 @pytest.fixture
 def pace():
-    from heat_agent.collect.pace import Pace
-
     return Pace(1, 30)
 
 
@@ -49,8 +48,6 @@ def test_pauses_in_trouble_grow_at_random(pace):
 
 
 def test_long_interval_is_kept(pace):
-    from heat_agent.collect.pace import Pace
-
     slow = Pace(600, 3600)
     assert all(slow.after(fresh=False, troubled=True) <= 3600 for _ in range(9))
 
@@ -62,15 +59,11 @@ def test_retry_after_is_honoured(pace):
 
 
 def test_shortest_may_be_longer_than_longest():
-    from heat_agent.collect.pace import Pace
-
     assert quiet(Pace(5, 2), 3) == [5, 5, 5]
 
 
-def test_chances_differ_between_processes(library):
+def test_chances_differ_between_processes():
     """Servers that boot together start their agents at the same time, with the same ids."""
-    from heat_agent.collect.pace import chance
-
     many = [chance() for _ in range(4000)]
     assert 0 <= min(many) < 0.01 and 0.99 < max(many) < 1
     assert 0.47 < sum(many) / len(many) < 0.53

@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from heat_agent.collect import trust, web
+from heat_agent.collect.problems import Unavailable
+from heat_agent.collect.trust import Trust
+from heat_agent.collect.web import Client
 from stub_server import Asked, Reply
 
 from .conftest import Cloud, request, some
@@ -20,9 +24,6 @@ SIGNED = "/swift/o?temp_url_sig=0123456789abcdef&temp_url_expires=2000000000"
 
 @pytest.fixture
 def make_client():
-    from heat_agent.collect.trust import Trust
-    from heat_agent.collect.web import Client
-
     made = []
 
     def make(environ=None, private=None):
@@ -174,49 +175,45 @@ def test_redirect_to_another_host_drops_credentials(client, cloud):
     assert cloud.requests[1].headers["Accept"] == "application/json"
 
 
-def test_redirect_does_not_send_a_signature_to_another_host(client, cloud, unavailable):
+def test_redirect_does_not_send_a_signature_to_another_host(client, cloud):
     """python-requests follows it."""
     cloud.reply = lambda asked: Reply(
         302, headers={"Location": f"http://localhost:{cloud.port}{asked.path}"}
     )
-    with pytest.raises(unavailable, match="signature to another host") as caught:
+    with pytest.raises(Unavailable, match="signature to another host") as caught:
         client.ask(cloud.url + SIGNED)
     assert "temp_url" not in str(caught.value)
     assert len(cloud.requests) == 1
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE", "PUT"])
-def test_only_get_and_head_are_redirected(client, cloud, unavailable, method):
+def test_only_get_and_head_are_redirected(client, cloud, method):
     cloud.reply = lambda asked: Reply(307, headers={"Location": "/other"})
-    with pytest.raises(unavailable):
+    with pytest.raises(Unavailable):
         client.ask(cloud.url + "/first", method=method, body=b"password")
     assert len(cloud.requests) == 1
 
 
-def test_redirects_are_limited(client, cloud, unavailable):
+def test_redirects_are_limited(client, cloud):
     cloud.reply = lambda asked: Reply(302, headers={"Location": asked.path + "x"})
-    with pytest.raises(unavailable, match="after 5 redirects") as caught:
+    with pytest.raises(Unavailable, match="after 5 redirects") as caught:
         client.ask(cloud.url + "/first")
     assert caught.value.overloaded
     assert len(cloud.requests) == 6
 
 
 @pytest.mark.tool("openssl")
-def test_redirect_from_https_to_http_is_refused(
-    make_client, secure, cloud, certificate, unavailable
-):
+def test_redirect_from_https_to_http_is_refused(make_client, secure, cloud, certificate):
     secure.reply = lambda asked: Reply(302, headers={"Location": cloud.url + "/x"})
-    with pytest.raises(unavailable, match="from HTTPS to HTTP"):
+    with pytest.raises(Unavailable, match="from HTTPS to HTTP"):
         make_client().ask(secure.url + "/x", ca_file=str(certificate[0]))
     assert cloud.requests == []
 
 
 @pytest.mark.tool("openssl")
-def test_trusted_certificates_are_those_of_the_options(
-    make_client, secure, certificate, unavailable
-):
+def test_trusted_certificates_are_those_of_the_options(make_client, secure, certificate):
     cert = str(certificate[0])
-    with pytest.raises(unavailable, match="not trusted"):
+    with pytest.raises(Unavailable, match="not trusted"):
         make_client().ask(secure.url + "/x")
     for client, more in (
         (make_client(), {"ca_file": cert}),
@@ -226,7 +223,7 @@ def test_trusted_certificates_are_those_of_the_options(
         (make_client(private=cert), {}),
     ):
         assert client.ask(secure.url + "/x", **more).body == b"{}"
-    with pytest.raises(unavailable, match='"/not/there" cannot be read'):
+    with pytest.raises(Unavailable, match='"/not/there" cannot be read'):
         make_client().ask(secure.url + "/x", ca_file="/not/there")
 
 
@@ -235,8 +232,6 @@ def test_certificates_are_where_the_distribution_has_them(
     make_client, secure, certificate, monkeypatch
 ):
     """A Python that looks in another place than the distribution does."""
-    from heat_agent.collect import trust
-
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.setenv(name, "/not/there")
     monkeypatch.setattr(trust, "BUNDLES", ("/not/there", str(certificate[0])))
@@ -244,9 +239,9 @@ def test_certificates_are_where_the_distribution_has_them(
 
 
 @pytest.mark.tool("openssl")
-def test_unverified_connection_is_not_reused_for_a_verified_request(client, secure, unavailable):
+def test_unverified_connection_is_not_reused_for_a_verified_request(client, secure):
     client.ask(secure.url + "/x", verify=False)
-    with pytest.raises(unavailable, match="not trusted"):
+    with pytest.raises(Unavailable, match="not trusted"):
         client.ask(secure.url + "/x")
 
 
@@ -279,9 +274,9 @@ def test_no_proxy_is_obeyed(make_client, cloud):
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "http://127.0.0.1:9", "http://["])
-def test_broken_proxy_is_named(make_client, unavailable, proxy):
+def test_broken_proxy_is_named(make_client, proxy):
     client = make_client({"http_proxy": proxy.replace("//", "//user:secret@")})
-    with pytest.raises(unavailable, match="proxy") as caught:
+    with pytest.raises(Unavailable, match="proxy") as caught:
         client.ask("http://heat.invalid" + SIGNED)
     assert "secret" not in str(caught.value)
     assert "temp_url" not in str(caught.value)
@@ -304,15 +299,15 @@ def test_ipv6_address_is_reached(client):
     "url",
     ["http://127.0.0.1:9/x", "http://no-such-host.invalid/", "ftp://x/", "http://[/", "no url"],
 )
-def test_invalid_url_is_one_sentence_without_its_query(client, unavailable, url):
-    with pytest.raises(unavailable) as caught:
+def test_invalid_url_is_one_sentence_without_its_query(client, url):
+    with pytest.raises(Unavailable) as caught:
         client.ask(url + "?Signature=secret-signature")
     assert "secret-signature" not in str(caught.value)
 
 
-def test_hanging_server_times_out(client, listen, unavailable):
+def test_hanging_server_times_out(client, listen):
     hanging = listen(lambda connection: (request(connection), request(connection)))
-    with pytest.raises(unavailable, match=r"within 0\.2 seconds") as caught:
+    with pytest.raises(Unavailable, match=r"within 0\.2 seconds") as caught:
         client.ask(hanging.url + "/", seconds=0.2)
     assert caught.value.overloaded
 
@@ -328,13 +323,9 @@ def test_hanging_server_times_out(client, listen, unavailable):
         (500, {}, True, None),
     ],
 )
-def test_error_statuses_are_unavailable(
-    client, cloud, unavailable, status, headers, overloaded, wait
-):
-    from heat_agent.collect import web
-
+def test_error_statuses_are_unavailable(client, cloud, status, headers, overloaded, wait):
     cloud.reply = lambda asked: Reply(status, headers=headers)
-    with pytest.raises(unavailable, match=str(status)) as caught:
+    with pytest.raises(Unavailable, match=str(status)) as caught:
         web.accept(client.ask(cloud.url + "/x"))
     assert (caught.value.overloaded, caught.value.wait) == (overloaded, wait)
 
@@ -350,13 +341,11 @@ def test_error_statuses_are_unavailable(
         ("text/plain", b"\xfc", None),
     ],
 )
-def test_charsets_are_decoded_or_refused(client, cloud, unavailable, kind, body, text):
-    from heat_agent.collect import web
-
+def test_charsets_are_decoded_or_refused(client, cloud, kind, body, text):
     cloud.reply = lambda asked: Reply(body=body, headers={"Content-Type": kind})
     answer = client.ask(cloud.url + "/x")
     if text is None:
-        with pytest.raises(unavailable):
+        with pytest.raises(Unavailable):
             web.text_of(answer)
     else:
         assert web.text_of(answer) == text

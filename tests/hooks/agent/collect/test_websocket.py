@@ -12,6 +12,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from heat_agent.collect.problems import Unavailable
+from heat_agent.collect.sources.zaqar import Zaqar as Source
+from heat_agent.collect.trust import Trust
+from heat_agent.collect.web import Client
+from heat_agent.collect.websocket import WebSocket
+from heat_config.address import Target
+from heat_config.deadline import Deadline
+from heat_config.stream import Stream
 from programs import wait_until
 from stub_server import Reply
 from websockets.exceptions import ConnectionClosed
@@ -76,10 +84,6 @@ def zaqar(cloud) -> Iterator[Zaqar]:
 @pytest.fixture
 def source(cloud, zaqar):
     """The source itself, configured as in the agent."""
-    from heat_agent.collect.sources.zaqar import Zaqar as Source
-    from heat_agent.collect.trust import Trust
-    from heat_agent.collect.web import Client
-
     options = SimpleNamespace(
         auth_url=f"{cloud.url}/keystone/v3",
         user_id="u1",
@@ -123,8 +127,8 @@ def test_waiting_message_is_read(guest, cloud, zaqar):
     assert zaqar.frames[4]["headers"].keys() == zaqar.frames[0]["headers"].keys()
 
 
-def test_pushed_message_wakes_the_agent(source, zaqar, unavailable):
-    with pytest.raises(unavailable) as caught:
+def test_pushed_message_wakes_the_agent(source, zaqar):
+    with pytest.raises(Unavailable) as caught:
         source.collect()
     assert caught.value.quiet
     assert not source.wakes().holds()
@@ -153,9 +157,9 @@ def test_message_pushed_before_a_reply_is_read(source, zaqar):
     assert source.collect() == [("zaqar", {"pushed": "message_delete_many"})]
 
 
-def test_refused_token_is_renewed(source, cloud, zaqar, unavailable):
+def test_refused_token_is_renewed(source, cloud, zaqar):
     zaqar.status["authenticate"] = 403
-    with pytest.raises(unavailable, match="403"):
+    with pytest.raises(Unavailable, match="403"):
         source.collect()
     zaqar.status.clear()
     zaqar.queue[:] = [{"n": 1}]
@@ -163,12 +167,12 @@ def test_refused_token_is_renewed(source, cloud, zaqar, unavailable):
     assert cloud.tokens == 2
 
 
-def test_closed_connection_is_replaced(source, zaqar, unavailable):
+def test_closed_connection_is_replaced(source, zaqar):
     zaqar.queue[:] = [{"n": 1}]
     source.collect()
     cut(zaqar.connections[0])
     until_it_wakes(source)
-    with pytest.raises(unavailable) as caught:
+    with pytest.raises(Unavailable) as caught:
         source.collect()
     assert caught.value.overloaded  # so that there is a pause
     assert source.wakes() is None
@@ -179,19 +183,17 @@ def test_closed_connection_is_replaced(source, zaqar, unavailable):
 @pytest.mark.parametrize(
     "early", ["no JSON", "[]", '"x"', "null", "[" * 100_000, '{"headers": 1}', "{}"]
 )
-def test_invalid_replies_are_refused(source, zaqar, unavailable, early):
+def test_invalid_replies_are_refused(source, zaqar, early):
     zaqar.before_reply = lambda action: [early] if action == "message_delete_many" else []
     try:
         assert source.collect() == [("zaqar", None)]
-    except unavailable as error:
+    except Unavailable as error:
         assert early[:6] not in str(error) or early == "[]"
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536, 300_000])
-def test_messages_of_all_lengths_are_sent_and_read(library, size):
+def test_messages_of_all_lengths_are_sent_and_read(size):
     """The three forms of a length (RFC 6455 5.2), sent and read by ``websockets``."""
-    from heat_config.deadline import Deadline
-
     received: list[Any] = []
 
     def echo(connection: ServerConnection) -> None:
@@ -213,11 +215,6 @@ def test_messages_of_all_lengths_are_sent_and_read(library, size):
 
 
 def connected(port, limit=1 << 20):
-    from heat_agent.collect.websocket import WebSocket
-    from heat_config.address import Target
-    from heat_config.deadline import Deadline
-    from heat_config.stream import Stream
-
     client = WebSocket(Stream(socket.create_connection(("127.0.0.1", port), 5)), limit)
     client.begin(Target(f"http://127.0.0.1:{port}/"), Deadline(5, 5))
     return client
@@ -225,9 +222,6 @@ def connected(port, limit=1 << 20):
 
 def pair(data: bytes):
     """A websocket that gets *data* after it is connected."""
-    from heat_agent.collect.websocket import WebSocket
-    from heat_config.stream import Stream
-
     ours, theirs = socket.socketpair()
     theirs.sendall(data)
     theirs.shutdown(socket.SHUT_WR)
@@ -257,9 +251,7 @@ def pair(data: bytes):
     ],
     ids=lambda data: data[:8].hex(),
 )
-def test_invalid_frames_are_refused(library, data):
-    from heat_config.deadline import Deadline
-
+def test_invalid_frames_are_refused(data):
     client, theirs = pair(data)
     with theirs, pytest.raises(OSError):
         client.receive(Deadline(2, 2))
@@ -276,15 +268,13 @@ def test_invalid_frames_are_refused(library, data):
         b"",
     ],
 )
-def test_invalid_handshakes_are_refused(library, listen, answer):
+def test_invalid_handshakes_are_refused(listen, answer):
     listener = listen(lambda connection: (request(connection), connection.sendall(answer)))
     with pytest.raises(OSError):
         connected(listener.port)
 
 
-def test_random_bytes_raise_only_os_errors(library):
-    from heat_config.deadline import Deadline
-
+def test_random_bytes_raise_only_os_errors():
     for _ in range(300):
         client, theirs = pair(os.urandom(64))
         with theirs, suppress(OSError):
@@ -292,10 +282,10 @@ def test_random_bytes_raise_only_os_errors(library):
         client.close()
 
 
-def test_missing_websocket_in_the_catalog_is_unavailable(source, cloud, unavailable):
+def test_missing_websocket_in_the_catalog_is_unavailable(source, cloud):
     cloud.websocket = ""
-    with pytest.raises(unavailable):
+    with pytest.raises(Unavailable):
         source.collect()
     cloud.reply = lambda asked: Reply(503)
-    with pytest.raises(unavailable):
+    with pytest.raises(Unavailable):
         source.collect()

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 HOOKS = Path(__file__).resolve().parents[4] / "hooks"
-sys.path.insert(0, str(HOOKS))
 
 OURS = HOOKS / "os-refresh-config"
 THEIRS = Path(sys.executable).with_name("os-refresh-config")
