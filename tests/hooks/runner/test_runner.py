@@ -180,6 +180,10 @@ def test_id_that_is_no_plain_name_is_signalled_as_failed(guest, heat, cfn, hosti
     assert not list(guest.counts.iterdir())
 
 
+DEEP = "[" * 90_000 + "]" * 90_000
+HUGE = ["1" + "0" * 5000, '"1' + "0" * 5000 + '"']
+
+
 @pytest.mark.defect("H4", "H5", "H6")
 @pytest.mark.parametrize(
     ("answer", "exit_status", "status", "part"),
@@ -200,13 +204,21 @@ def test_id_that_is_no_plain_name_is_signalled_as_failed(guest, heat, cfn, hosti
         ("plain text", 0, 0, ""),
         ("plain text", 4, 4, ""),
         ('{"cut', 4, 4, ""),
-        ('{"deploy_status_code":NaN}', 0, 1, "deploy_status_code"),
+        *(
+            (f'{{"deploy_status_code": {value}}}', 0, 1, "usable deploy_status_code")
+            for value in ("NaN", "1e999", "-1e999", "Infinity", "1e300", "[0]", *HUGE)
+        ),
+        (f'{{"deploy_status_code": 0, "r": {DEEP}}}', 0, 1, "nested too deeply"),
+        (f'{{"deploy_status_code": 0, "deploy_stdout": {DEEP}}}', 0, 1, "nested too deeply"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_answers_are_validated(guest, heat, cfn, answer, exit_status, status, part):
-    guest.hook("shell", f"#!/bin/sh\nprintf %s '{answer}'\nexit {exit_status}\n")
-    guest.run(cfn())
-    (body,) = heat.signals
+    (guest.root / "printed").write_text(answer)
+    guest.hook("shell", f"#!/bin/sh\ncat {guest.root}/printed\nexit {exit_status}\n")
+    assert guest.run(cfn(outputs=["r"]), cfn(id="d-2", group="os-apply-config")).status == 0
+    assert guest.state_of("d-1") == guest.state_of("d-2") == "signalled"
+    body = heat.signals[0]
     assert body["deploy_status_code"] == status
     assert part in body["deploy_stderr"]
     if answer == "plain text":
