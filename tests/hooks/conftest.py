@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 import tarfile
@@ -148,14 +149,14 @@ def heat_agents(fetch, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory):
-    """Make the files of a self-signed certificate and its key for a subject's alternative name.
+def secure(tmp_path_factory: pytest.TempPathFactory):
+    """Make a TLS server's context with a self-signed certificate; return also the file of that.
 
-    ``certificate("IP:127.0.0.1")``
+    ``secure("IP:127.0.0.1")``: for a subject's alternative name
     """
 
     @functools.cache
-    def make(name: str) -> tuple[Path, Path]:
+    def make(name: str) -> tuple[ssl.SSLContext, Path]:
         folder = tmp_path_factory.mktemp("certificate")
         paths = folder / "cert.pem", folder / "key.pem"
         command = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]
@@ -163,7 +164,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory):
         command += ["-addext", f"subjectAltName={name}"]
         command += ["-out", str(paths[0]), "-keyout", str(paths[1])]
         subprocess.run(command, check=True, capture_output=True)
-        return paths
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*paths)
+        return context, paths[0]
 
     return make
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import socket
 import ssl
 import subprocess
 import sys
-import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -85,16 +82,12 @@ class Server(StubServer):
     there is no answer. *check* returns the status for a request.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        super().__init__(context=context)
         self.answers: list = [(200, b"")]
         self.check: Callable[[Asked], int] | None = None
-        self.connected: list[str] = []
 
     def answer(self, asked: Asked) -> Reply:
-        if asked.method == "CONNECT":
-            self.connected.append(self.requests.pop().path)
-            return Reply(403)
         status, body, *more = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if self.check is not None:
             status = self.check(asked)
@@ -104,21 +97,6 @@ class Server(StubServer):
         if status == 299:
             headers = {**headers, "Content-Length": str(len(body) + 10), "Connection": "close"}
         return Reply(status, body, headers)
-
-    def serve(self, door: socket.socket, context: ssl.SSLContext | None = None) -> None:
-        """Serve on another listening socket as well, by TLS with a context."""
-
-        def accept():
-            with contextlib.suppress(OSError):  # until the test closes it
-                while True:
-                    connection, peer = door.accept()
-                    with contextlib.suppress(OSError):
-                        if context is not None:
-                            connection = context.wrap_socket(connection, server_side=True)
-                        self._server.finish_request(connection, peer)
-                        self._server.shutdown_request(connection)
-
-        threading.Thread(target=accept, daemon=True).start()
 
 
 def judge(asked: Asked) -> int:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import socket
-import ssl
 import urllib.parse
 
 import pytest
 from keystoneclient.contrib.ec2 import utils as ec2
 
-from .conftest import SECRET, judge
+from .conftest import SECRET, Server, judge
 
 KEYS = {"access": "AK", "secret": SECRET}
 
@@ -161,36 +160,16 @@ def test_wrong_command_line_is_status_2(cfn, arguments):
 # The route
 
 
-@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy"])
-def test_proxy_is_used(cfn, server, variable, python):
+# The requests are those of the runner: see runner/test_request.py.
+def test_proxy_is_used(cfn, server, python):
     proxy = server.url.replace("//", "//user:pass%20word@")
     address = "http://heat.invalid/v1/x?Signature=s"
-    cfn("cfn-signal", "-i", "me", address, env={variable: proxy}, python=python, check=0)
+    cfn("cfn-signal", "-i", "me", address, env={"http_proxy": proxy}, python=python, check=0)
     (heard,) = server.requests
     assert heard.path == address
     assert heard.headers["Host"] == "heat.invalid"
     credentials = base64.b64encode(b"user:pass word").decode()
     assert heard.headers["Proxy-Authorization"] == f"Basic {credentials}"
-
-
-def test_https_goes_through_a_proxy_by_connect(cfn, server):
-    server.answers = [(403, b"")]
-    address = "https://heat.invalid/v1/x?Signature=s"
-    done = cfn(
-        "cfn-signal", "-i", "me", "--attempts", "1", address, env={"https_proxy": server.url},
-        check=1,
-    )  # fmt: skip
-    assert "answered 403 when asked to connect" in done.stderr
-    assert server.requests == []
-    assert server.connected == ["heat.invalid:443"]
-
-
-@pytest.mark.parametrize("past", ["127.0.0.0/8", "127.0.0.1", "*"])
-def test_network_in_no_proxy_bypasses_the_proxy(cfn, server, past):
-    """As for the agent's polls; urllib itself does not support networks."""
-    env = {"http_proxy": "http://127.0.0.1:9", "no_proxy": f"x, {past}" if past != "*" else past}
-    cfn("cfn-signal", "-i", "me", f"{server.url}/v1/x", env=env, check=0)
-    assert len(server.requests) == 1
 
 
 def test_nova_is_asked_without_a_proxy(cfn, server):
@@ -211,29 +190,15 @@ def test_unusable_proxy_is_reported_at_once(cfn, proxy, tmp_path):
     assert "trying again" not in (tmp_path / "cfn-signal.log").read_text()
 
 
-def test_ipv6_address_is_reached(cfn, server, python):
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as door:
-        server.serve(door)
-        address = f"http://[::1]:{door.getsockname()[1]}/v1/x"
-        cfn("cfn-signal", "-i", "me", address, python=python, check=0)
-    assert server.requests[-1].headers["Host"] == address[len("http://") :].partition("/")[0]
-
-
 @pytest.mark.tool("openssl")
-def test_ca_file_of_the_settings_is_trusted(cfn, server, tmp_path, certificate):
+def test_ca_file_of_the_settings_is_trusted(cfn, tmp_path, secure):
     """/etc/heat-config.conf has it for the signals of deployments."""
-    cert, key = certificate("IP:127.0.0.1")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        server.serve(door, context)
-        call = ["cfn-signal", "-i", "me", "--attempts", "1"]
-        call.append(f"https://127.0.0.1:{door.getsockname()[1]}/v1/x")
-        assert "certificate" in cfn(*call, check=1).stderr.lower()
-        settings = tmp_path / "heat-config.conf"
-        settings.write_text(f"ca_file = {cert}\n")
-        cfn(*call, env={"HEAT_CONFIG_FILE": str(settings)}, check=0)
-        settings.write_text("ca_file = /nowhere\n")
-        done = cfn(*call, env={"HEAT_CONFIG_FILE": str(settings)}, check=1)
-    assert 'the CA file "/nowhere" cannot be read' in done.stderr
+    context, cert = secure("IP:127.0.0.1")
+    server = Server(context)
+    call = ["cfn-signal", "-i", "me", "--attempts", "1", f"{server.url}/v1/x"]
+    assert "certificate" in cfn(*call, check=1).stderr.lower()
+    settings = tmp_path / "heat-config.conf"
+    settings.write_text(f"ca_file = {cert}\n")
+    cfn(*call, env={"HEAT_CONFIG_FILE": str(settings)}, check=0)
+    server.close()
     assert len(server.requests) == 1

@@ -6,7 +6,6 @@ import http.server
 import os
 import select
 import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -199,26 +198,17 @@ def test_no_proxy_is_obeyed(guest, heat, cfn, forward):
     assert len(heat.requests) == 1
 
 
-@pytest.fixture
-def secure(make_heat, certificate):
-    """A Heat by HTTPS whose certificate is for heat.invalid."""
-    paths = certificate("DNS:heat.invalid")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*paths)
-    server = make_heat(context)
-    server.ca = paths[0]
-    return server
-
-
 @pytest.mark.tool("openssl")
-def test_a_signal_by_https_goes_through_the_proxy_unseen(guest, cfn, forward, secure):
+def test_a_signal_by_https_goes_through_the_proxy_unseen(guest, cfn, forward, make_heat, secure):
+    context, certificate = secure("DNS:heat.invalid")
+    server = make_heat(context)
     guest.settings["https_proxy"] = forward.url
-    guest.config.write_text(f"ca_file = {secure.ca}\n")
-    done = guest.run(cfn(url=f"https://heat.invalid:{secure.port}/v1/signal/x{QUERY}"))
+    guest.config.write_text(f"ca_file = {certificate}\n")
+    done = guest.run(cfn(url=f"https://heat.invalid:{server.port}/v1/signal/x{QUERY}"))
     assert done.status == 0, done.log
-    assert forward.seen == [("CONNECT", f"heat.invalid:{secure.port}", USER)]
-    assert secure.requests[0].headers["Host"] == f"heat.invalid:{secure.port}"
-    assert "Proxy-Authorization" not in secure.requests[0].headers
+    assert forward.seen == [("CONNECT", f"heat.invalid:{server.port}", USER)]
+    assert server.requests[0].headers["Host"] == f"heat.invalid:{server.port}"
+    assert "Proxy-Authorization" not in server.requests[0].headers
     assert guest.state_of("d-1") == "signalled"
 
 

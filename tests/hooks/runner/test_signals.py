@@ -1,7 +1,6 @@
 """Signals over every transport, against a control plane with every known misbehaviour."""
 
 import json
-import ssl
 
 import programs
 import pytest
@@ -195,10 +194,8 @@ def test_reordered_and_added_deployments_run_once_each(guest, heat, cfn):
 
 @pytest.mark.defect("N8")
 @pytest.mark.tool("openssl")
-def test_tls_is_verified_and_its_ca_can_be_named(guest, cfn, make_heat, certificate):
-    cert, key = certificate("IP:127.0.0.1")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
+def test_tls_is_verified_and_its_ca_can_be_named(guest, cfn, make_heat, secure):
+    context, cert = secure("IP:127.0.0.1")
     server = make_heat(context)
     guest.run(cfn(server=server))
     assert "not trusted" in guest.failures()[0]

@@ -6,9 +6,7 @@ import base64
 import gzip
 import select
 import socket
-import ssl
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from heat_agent.collect import trust, web
@@ -41,18 +39,16 @@ def client(make_client):
     return make_client()
 
 
-@pytest.fixture(scope="session")
-def certificate(certificate) -> tuple[Path, Path]:
-    """An untrusted certificate for 127.0.0.1, and its key."""
-    return certificate("IP:127.0.0.1")
+@pytest.fixture
+def cert(secure) -> str:
+    """The untrusted certificate of *https*."""
+    return str(secure("IP:127.0.0.1")[1])
 
 
 @pytest.fixture
-def secure(certificate) -> Iterator[Cloud]:
+def https(secure) -> Iterator[Cloud]:
     """A cloud by HTTPS."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
-    made = Cloud(context=context)
+    made = Cloud(context=secure("IP:127.0.0.1")[0])
     made.reply = lambda asked: Reply(body=b"{}")
     yield made
     made.close()
@@ -203,18 +199,17 @@ def test_redirects_are_limited(client, cloud):
 
 
 @pytest.mark.tool("openssl")
-def test_redirect_from_https_to_http_is_refused(make_client, secure, cloud, certificate):
-    secure.reply = lambda asked: Reply(302, headers={"Location": cloud.url + "/x"})
+def test_redirect_from_https_to_http_is_refused(make_client, https, cloud, cert):
+    https.reply = lambda asked: Reply(302, headers={"Location": cloud.url + "/x"})
     with pytest.raises(Unavailable, match="from HTTPS to HTTP"):
-        make_client().ask(secure.url + "/x", ca_file=str(certificate[0]))
+        make_client().ask(https.url + "/x", ca_file=cert)
     assert cloud.requests == []
 
 
 @pytest.mark.tool("openssl")
-def test_trusted_certificates_are_those_of_the_options(make_client, secure, certificate):
-    cert = str(certificate[0])
+def test_trusted_certificates_are_those_of_the_options(make_client, https, cert):
     with pytest.raises(Unavailable, match="not trusted"):
-        make_client().ask(secure.url + "/x")
+        make_client().ask(https.url + "/x")
     for client, more in (
         (make_client(), {"ca_file": cert}),
         (make_client(), {"verify": False}),
@@ -222,27 +217,25 @@ def test_trusted_certificates_are_those_of_the_options(make_client, secure, cert
         (make_client({"REQUESTS_CA_BUNDLE": "/not/there", "CURL_CA_BUNDLE": cert}), {}),
         (make_client(private=cert), {}),
     ):
-        assert client.ask(secure.url + "/x", **more).body == b"{}"
+        assert client.ask(https.url + "/x", **more).body == b"{}"
     with pytest.raises(Unavailable, match='"/not/there" cannot be read'):
-        make_client().ask(secure.url + "/x", ca_file="/not/there")
+        make_client().ask(https.url + "/x", ca_file="/not/there")
 
 
 @pytest.mark.tool("openssl")
-def test_certificates_are_where_the_distribution_has_them(
-    make_client, secure, certificate, monkeypatch
-):
+def test_certificates_are_where_the_distribution_has_them(make_client, https, cert, monkeypatch):
     """A Python that looks in another place than the distribution does."""
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.setenv(name, "/not/there")
-    monkeypatch.setattr(trust, "BUNDLES", ("/not/there", str(certificate[0])))
-    assert make_client().ask(secure.url + "/x").body == b"{}"
+    monkeypatch.setattr(trust, "BUNDLES", ("/not/there", cert))
+    assert make_client().ask(https.url + "/x").body == b"{}"
 
 
 @pytest.mark.tool("openssl")
-def test_unverified_connection_is_not_reused_for_a_verified_request(client, secure):
-    client.ask(secure.url + "/x", verify=False)
+def test_unverified_connection_is_not_reused_for_a_verified_request(client, https):
+    client.ask(https.url + "/x", verify=False)
     with pytest.raises(Unavailable, match="not trusted"):
-        client.ask(secure.url + "/x")
+        client.ask(https.url + "/x")
 
 
 def test_proxy_is_used_for_http(make_client, proxy):
@@ -255,16 +248,14 @@ def test_proxy_is_used_for_http(make_client, proxy):
 
 
 @pytest.mark.tool("openssl")
-def test_proxy_is_used_for_https(make_client, proxy, secure, certificate):
+def test_proxy_is_used_for_https(make_client, proxy, https, cert):
     client = make_client({"HTTPS_PROXY": f"http://user:pass@{proxy.host}"})
-    answer = client.ask(
-        secure.url + "/x", headers={"X-Auth-Token": "t"}, ca_file=str(certificate[0])
-    )
+    answer = client.ask(https.url + "/x", headers={"X-Auth-Token": "t"}, ca_file=cert)
     assert answer.body == b"{}"
     asked = proxy.requests[0]
-    assert (asked.method, asked.path) == ("CONNECT", secure.host)
+    assert (asked.method, asked.path) == ("CONNECT", https.host)
     assert "X-Auth-Token" not in asked.headers
-    assert "Proxy-Authorization" not in secure.requests[0].headers
+    assert "Proxy-Authorization" not in https.requests[0].headers
 
 
 def test_no_proxy_is_obeyed(make_client, cloud):
