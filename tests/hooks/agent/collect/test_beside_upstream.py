@@ -331,6 +331,16 @@ def test_either_agent_continues_with_the_other_s_cache(guest, cloud, first, then
     assert guest.run(first, "--one-time", "cfn", **env).files == changed.files
 
 
+@pytest.mark.parametrize(("first", "then"), [("real", "ours"), ("ours", "real")])
+def test_either_agent_tries_again_what_failed_under_the_other(guest, cloud, first, then):
+    cloud.documents["cfn:server"] = DOCUMENT
+    guest.conf(cfn_conf(cloud), f"echo ran >>{guest.root}/ran; test -e {guest.root}/works")
+    for which in (first, then, first):
+        guest.run(which, "--one-time", "cfn")
+        guest.write("works", "")
+    assert (guest.root / "ran").read_text() == "ran\n" * 2
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
