@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -105,27 +104,3 @@ def test_names_with_blanks_do_not_split(phase: Path) -> None:
     script(phase / "10 odd name", "echo never")
     script(phase / "20-even", "echo even")
     assert run(phase).stdout == "even\n"
-
-
-@pytest.mark.defect("A6")
-def test_os_refresh_config_runs_its_phases_with_it(phase: Path, tmp_path: Path) -> None:
-    pytest.importorskip("os_refresh_config", reason="os-refresh-config is not installed")
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "dib-run-parts").symlink_to(OURS)
-    script(phase / "10-show", "echo configured")
-    result = subprocess.run(
-        [
-            *(sys.executable, "-c"),
-            "import sys; from os_refresh_config import os_refresh_config as m; sys.exit(m.main())",
-            *("--lockfile", tmp_path / "lock"),
-        ],
-        env={
-            "PATH": f"{programs}:{os.environ['PATH']}",
-            "OS_REFRESH_CONFIG_BASE_DIR": str(tmp_path),
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (result.returncode, result.stdout) == (0, "configured\n"), result.stderr
