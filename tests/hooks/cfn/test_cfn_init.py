@@ -482,15 +482,9 @@ def test_failing_command_stops_and_is_named(init, tmp_path, entry, part):
     assert not (tmp_path / "after").exists()
 
 
-def test_two_megabytes_and_any_bytes_pass_through(
-    cfn, hooks_dir, tmp_path, make_deployment, run_hook
-):
+def test_two_megabytes_and_any_bytes_pass_through(cfn_init_hook):
     config = {"config": commands("head -c 2097152 /dev/zero | tr '\\0' x; printf '\\377\\0'")}
-    answer = run_hook(
-        "cfn_init.py",
-        make_deployment(config, group="cfn-init"),
-        env=hook_environment(hooks_dir, tmp_path),
-    )
+    answer = cfn_init_hook(config)
     assert answer.status == 0
     assert "x" * 2097152 + "�\0" in answer.stdout
 
@@ -679,18 +673,23 @@ def test_apt_keeps_the_environment(init, tmp_path):
 # The hook
 
 
-def hook_environment(hooks_dir, tmp_path):
-    return {
-        "HEAT_CFN_INIT_CMD": str(hooks_dir / "cfn-init"),
-        "HEAT_CFN_INIT_LAST_METADATA_DIR": str(tmp_path / "last"),
-        "HEAT_CFN_LOG_DIR": str(tmp_path),
-    }
-
-
 @pytest.fixture
 def cfn_init_hook(hook_of, hooks_dir, tmp_path):
     """Run the hook of the group cfn-init on a config."""
-    return hook_of("cfn-init", **hook_environment(hooks_dir, tmp_path))
+    return hook_of(
+        "cfn-init",
+        HEAT_CFN_INIT_CMD=hooks_dir / "cfn-init",
+        HEAT_CFN_INIT_LAST_METADATA_DIR=tmp_path / "last",
+        HEAT_CFN_LOG_DIR=tmp_path,
+    )
+
+
+@pytest.fixture
+def found(hooks_dir, tmp_path):
+    """The environment in which the hook finds our cfn-init by its name."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/cfn-init").symlink_to(hooks_dir / "cfn-init")
+    return {"HEAT_CFN_INIT_CMD": "", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
 
 
 @pytest.mark.parametrize("form", ["map", "text", "whole"])
@@ -725,11 +724,8 @@ def test_hook_fails_with_the_failed_step(cfn_init_hook):
     assert 'commands: "00": it failed with status 4' in answer.stderr
 
 
-def test_hook_leaves_no_metadata(cfn_init_hook, hooks_dir, tmp_path):
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/cfn-init").symlink_to(hooks_dir / "cfn-init")
-    env = {"HEAT_CFN_INIT_CMD": "", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
-    answer = cfn_init_hook({"config": commands("ls -a " + str(tmp_path / "last"))}, env=env)
+def test_hook_leaves_no_metadata(cfn_init_hook, found, tmp_path):
+    answer = cfn_init_hook({"config": commands("ls -a " + str(tmp_path / "last"))}, env=found)
     assert answer.status == 0, answer.stderr
     assert ".metadata" in answer.stdout
     assert list((tmp_path / "last").iterdir()) == []
@@ -743,15 +739,12 @@ def test_configsets_option_selects_config_sets(cfn_init_hook):
 
 
 @pytest.mark.defect("K18")
-def test_parallel_deployments_keep_apart(cfn_init_hook, hooks_dir, tmp_path):
+def test_parallel_deployments_keep_apart(cfn_init_hook, found, tmp_path):
     """heat-agents give all deployments the same last_metadata."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/cfn-init").symlink_to(hooks_dir / "cfn-init")
-    env = {"HEAT_CFN_INIT_CMD": "", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
 
     def one(number):
         config = {"config": commands("sleep 0.2", f"echo number {number}")}
-        return cfn_init_hook(config, env=env, id=f"c0ffee00-0000-4000-8000-00000000000{number}")
+        return cfn_init_hook(config, env=found, id=f"c0ffee00-0000-4000-8000-00000000000{number}")
 
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(one, range(4)))
