@@ -1,11 +1,12 @@
-"""Programs that tests write, the Pythons of this host, and the processes on it."""
+"""Programs that tests write and run, the Pythons of this host, and the processes on it."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,15 @@ def program(path: Path, text: str) -> Path:
     path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return path
+
+
+def completed(command: Sequence[object], **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, for a minute at most; return its status and its output as text.
+
+    :param more: as of :func:`subprocess.run`.
+    """
+    defaults = {"capture_output": True, "text": True, "timeout": 60}
+    return subprocess.run(list(map(os.fspath, command)), **{**defaults, **more})
 
 
 def find_python(version: str) -> str | None:

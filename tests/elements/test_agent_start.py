@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from programs import program
+from programs import completed, program
 
 ELEMENT = Path(__file__).resolve().parents[2] / "elements/os-collect-config"
 FILES = ELEMENT / "os-collect-config-files"
@@ -64,16 +64,13 @@ class Guest:
     ) -> "subprocess.CompletedProcess[str]":
         """Run a program of the element, with the programs in a folder before all others."""
         path = f"{self.root}/bin:{os.environ['PATH']}"
-        return subprocess.run(
+        return completed(
             [FILES / name, *arguments],
             env={
                 "PATH": f"{first}:{path}" if first else path,
                 "HEAT_AGENT_ROOT": str(self.root),
                 "LC_ALL": "C",
             },
-            capture_output=True,
-            text=True,
-            timeout=60,
             start_new_session=True,
         )
 
@@ -286,7 +283,7 @@ OTHER = json.loads(json.dumps(BOOT).replace("SECRET", "OTHER"))
 
 def secrets(guest: Guest) -> list[str]:
     """Return the files of the tree that hold the planted secret, by content or by name."""
-    grep = subprocess.run(["grep", "-rl", "SECRET", guest.root], capture_output=True, text=True)
+    grep = completed(["grep", "-rl", "SECRET", guest.root])
     return sorted(os.path.relpath(line, guest.root) for line in grep.stdout.splitlines())
 
 
@@ -508,7 +505,7 @@ def start(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Compl
             "prepare": prepare,
         }.items():
             program(tmp_path / name, text)
-        return subprocess.run(
+        return completed(
             [tmp_path / "start", *arguments],
             env={
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -517,9 +514,6 @@ def start(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Compl
                 "PREPARE": str(tmp_path / "prepare"),
                 **environment,
             },
-            capture_output=True,
-            text=True,
-            timeout=60,
         )
 
     return run
@@ -604,9 +598,7 @@ def test_certificates_are_where_the_distribution_has_them(
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     if named:
         environment["REQUESTS_CA_BUNDLE"] = str(tmp_path / named)
-    result = subprocess.run(
-        [tmp_path / "start"], env=environment, capture_output=True, text=True, check=True
-    )
+    result = completed([tmp_path / "start"], env=environment, check=True)
     assert result.stdout == f"{expected and tmp_path / expected}\n", result.stderr
     assert ("which does not exist" in result.stderr) == (named == "gone")
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oslo_config import cfg
+from programs import completed
 
 ELEMENTS = Path(__file__).resolve().parents[2] / "elements"
 TREES = (ELEMENTS / "os-collect-config/os-apply-config", ELEMENTS / "heat-config/os-apply-config")
@@ -81,13 +82,7 @@ print(json.dumps({
 
 def render(metadata: object) -> "subprocess.CompletedProcess[str]":
     """Run the template program alone."""
-    return subprocess.run(
-        [sys.executable, CONF],
-        input=json.dumps(metadata),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return completed([sys.executable, CONF], input=json.dumps(metadata))
 
 
 def apply_config(metadata: object, directory: Path) -> "subprocess.CompletedProcess[str]":
@@ -98,7 +93,7 @@ def apply_config(metadata: object, directory: Path) -> "subprocess.CompletedProc
         subprocess.run(["cp", "-R", f"{source}/.", tree], check=True)
     document = directory / "metadata.json"
     document.write_text(json.dumps(metadata))
-    return subprocess.run(
+    return completed(
         [
             BIN / "os-apply-config",
             *("--templates", tree),
@@ -107,21 +102,12 @@ def apply_config(metadata: object, directory: Path) -> "subprocess.CompletedProc
             *("--fallback-metadata", directory / "none"),
         ],
         env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
-        capture_output=True,
-        text=True,
-        timeout=60,
     )
 
 
 def agent_reads(conf: Path) -> dict:
     """Return the options that the real os-collect-config reads from a configuration file."""
-    run = subprocess.run(
-        [sys.executable, "-c", AGENT_READS, conf],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    run = completed([sys.executable, "-c", AGENT_READS, conf], check=True)
     return json.loads(run.stdout)
 
 

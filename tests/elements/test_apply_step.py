@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from programs import program
+from programs import completed, program
 
 ELEMENTS = Path(__file__).resolve().parents[2] / "elements"
 STEP = ELEMENTS / "os-apply-config/os-refresh-config/configure.d/20-os-apply-config"
@@ -37,7 +36,7 @@ class Step:
             f'printf "%s\\n" "$@" >{self.root}/arguments\n'
             f'exec {real} --output {self.root}/out "$@"',
         )
-        result = subprocess.run(
+        result = completed(
             [STEP],
             env={
                 "PATH": f"{wrapper.parent}:{os.environ['PATH']}",
@@ -46,9 +45,6 @@ class Step:
                 "OS_COLLECT_CONFIG_CONF": str(self.conf),
                 "HEAT_BOOT_METADATA": str(self.root / "cfn-init-data"),
             },
-            capture_output=True,
-            text=True,
-            timeout=60,
         )
         assert result.returncode == 0, result.stderr
         seen: dict[str, object] = json.loads((self.root / "out/all").read_text())

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import program
+from programs import completed, program
 
 from hotplate.image.offset_partitioning import partition_extents
 
@@ -76,25 +76,23 @@ def build(directory: Path, element: str, **environment: str) -> subprocess.Compl
         "DIB_IMAGE_SIZE": "1",
         "DIB_JOURNAL_SIZE": "4",
     }
-    return subprocess.run(
+    return completed(
         ["disk-image-create", "-n", "--no-tmpfs", "-t", "raw", "-o", "disk", "fake-os", element],
         cwd=directory,
         env=given | environment,
-        capture_output=True,
-        text=True,
         timeout=120,
     )
 
 
 def table_of(disk: Path) -> dict:
-    done = subprocess.run(["sfdisk", "--json", disk], capture_output=True, check=True, text=True)
+    done = completed(["sfdisk", "--json", disk], check=True)
     return json.loads(done.stdout)["partitiontable"]
 
 
 def root_file(disk: Path, offset: int, name: str) -> str:
     """Read a file of an ext4 file system inside a disk, without mounting it."""
     command = ["debugfs", "-R", f"cat {name}", f"{disk}?offset={offset}"]
-    return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    return completed(command, check=True).stdout
 
 
 @pytest.mark.parametrize(
@@ -178,5 +176,5 @@ def test_diskimage_builder_finds_the_plug_in(tmp_path: Path, how: str):
         "from diskimage_builder.block_device.config import _extensions\n"
         "print(_extensions['offset_partitioning'].plugin.__name__)"
     )
-    done = subprocess.run([*python, program], env=environment, capture_output=True, text=True)
+    done = completed([*python, program], env=environment)
     assert done.stdout == "OffsetPartitioning\n", done.stderr

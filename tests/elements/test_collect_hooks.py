@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import completed
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECT = ROOT / "elements/heat-config/heat-config-files/collect-hooks.py"
@@ -35,13 +36,7 @@ class Collection:
 
     def collect(self, hooks: Path | None = None) -> "subprocess.CompletedProcess[str]":
         words = " ".join(f"[{name}]={path}" for name, path in self.elements.items())
-        return subprocess.run(
-            [sys.executable, COLLECT, self.result, str(hooks or "")],
-            input=words,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        return completed([sys.executable, COLLECT, self.result, str(hooks or "")], input=words)
 
     def index(self) -> list[dict[str, str | None]]:
         return json.loads((self.result / "index.json").read_text())

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from programs import completed
 
 OURS = (
     Path(__file__).resolve().parents[2]
@@ -27,13 +28,7 @@ def script(path: Path, body: str, *, mode: int = 0o755) -> None:
 
 
 def run(*arguments: object, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [OURS, *map(str, arguments)],
-        env={"PATH": os.environ["PATH"], **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return completed([OURS, *map(str, arguments)], env={"PATH": os.environ["PATH"], **environment})
 
 
 def test_executable_plain_names_run_in_numeric_order(phase: Path) -> None:

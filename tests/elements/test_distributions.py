@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 import yaml
 from diskimage_builder.element_dependencies import get_elements
-from programs import program
+from programs import completed, program
 
 from hotplate.image.plan import dib_elements_dir
 
@@ -109,7 +109,7 @@ for phase in pre-install.d install.d post-install.d; do
     python3 {installs}/package-installs-v2 --phase $phase --noop all.json
 done
 """
-    done = subprocess.run(
+    done = completed(
         ["bash", "-c", script],
         cwd=tmp_path,
         env={
@@ -118,8 +118,6 @@ done
             "DIB_RELEASE": release,
             "ARCH": "amd64",
         },
-        capture_output=True,
-        text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -132,13 +130,7 @@ done
 def test_element_for_apt_refuses_other_distributions(element):
     (path,) = (ELEMENTS / element).glob("environment.d/*")
     for distro, status in (("debian", 0), ("ubuntu", 0), ("rocky", 1), ("opensuse", 1)):
-        done = subprocess.run(
-            ["bash", "-c", f"set -eu; source {path}"],
-            env={"DISTRO_NAME": distro},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = completed(["bash", "-c", f"set -eu; source {path}"], env={"DISTRO_NAME": distro})
         assert done.returncode == status
         assert done.stderr.count("\n") == status
         assert status == 0 or f"of {distro}" in done.stderr
@@ -192,12 +184,9 @@ def image(tmp_path):
         for name, text in (("systemctl", systemctl), *((name, "#!/bin/sh\n") for name in names)):
             program(programs / name, text)
         text = re.sub(r"(?<![\w.])/(etc|lib|usr)/", rf"{root}/\1/", script.read_text())
-        return subprocess.run(
+        return completed(
             ["bash", "-c", text, script],
             env={"PATH": str(programs), "DIB_HEAT_DATASOURCES": "OpenStack"},
-            capture_output=True,
-            text=True,
-            timeout=60,
         )
 
     run.root = root

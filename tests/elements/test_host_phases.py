@@ -21,7 +21,7 @@ def run_step(
     words = " ".join(f"[{name}]={path}" for name, path in elements.items())
     defaults = sorted(path for path in script.parents[1].glob("environment.d/*"))
     sources = "".join(f"set -eu; source {path}\n" for path in defaults)
-    return subprocess.run(
+    return programs.completed(
         [
             *("bash", "-c"),
             f"get_image_element_array() {{ echo '{words}'; }}\n"
@@ -37,9 +37,6 @@ def run_step(
             "ARCH": "amd64",
             **environment,
         },
-        capture_output=True,
-        text=True,
-        timeout=60,
     )
 
 
@@ -152,7 +149,7 @@ def test_interpreter_missing_in_the_image_stops_the_build(
     step = tmp_path / "step"
     finalise = ELEMENTS / "os-refresh-config/finalise.d/90-os-refresh-config-check"
     step.write_text(finalise.read_text().replace("/usr/libexec", f"{tmp_path}/usr/libexec"))
-    result = subprocess.run(["bash", step], capture_output=True, text=True, timeout=60)
+    result = programs.completed(["bash", step])
     expected = ""
     if missing:
         expected = (
@@ -199,11 +196,8 @@ def test_image_has_the_runner_of_the_phases(tmp_path: Path) -> None:
     files = element(tmp_path, "hooks", os_H_refresh_H_config__configure_D_d__10="#!/bin/sh\nid -u")
     (files / f"{name}-files").symlink_to(ELEMENTS / name / f"{name}-files")
     install(ELEMENTS / name / "install.d/60-os-refresh-config-scripts", tmp_path)
-    result = subprocess.run(
+    result = programs.completed(
         [tmp_path / "usr/local/bin/dib-run-parts", tmp_path / f"usr/libexec/{name}/configure.d"],
-        capture_output=True,
-        text=True,
-        timeout=60,
         check=True,
     )
     assert result.stdout == f"{os.getuid()}\n"
@@ -233,12 +227,9 @@ def test_slim_programs_run_from_the_installed_files(tmp_path: Path) -> None:
     for name in PROGRAMS:
         step = f"{name}/install.d/{name}-slim-install/50-{name}-command"
         install(ELEMENTS / step, tmp_path)
-        result = subprocess.run(
+        result = programs.completed(
             [tmp_path / "usr/local/bin" / name, "--help"],
             env={"HEAT_CONFIG_LIB": str(library), "PATH": "/nowhere"},
-            capture_output=True,
-            text=True,
-            timeout=60,
             check=True,
         )
         assert result.stdout.startswith(f"usage: {name} ")
@@ -252,12 +243,9 @@ def test_help_is_printed_without_compiled_docstrings(tmp_path: Path, name: str) 
     assert gather(tmp_path, **types("slim")).returncode == 0
     install(ELEMENTS / "heat-agent/install.d/40-heat-agent", tmp_path)
     library = tmp_path / "usr/libexec/heat-config/lib"
-    shown = subprocess.run(
+    shown = programs.completed(
         [sys.executable, "-IS", ELEMENTS.parent / "hooks" / name, "--help"],
         env={"HEAT_CONFIG_LIB": str(library)},
-        capture_output=True,
-        text=True,
-        timeout=60,
         check=True,
     )
     assert f"usage: {name} " in shown.stdout
@@ -293,12 +281,9 @@ def test_agent_installs_for_the_python_of_the_image(
     assert all(tag in path.name for path in library.rglob("*.pyc"))
     for name in PROGRAMS:
         program = (tmp_path / "usr/libexec/heat-agent" / name).read_text()
-        result = subprocess.run(
+        result = programs.completed(
             [tmp_path / "path/python3", "-IS", "-W", "error", "-c", program, "--help"],
             env={"HEAT_CONFIG_LIB": str(library)},
-            capture_output=True,
-            text=True,
-            timeout=60,
         )
         assert result.returncode == 0, result.stderr
         assert result.stdout.startswith("usage: ")
@@ -309,16 +294,13 @@ def test_python_too_old_stops_the_build_before_packages(
     python_of: Callable[[str], Path], version: str, status: int
 ) -> None:
     """openSUSE Leap 15.6 has 3.6; the hooks compile with it, and fail when they are run."""
-    result = subprocess.run(
+    result = programs.completed(
         [ELEMENTS / "heat-agent/pre-install.d/15-heat-agent-python"],
         env={
             "PATH": f"{python_of(version)}:{os.environ['PATH']}",
             "DISTRO_NAME": "opensuse",
             "DIB_RELEASE": "15.6",
         },
-        capture_output=True,
-        text=True,
-        timeout=60,
     )
     assert result.returncode == status
     expected = (
@@ -396,12 +378,9 @@ def test_install_types_are_those_chosen_or_slim(given: dict[str, str], expected:
     defaults = ELEMENTS / "heat-agent/environment.d/12-heat-agent.bash"
     names = "$DIB_INSTALLTYPE_os_{}_config"
     shown = " ".join(names.format(name) for name in ("collect", "apply", "refresh"))
-    result = subprocess.run(
+    result = programs.completed(
         ["bash", "-euc", f"source {defaults}; source {defaults}; echo {shown}"],
         env={"PATH": os.environ["PATH"], **given},
-        capture_output=True,
-        text=True,
-        timeout=60,
         check=True,
     )
     assert result.stdout.strip() == expected
@@ -415,12 +394,9 @@ def test_debian_has_python_3(given: dict[str, str], expected: str) -> None:
         dib_elements_dir() / "dib-python/environment.d/50-dib-python-version",
     )
     sources = "".join(f"source {path}\n" for path in elements)
-    result = subprocess.run(
+    result = programs.completed(
         ["bash", "-euc", f"{sources}echo $DIB_PYTHON_VERSION"],
         env={"PATH": os.environ["PATH"], "DISTRO_NAME": "debian", "DIB_RELEASE": "trixie", **given},
-        capture_output=True,
-        text=True,
-        timeout=60,
         check=True,
     )
     assert result.stdout.strip() == expected
@@ -450,7 +426,7 @@ def test_wrong_value_of_a_variable_stops_the_build_at_once(element, name, wrong,
     def read(value: str) -> "subprocess.CompletedProcess[str]":
         command = ["bash", "-euc", f"source {defaults}; source {defaults}; echo ${name}"]
         environment = {"PATH": os.environ["PATH"], name: value}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        return programs.completed(command, env=environment)
 
     refused = read(wrong)
     assert (refused.returncode, refused.stdout) == (1, "")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from built_images import Images
+from programs import completed
 
 pytestmark = [
     pytest.mark.root,
@@ -63,14 +64,12 @@ class Tree:
     def run(self, *command: str) -> str:
         """Run a program of the image, where it may log; return its output."""
         scratch = f"for d in run var/log; do mount -t tmpfs none {self.root}/$d; done"
-        result = subprocess.run(
+        result = completed(
             [
                 *("unshare", "--mount", "--propagation", "private"),
                 *("sh", "-euc", f'{scratch}; exec chroot "$@"', "sh", self.root, *command),
             ],
             env={"PATH": "/usr/local/bin:/usr/sbin:/usr/bin", "LC_ALL": "C"},
-            capture_output=True,
-            text=True,
             timeout=120,
         )
         assert result.returncode == 0, result.stdout + result.stderr
@@ -159,11 +158,8 @@ def test_units_are_enabled_and_valid(tree: Tree) -> None:
     wants = tree / "etc/systemd/system/multi-user.target.wants"
     for unit in ("os-collect-config.service", f"{tree.kind.network}.service"):
         assert (wants / unit).is_symlink()
-    result = subprocess.run(
-        ["chroot", tree.root, "systemd-analyze", "verify", "os-collect-config.service"],
-        capture_output=True,
-        text=True,
-        timeout=120,
+    result = completed(
+        ["chroot", tree.root, "systemd-analyze", "verify", "os-collect-config.service"], timeout=120
     )
     assert [line for line in result.stderr.splitlines() if "os-collect-config" in line] == []
 

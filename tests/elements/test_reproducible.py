@@ -10,6 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from programs import completed
 
 from hotplate import paths
 
@@ -161,10 +162,8 @@ def test_two_builds_have_the_same_files(tmp_path: Path, words: tuple[str, ...]):
             check=True,
             timeout=1800,
         )
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-m", "hotplate", "diff", "--exact", "--strict", "--json", *images],
-        capture_output=True,
-        text=True,
         timeout=600,
     )
     comparison = json.loads(done.stdout)

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from programs import program
+from programs import completed, program
 
 from hotplate.image.plan import dib_elements_dir
 
@@ -25,11 +25,8 @@ def script(tmp_path: Path):
     def run(path: Path, *arguments: str, replace=None, **environment: str):
         for name, body in (replace or {}).items():
             program(programs / name, f"#!/bin/bash\n{body}\n")
-        return subprocess.run(
+        return completed(
             [str(path), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=60,
             env={
                 "PATH": f"{programs}:{os.environ['PATH']}",
                 "TMP_HOOKS_PATH": str(tmp_path / "hooks"),

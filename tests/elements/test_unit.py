@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import completed
 
 ELEMENTS = Path(__file__).resolve().parents[2] / "elements"
 UNIT = ELEMENTS / "os-collect-config/os-collect-config-files/os-collect-config.service"
@@ -30,15 +31,12 @@ def collect_local(
     directory: Path, environment: dict[str, str]
 ) -> "subprocess.CompletedProcess[str]":
     """Run the real agent's local collector once on a directory, with this environment."""
-    return subprocess.run(
+    return completed(
         [
             *(Path(sys.executable).with_name("os-collect-config"), "--print"),
             *("--config-file", directory / "conf", "--local-path", directory / "data", "local"),
         ],
         env={**environment, "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        timeout=60,
     )
 
 
@@ -61,7 +59,7 @@ def test_local_collector_works_in_the_units_locale(directory: Path) -> None:
 )
 def test_local_collector_needs_that_locale(directory: Path) -> None:
     """If this fails the agent was fixed, and the unit's LC_ALL can be removed."""
-    locales = subprocess.run(["locale", "-a"], capture_output=True, text=True).stdout
+    locales = completed(["locale", "-a"]).stdout
     if "en_us" in locales.lower():
         pytest.skip("this host has the locale en_US, with which the agent gets through")
     assert collect_local(directory, {"LC_ALL": "C.UTF-8"}).returncode != 0

@@ -1,11 +1,10 @@
 """The first run waits until cloud-init has done its part, but not for ever."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
-from programs import program
+from programs import completed, program
 
 STEP = (
     Path(__file__).resolve().parents[2]
@@ -25,12 +24,8 @@ def run(root: Path, queued: str, defaults: str = "", start: str = ":") -> list[s
         f"start) echo $2 >> {root}/waited; {start};;\n"
         "esac",
     )
-    result = subprocess.run(
-        [STEP],
-        env={"PATH": f"{root}:{os.environ['PATH']}", "HEAT_AGENT_ROOT": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=60,
+    result = completed(
+        [STEP], env={"PATH": f"{root}:{os.environ['PATH']}", "HEAT_AGENT_ROOT": str(root)}
     )
     assert result.returncode == 0, result.stderr
     waited = root / "waited"

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from programs import completed
 
 from hotplate.settings import cache_dir
 
@@ -110,7 +111,7 @@ def kept():
 
 def run_or_skip(reason: str, *argv: str) -> None:
     """Run a command that needs the network; skip the test with its error when it fails."""
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
+    done = completed(argv, timeout=600)
     if done.returncode:
         pytest.skip(f"{reason}: {done.stderr.strip()[-300:]}")
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import stat
-import subprocess
 import threading
 import uuid
 from email.mime.multipart import MIMEMultipart
@@ -18,7 +17,7 @@ import pytest
 from heat.engine.clients.os.nova import NovaClientPlugin
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs import program
+from programs import completed, program
 from stub_server import Reply, StubServer
 
 from hotplate.cloud.database.store import Store
@@ -139,7 +138,7 @@ class Guest:
 
     def boot(self, *, seconds="5", vendor_data="1", machine=""):
         (self.root / "sys/class/dmi/id/product_uuid").write_text(f"{machine}\n")
-        return subprocess.run(
+        return completed(
             [PROGRAM],
             env={
                 "PATH": f"{self.root}/bin:{os.environ['PATH']}",
@@ -149,9 +148,6 @@ class Guest:
                 "HEAT_BOOTSTRAP_VENDOR_DATA": vendor_data,
                 "LC_ALL": "C",
             },
-            capture_output=True,
-            text=True,
-            timeout=60,
         )
 
     def install(self, **settings):

@@ -1,11 +1,11 @@
 """The hook in docs/writing-hooks.rst works, and its element has no finding."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import completed
 
 from hotplate.image.plan import dib_elements_dir
 from hotplate.lint.collection import Collection
@@ -80,12 +80,8 @@ def test_element_has_no_finding():
 
 def test_element_brings_the_hook(tmp_path):
     element = EXAMPLE / "elements" / "heat-config-tmpfiles"
-    done = subprocess.run(
-        [sys.executable, COLLECT, tmp_path / "collected"],
-        input=f"[heat-config-tmpfiles]={element}",
-        capture_output=True,
-        text=True,
-        timeout=60,
+    done = completed(
+        [sys.executable, COLLECT, tmp_path / "collected"], input=f"[heat-config-tmpfiles]={element}"
     )
     assert done.returncode == 0, done.stderr
     assert (

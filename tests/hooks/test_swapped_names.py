@@ -9,13 +9,13 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import completed
 
 pytestmark = [
     pytest.mark.root,
@@ -106,13 +106,10 @@ def run(hooks_dir: Path, tmp_path: Path, make_deployment):
             metadata.write_text(json.dumps({"AWS::CloudFormation::Init": {"config": config}}))
             environment["HEAT_CFN_INIT_METADATA"] = str(metadata)
             environment["HEAT_CFN_LOG_DIR"] = str(tmp_path)
-        done = subprocess.run(
+        done = completed(
             [sys.executable, "-I", "-c", RUNNER, hooks_dir / program, at, name, target],
             input=data,
             env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
         )
         assert "swapped" in done.stderr, done.stderr
         return done.stdout + done.stderr

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import program
+from programs import completed, program
 
 pytestmark = pytest.mark.network
 
@@ -67,7 +67,7 @@ class Server:
         document.write_text(json.dumps({"deployments": deployments}))
         document.chmod(0o600)
         root = str(self.root)
-        return subprocess.run(
+        return completed(
             ["os-collect-config", "--config-file", str(self.conf), "--one-time"],
             env={
                 # Their runner imports yaml, which the Python of the tests has.
@@ -85,8 +85,6 @@ class Server:
                 "HEAT_SCRIPT_OUTPUTS": f"{root}/out",
             },
             executable=f"{root}/bin/os-collect-config",
-            capture_output=True,
-            text=True,
             timeout=120,
         )
 

@@ -1,10 +1,9 @@
 """The agent as a service: its own command runs in a fork, any other in a shell."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from programs import program
+from programs import completed, program
 
 HOOKS = Path(__file__).resolve().parents[3] / "hooks"
 AGENT = """
@@ -48,12 +47,9 @@ def agent(tmp_path):
     path = program(tmp_path / "os-refresh-config", COMMAND)
 
     def run(text: str, own: Path = path, refused: int = 0) -> list[str]:
-        done = subprocess.run(
+        done = completed(
             ["/usr/bin/python3", "-IS", "-c", AGENT, HOOKS, own, text, str(refused)],
             env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            timeout=60,
         )
         assert "Traceback" not in done.stderr
         return done.stdout.splitlines()

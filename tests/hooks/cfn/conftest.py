@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import ssl
-import subprocess
 import sys
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from keystoneclient.contrib.ec2 import utils as ec2
-from programs import find_python
+from programs import completed, find_python
 from stub_server import Asked, Reply, StubServer
 
 #: The secret key of signatures.
@@ -50,7 +49,7 @@ def cfn(hooks_dir: Path, tmp_path: Path):
             (state / "cfn-init-data").write_text(
                 metadata if isinstance(metadata, str) else json.dumps(metadata)
             )
-        done = subprocess.run(
+        done = completed(
             [
                 *(PYTHONS[python] if python else sys.executable, "-I", "-c", AT_ONCE),
                 *(hooks_dir / command, *arguments),
@@ -63,8 +62,6 @@ def cfn(hooks_dir: Path, tmp_path: Path):
                 "HEAT_CFN_LOG_DIR": str(tmp_path),
                 **(env or {}),
             },
-            capture_output=True,
-            text=True,
             timeout=120,
         )
         assert "Traceback" not in done.stderr, done.stderr

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pip
 import pytest
+from programs import completed
 
 from hotplate.image import mirrors
 
@@ -55,7 +56,7 @@ def inside(debian: Path):
     """Run a command in that Debian."""
 
     def run(*command, check=True, **environment):
-        return subprocess.run(
+        return completed(
             ["chroot", str(debian), *command],
             env={
                 "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
@@ -63,8 +64,6 @@ def inside(debian: Path):
                 **{name: value for name, value in os.environ.items() if name.endswith("_proxy")},
                 **environment,
             },
-            capture_output=True,
-            text=True,
             check=check,
             timeout=300,
         )
@@ -267,9 +266,7 @@ def test_python_packages_are_installed_with_real_pip(cfn, virtual):
 
     def version():
         command = ["python3", "-c", "import hotplate_demo; print(hotplate_demo.VERSION)"]
-        return subprocess.run(
-            command, env=virtual, capture_output=True, text=True, check=True
-        ).stdout.strip()
+        return completed(command, env=virtual, check=True).stdout.strip()
 
     apply("1.0")
     assert version() == "1.0"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import completed
 
 SCRIPT = (
     Path(__file__).resolve().parents[3]
@@ -30,7 +31,7 @@ class Guest:
             path = self.root / f"{number}.json"
             path.write_text(document if isinstance(document, str) else json.dumps(document))
             names.append(str(path))
-        return subprocess.run(
+        return completed(
             [sys.executable, "-IS", *flags, SCRIPT],
             env={
                 "PATH": os.environ["PATH"],
@@ -38,9 +39,6 @@ class Guest:
                 "OS_CONFIG_FILES": ":".join([*names, "/nowhere/x.json"]),
                 **environment,
             },
-            capture_output=True,
-            text=True,
-            timeout=60,
         )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from own_podman import Podman, own_podman
+from programs import completed
 
 from hotplate.image import mirrors
 
@@ -98,15 +99,7 @@ def _download_compose_from_trixie(directory: Path) -> None:
     )
     environment = {**os.environ, "APT_CONFIG": str(apt / "apt.conf")}
     for command in (["apt-get", "update"], ["apt-get", "download", "docker-compose"]):
-        subprocess.run(
-            command,
-            cwd=directory,
-            env=environment,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        completed(command, cwd=directory, env=environment, check=True, timeout=300)
     (archive,) = directory.glob("*.deb")
     subprocess.run(["dpkg", "-x", str(archive), str(directory)], check=True, capture_output=True)
     archive.unlink()
@@ -143,7 +136,7 @@ def clean_up_of(hooks_dir: Path, tmp_path: Path):
                 path = tmp_path / f"{source}.json"
                 path.write_text(json.dumps({"deployments": from_heat}))
                 files.append(str(path))
-            done = subprocess.run(
+            done = completed(
                 [sys.executable, "-I", str(hooks_dir / f"50-heat-config-{group}")],
                 env={
                     "PATH": os.environ["PATH"],
@@ -152,8 +145,6 @@ def clean_up_of(hooks_dir: Path, tmp_path: Path):
                     "HEAT_SHELL_CONFIG": str(tmp_path / "heat-config"),
                     "OS_CONFIG_FILES": ":".join(files),
                 },
-                capture_output=True,
-                text=True,
             )
             assert done.returncode == 0, done.stderr
             assert "Traceback" not in done.stderr

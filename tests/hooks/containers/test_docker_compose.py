@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from programs import program
+from programs import completed, program
 
 WAIT = ["sh", "-c", "trap exit TERM; sleep 300 & wait"]
 STACK = {"deploy_stack_id": "stack/8f0c", "deploy_resource_name": "project"}
@@ -286,7 +286,7 @@ def test_compose_accepts_the_converted_layout(docker_compose, calls, request, tm
     assert docker_compose(config).status == 0
     file = tmp_path / "work/My_Project/docker-compose.yml"
     words = [command, "-f", str(file), "config"]
-    done = subprocess.run(words, capture_output=True, text=True)
+    done = completed(words)
     assert done.returncode == 0, done.stderr
     assert "service:web" in done.stdout
 

@@ -221,12 +221,9 @@ class Guest:
         return Done(process.returncode, log)
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return programs.completed(
             [PYTHON, "-IS", "-c", AT_ONCE, str(HOOKS / "heat-config"), *arguments],
             env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
         )
 
     def runs(self, key: str) -> int:

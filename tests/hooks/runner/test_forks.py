@@ -1,9 +1,9 @@
 """Scripts compiled before their fork: when the compiled code is used, and when not."""
 
 import os
-import subprocess
 
 import pytest
+from programs import completed
 
 from .conftest import HOOKS
 
@@ -31,7 +31,7 @@ def ran(tmp_path, text: str, change: str) -> tuple[list[str], bool, str]:
     script = tmp_path / "script"
     script.write_text(text)
     words = ["/usr/bin/python3", "-IS", "-c", PROGRAM, HOOKS, script, change]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    done = completed(words, check=True)
     return done.stdout.split(), "compiled\n" in done.stderr, done.stderr
 
 

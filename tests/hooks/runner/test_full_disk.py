@@ -4,6 +4,7 @@ import os
 import subprocess
 
 import pytest
+from programs import completed
 
 pytestmark = pytest.mark.root
 
@@ -15,11 +16,7 @@ def small(guest):
         pytest.skip("mounting a tmpfs needs root")
     mount = guest.root / "small"
     mount.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(mount)],
-        capture_output=True,
-        text=True,
-    )
+    done = completed(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(mount)])
     if done.returncode != 0:
         pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
     guest.state = mount / "deployed"

@@ -1,11 +1,11 @@
 """heat-config-notify: the arguments are heat-agents', the exit status is true."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import completed
 
 NOTIFY = Path(__file__).resolve().parents[3] / "hooks" / "heat-config-notify"
 
@@ -17,13 +17,10 @@ def notify(guest):
     def run(config, signal, *more):
         path = guest.root / "config.json"
         path.write_text(config if isinstance(config, str) else json.dumps(config))
-        return subprocess.run(
+        return completed(
             [sys.executable, "-IS", str(NOTIFY), str(path), *more],
             env=guest.environment,
             input=signal,
-            capture_output=True,
-            text=True,
-            timeout=60,
         )
 
     return run
@@ -90,18 +87,8 @@ def test_usage_is_printed(notify, cfn, guest):
     assert notify(cfn(), "", "too", "many").returncode == 2
     assert notify("no json", "").returncode == 2
     assert notify("[]", "").returncode == 2
-    done = subprocess.run(
-        [sys.executable, "-IS", str(NOTIFY), "--help"],
-        env=guest.environment,
-        capture_output=True,
-        text=True,
-    )
+    done = completed([sys.executable, "-IS", str(NOTIFY), "--help"], env=guest.environment)
     assert done.returncode == 0
     assert "usage" in done.stdout
-    done = subprocess.run(
-        [sys.executable, "-IS", str(NOTIFY), "/no/such"],
-        env=guest.environment,
-        capture_output=True,
-        text=True,
-    )
+    done = completed([sys.executable, "-IS", str(NOTIFY), "/no/such"], env=guest.environment)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)

@@ -41,15 +41,13 @@ def refresh(guest, request):
     shutil.copy2(PARTS, guest.root / "bin" / "dib-run-parts")
 
     def run():
-        return subprocess.run(
+        return programs.completed(
             [program, "--lockfile", str(guest.root / "lock")],
             env={
                 **guest.environment,
                 "PATH": f"{guest.root}/bin:{os.environ['PATH']}",
                 "OS_REFRESH_CONFIG_BASE_DIR": str(base),
             },
-            capture_output=True,
-            text=True,
             timeout=120,
         )
 

@@ -6,7 +6,6 @@ import http.server
 import os
 import select
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from heat_config import proxy
 from heat_config.request import Target
+from programs import completed
 from stub_server import StubServer
 
 HOOKS = str(Path(__file__).resolve().parents[3] / "hooks")
@@ -98,13 +98,10 @@ def test_a_signal_reaches_the_default_port_of_an_ipv6_address(guest, cfn):
         "threading.Thread(target=server.serve_forever, daemon=True).start()\n"
         f"sys.exit(subprocess.call([sys.executable, '-IS', {HOOKS + '/55-heat-config'!r}]))\n"
     )
-    done = subprocess.run(
+    done = completed(
         ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {sys.executable} -"],
         input=program,
         env=guest.environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
     )
     if "unshare" in done.stderr:
         pytest.skip(f"no network namespace can be made here: {done.stderr.strip()}")
@@ -303,12 +300,8 @@ print(answer.status, *sys.modules)
 
 def test_signal_over_plain_http_does_not_load_slow_modules(heat):
     """Each takes a slow guest longer to load than the signal; the runner has those of the agent."""
-    done = subprocess.run(
-        ["/usr/bin/python3", "-IS", "-c", ASKS, heat.url + "/x"],
-        env={"PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        timeout=60,
+    done = completed(
+        ["/usr/bin/python3", "-IS", "-c", ASKS, heat.url + "/x"], env={"PATH": os.environ["PATH"]}
     )
     status, *loaded = done.stdout.split()
     assert status == "200", done.stderr

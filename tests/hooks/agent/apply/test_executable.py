@@ -1,13 +1,13 @@
 """Templates that are programs."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from heat_agent.apply import executable
 from heat_agent.apply.errors import ApplyError
+from programs import completed
 
 HOOKS = Path(executable.__file__).parents[2]
 SECRET = "s3cr3t-of-the-stack"
@@ -92,8 +92,8 @@ def test_plain_python_runs_in_a_fork(tmp_path, text, forked):
         f"sys.stdout.write(executable.run({path!r}, {{}}, {{}}))\n"
     )
     interpreter = "/usr/bin/python3"
-    done = subprocess.run([interpreter, "-IS", "-c", script], capture_output=True, text=True)
+    done = completed([interpreter, "-IS", "-c", script])
     assert done.stdout == f"{forked is True} [] {{}}\n", done.stderr
     # In a Python with packages of its own the script would see those.
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = completed([sys.executable, "-c", script])
     assert done.stdout == "False [] {}\n", done.stderr

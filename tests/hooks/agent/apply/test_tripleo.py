@@ -5,7 +5,6 @@ Release 5.0.0 has the most of them: a hundred templates, those of a whole cloud.
 
 import os
 import stat
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 from heat_agent.apply import control, mustache
 from heat_agent.refresh.scripts import scripts
 from os_apply_config import apply_config
+from programs import completed
 
 pytestmark = pytest.mark.network
 
@@ -123,11 +123,9 @@ def test_phase_scripts_have_the_same_order(elements, tmp_path):
     for path in elements.glob("*/os-refresh-config/*.d/*"):
         (phase / path.name).write_bytes(b"")
         (phase / path.name).chmod(0o755)
-    listed = subprocess.run(
+    listed = completed(
         [Path(sys.executable).with_name("dib-run-parts"), "--list", phase],
         env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
-        capture_output=True,
-        text=True,
         check=True,
     )
     expected = [Path(path).name for path in listed.stdout.split()]

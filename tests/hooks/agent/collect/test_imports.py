@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hmac
 import os
-import subprocess
 
 import pytest
 from heat_agent.collect import signature
+from programs import completed
 
 from .conftest import HOOKS
 from .test_beside_upstream import cfn_conf, heat_conf
@@ -29,13 +29,7 @@ def test_poll_over_plain_http_does_not_load_slow_modules(guest, cloud):
     conf = cfn_conf(cloud) + heat_conf(cloud) + f"[ec2]\nmetadata_url = {cloud.url}/ec2\n"
     conf += f"[request]\nmetadata_url = {cloud.url}/swift/o\n"
     guest.conf(conf, "true", one_time="true")
-    done = subprocess.run(
-        ["/usr/bin/python3", "-IS", "-c", POLL],
-        env=guest.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = completed(["/usr/bin/python3", "-IS", "-c", POLL], env=guest.environment())
     status, *loaded = done.stdout.split()
     assert status == "0", done.stderr
     assert "available" not in done.stderr

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from programs import completed
 
 HOOKS = Path(__file__).resolve().parents[4] / "hooks"
 
@@ -69,7 +70,7 @@ class Phases:
         (self.base / "environment.d" / name).write_text(text)
 
     def run(self, program: Path, *words: str, **environment: str) -> Outcome:
-        done = subprocess.run(
+        done = completed(
             [program, "--lockfile", self.lock, *words],
             cwd=self.root,
             env={
@@ -81,8 +82,6 @@ class Phases:
                 **environment,
             },
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
             timeout=120,
         )
         stderr = done.stderr

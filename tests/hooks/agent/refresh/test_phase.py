@@ -1,16 +1,13 @@
 """One phase: the isolation of scripts, the ways of failing, and which scripts run in forks."""
 
-import subprocess
-
 import pytest
+from programs import completed
 
 from .conftest import HOOKS, PYTHON, Phases
 
 #: As PYTHON, but never in a fork.
 SPAWNED = "#!/usr/bin/python3 -ISu\n"
-BASH = subprocess.run(
-    ["bash", "-c", 'echo "${BASH_VERSINFO[*]:0:2}"'], check=True, capture_output=True, text=True
-)
+BASH = completed(["bash", "-c", 'echo "${BASH_VERSINFO[*]:0:2}"'], check=True)
 #: bash's own status for a script whose interpreter is missing.
 NO_INTERPRETER = 126 if tuple(map(int, BASH.stdout.split())) >= (5, 3) else 127
 
@@ -175,9 +172,7 @@ def test_process_can_run_the_phases_repeatedly(phases):
         "print(len(os.listdir('/proc/self/fd')) == len(before))\n"
         "print(kept.count('INFO Completed phase configure'))\n"
     )
-    done = subprocess.run(
-        ["/usr/bin/python3", "-IS", "-c", driver], capture_output=True, text=True, timeout=60
-    )
+    done = completed(["/usr/bin/python3", "-IS", "-c", driver])
     assert done.stdout.splitlines() == [
         line
         for number in range(3)

@@ -4,11 +4,10 @@ import fcntl
 import os
 import re
 import signal
-import subprocess
 
 import pytest
 from heat_agent.refresh import program
-from programs import alive, wait_until
+from programs import alive, completed, wait_until
 
 from .conftest import OURS, PYTHON, THEIRS
 
@@ -212,14 +211,12 @@ def test_background_process_holds_neither_the_phase_nor_the_lock(phases):
 def test_phases_run_without_bash_dib_run_parts_and_path(phases):
     """Scripts with an interpreter of their own need no other program."""
     phases.script("10-sh", "echo reached")
-    done = subprocess.run(
+    done = completed(
         [OURS, "--lockfile", phases.lock],
         env={
             "OS_REFRESH_CONFIG_BASE_DIR": str(phases.base),
             "HEAT_CONFIG_LIB": str(OURS.parent),
         },
-        capture_output=True,
-        text=True,
     )
     assert (done.returncode, done.stdout) == (0, "reached\n")
 

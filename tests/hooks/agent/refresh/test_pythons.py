@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
-from programs import python_of
+from programs import completed, python_of
 
 from .conftest import HOOKS, PYTHON, STAMPS
 
@@ -51,13 +50,10 @@ def test_programs_work_in_every_supported_python(tmp_path, version):
     write(tmp_path / "base/configure.d/10-thread", PYTHON + THREAD, 0o755)
     write(tmp_path / "base/configure.d/20-raises", PYTHON + "raise ValueError('why')\n", 0o755)
     write(tmp_path / "base/configure.d/30-plain", "echo a shell\n", 0o755)
-    done = subprocess.run(
+    done = completed(
         [python, "-IS", "-W", "error", "-c", DRIVER],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
-        capture_output=True,
-        text=True,
-        timeout=60,
     )
     assert done.stdout.splitlines() == [
         "0",

@@ -1,12 +1,12 @@
 """The scripts of a directory, and their order, beside dib-run-parts itself."""
 
 import os
-import subprocess
 from pathlib import Path
 
 from heat_agent.refresh.scripts import environment_files, scripts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import completed
 
 from .conftest import THEIRS
 
@@ -21,11 +21,9 @@ def test_any_names_are_listed_as_by_dib_run_parts(tmp_path_factory, names):
         (directory / name).write_text("")
         (directory / name).chmod(0o755)
     for pattern in ("", "."):
-        listed = subprocess.run(
+        listed = completed(
             [THEIRS.with_name("dib-run-parts"), "--list", directory],
             env={"PATH": os.environ["PATH"], "LC_ALL": "C", "RUN_PARTS_REGEX": pattern},
-            capture_output=True,
-            text=True,
             check=True,
         )
         expected = [Path(path).name for path in listed.stdout.split()]

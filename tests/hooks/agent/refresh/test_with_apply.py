@@ -4,7 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from programs import program
+from programs import completed, program
 
 from .conftest import HOOKS, Phases
 
@@ -41,9 +41,7 @@ def refresh(phases: Phases, document: Path) -> "subprocess.CompletedProcess[str]
         f"program.LOCK_FILE = {str(phases.lock)!r}\n"
         f"sys.exit(program.main([], {environment!r}))\n"
     )
-    return subprocess.run(
-        ["/usr/bin/python3", "-IS", "-c", driver], capture_output=True, text=True, timeout=60
-    )
+    return completed(["/usr/bin/python3", "-IS", "-c", driver])
 
 
 def test_change_is_rendered_without_another_program(phases):
