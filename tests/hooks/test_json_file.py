@@ -22,11 +22,12 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_data_of_every_json_type_is_written(json_file, tmp_path: Path, value):
-    answer = json_file({str(tmp_path / "file"): value}, inputs={"unused": value})
+def test_data_of_every_json_type_is_written(json_file, tmp_path: Path):
+    files = {str(tmp_path / str(number)): value for number, value in enumerate(VALUES)}
+    inputs = {f"unused_{number}": value for number, value in enumerate(VALUES)}
+    answer = json_file(files, inputs=inputs)
     assert (answer.status, answer.stdout, answer.stderr) == (0, "", "")
-    assert json.loads((tmp_path / "file").read_text()) == value
+    assert {name: json.loads(Path(name).read_text()) for name in files} == files
 
 
 @pytest.mark.parametrize(("umask", "expected"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
