@@ -410,38 +410,27 @@ def test_project_of_heat_agents_is_removed_with_its_deployment(
 @pytest.mark.tool("podman")
 @pytest.mark.tool("docker")
 def test_project_is_brought_up_updated_and_deleted(docker_compose, podman, compose, tmp_path):
-    config = {"services": {"web": service(podman), "db": service(podman)}}
-    answer = docker_compose(config)
+    """First in the old layout with a file of variables, and then in the current one."""
+    command = [*WAIT[:2], 'echo "$$GREETING"; ' + WAIT[2]]
+    old = {"image": podman.image, "net": "host", "command": command}
+    files = [{"file_name": "web.env", "content": "GREETING=grüß dich ☃\n"}]
+    answer = docker_compose(
+        {"web": {**old, "env_file": "web.env"}, "db": old},
+        inputs={**STACK, "env_files": repr(files)},
+    )
     assert answer.status == 0, answer.stderr
-    names = [name.replace("-", "_") for name in podman.names() if "pod" not in name]
-    assert names == ["my_project_db_1", "my_project_web_1"]
+    (db, web) = (name for name in podman.names() if "pod" not in name)
+    assert [name.replace("-", "_") for name in (db, web)] == ["my_project_db_1", "my_project_web_1"]
+    assert podman.run("logs", web).stdout == "grüß dich ☃\n"
     assert all(podman.inspect(name)["State"]["Running"] for name in podman.names())
-    answer = docker_compose({"services": {"web": service(podman)}}, action="UPDATE")
+    config = {"services": {"web": service(podman)}}
+    answer = docker_compose(config, action="UPDATE")
     assert answer.status == 0, answer.stderr
     assert len([name for name in podman.names() if "web" in name or "db" in name]) == 1
     answer = docker_compose(config, action="DELETE")
     assert answer.status == 0, answer.stderr
     assert podman.names() == []
     assert list((tmp_path / "work").iterdir()) == []
-
-
-@pytest.mark.tool("podman")
-@pytest.mark.tool("docker")
-def test_old_layout_with_env_files_runs(docker_compose, podman, compose):
-    config = {
-        "web": {
-            "image": podman.image,
-            "net": "host",
-            "env_file": "web.env",
-            "command": [*WAIT[:2], 'echo "$GREETING"; ' + WAIT[2]],
-        }
-    }
-    config["web"]["command"][2] = config["web"]["command"][2].replace("$", "$$")
-    files = [{"file_name": "web.env", "content": "GREETING=grüß dich ☃\n"}]
-    answer = docker_compose(config, inputs={**STACK, "env_files": repr(files)})
-    assert answer.status == 0, answer.stderr
-    (name,) = podman.names()
-    assert podman.run("logs", name).stdout == "grüß dich ☃\n"
 
 
 @pytest.mark.tool("podman")
