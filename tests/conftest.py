@@ -47,6 +47,17 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
 # The helpers beside the tests (own_podman, played_guest, ...) are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
 
+import programs  # noqa: E402
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that this host cannot run; CI, which can run them all, counts the skips."""
+    if item.get_closest_marker("root") and os.geteuid() != 0:
+        pytest.skip("needs root")
+    for mark in item.iter_markers("tool"):
+        if programs.tool_path(mark.args[0]) is None:
+            pytest.skip(f'"{mark.args[0]}" is not on this host; tools/setup test installs it')
+
 
 @pytest.fixture(scope="session")
 def images() -> Images:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,6 +29,12 @@ def completed(command: Sequence[object], **more: Any) -> subprocess.CompletedPro
     """
     defaults = {"capture_output": True, "text": True, "timeout": 60}
     return subprocess.run(list(map(os.fspath, command)), **{**defaults, **more})
+
+
+def tool_path(name: str) -> str | None:
+    """Return the path of a program on PATH, of the system, or beside the Python of the tests."""
+    places = (os.environ["PATH"], "/usr/sbin", "/sbin", str(Path(sys.executable).parent))
+    return shutil.which(name, path=os.pathsep.join(places))
 
 
 def find_python(version: str) -> str | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,15 +18,6 @@ import tiny_container
 from tiny_container import Made
 
 from hotplate.container.root import Root
-
-
-@pytest.fixture(autouse=True)
-def _able(request: pytest.FixtureRequest) -> None:
-    if request.node.get_closest_marker("root") and os.geteuid() != 0:
-        pytest.skip("containers need root")
-    for marker in request.node.iter_markers("tool"):
-        if not shutil.which(marker.args[0], path=tiny_container.SYSTEM["PATH"]):
-            pytest.skip(f"{marker.args[0]} is not installed")
 
 
 @pytest.fixture(scope="session")

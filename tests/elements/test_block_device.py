@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -42,14 +41,6 @@ def test_missing_table_is_an_error_of_the_block_device_layer(table: str):
 
     with pytest.raises(BlockDeviceSetupException):
         partition_extents(table)
-
-
-needs_builds = [
-    pytest.mark.root,
-    pytest.mark.builds,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root for mounts and loop devices"),
-    pytest.mark.skipif(shutil.which("sfdisk") is None, reason="needs sfdisk on this host"),
-]
 
 
 def loops(directory: Path) -> list[str]:
@@ -99,7 +90,7 @@ def root_file(disk: Path, offset: int, name: str) -> str:
     ("kind", "label", "partitions"), [("mbr", "dos", 1), ("gpt", "gpt", 2)], ids=["mbr", "gpt"]
 )
 class TestBuilds:
-    pytestmark = needs_builds
+    pytestmark = [pytest.mark.root, pytest.mark.builds, pytest.mark.tool("sfdisk")]
 
     def test_root_file_system_is_in_its_partition(
         self, tmp_path: Path, kind: str, label: str, partitions: int

@@ -68,10 +68,7 @@ def state(root: Path) -> dict[str, tuple[int, str]]:
     return listed
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for mounts")
-
-
-@needs_root
+@pytest.mark.root
 def test_files_are_not_newer_and_varying_files_are_removed(tree: Path):
     finish(tree, SOURCE_DATE_EPOCH=str(EPOCH))
     left = state(tree)
@@ -91,7 +88,7 @@ def test_files_are_not_newer_and_varying_files_are_removed(tree: Path):
     assert texts["etc/dib-manifests/dib_environment"] == 'declare -x DIB_RELEASE="trixie"\n'
 
 
-@needs_root
+@pytest.mark.root
 def test_later_changes_touch_a_copy_with_the_same_files(tree: Path, tmp_path: Path):
     """diskimage-builder ends with such changes, and then may make a tar of the tree."""
     tar = tmp_path / "image.tar"
@@ -113,7 +110,7 @@ def test_later_changes_touch_a_copy_with_the_same_files(tree: Path, tmp_path: Pa
         assert packed.getmember("./etc/shadow").mtime == EPOCH
 
 
-@needs_root
+@pytest.mark.root
 def test_mounted_file_system_is_left_alone_and_its_mount_point_is_not(tree: Path):
     """As /sys while an image is made: newer than the build's time, and often read-only."""
     (tree / "sys").mkdir()
@@ -127,7 +124,7 @@ def test_mounted_file_system_is_left_alone_and_its_mount_point_is_not(tree: Path
     assert (tree / "sys").stat().st_mtime == EPOCH
 
 
-@needs_root
+@pytest.mark.root
 def test_tree_is_unchanged_without_a_time(tree: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     before = state(tree)

@@ -25,14 +25,6 @@ HOOKS = Path(__file__).resolve().parents[2] / "hooks"
 # Tests import the libraries of the programs, as these do.
 sys.path.insert(0, str(HOOKS))
 
-#: The program that proves that a real tool, named by the marker ``tool``, is installed.
-TOOLS = {
-    "puppet": "puppet",
-    "hiera": "hiera",
-    "ansible": "ansible-playbook",
-    "os-apply-config": "os-apply-config",
-}
-
 HEAT_AGENTS = (
     "heat-agents==13.0.0 --hash=sha256:"
     "346099c6e9f16bd5e68913b825013acdd97b6743a1764ebcfc08d6528cefa9d6"
@@ -50,20 +42,6 @@ EVERY_TYPE = {
     "map": {"a": {"b": [False]}},
     "nul": "a\0b",
 }
-
-
-def tool_path(program: str) -> str | None:
-    """Return the path of *program*: on PATH, or beside the Python that runs the tests."""
-    beside = str(Path(sys.executable).parent)
-    return shutil.which(program, path=os.pathsep.join([os.environ["PATH"], beside]))
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test whose real tool is not installed; CI, which has them all, counts the skips."""
-    for mark in item.iter_markers("tool"):
-        program = TOOLS.get(mark.args[0])
-        if program is not None and tool_path(program) is None:
-            pytest.skip(f'"{program}" is not on this host; tools/setup test installs it')
 
 
 @dataclass(frozen=True)

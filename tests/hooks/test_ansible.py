@@ -11,7 +11,7 @@ from programs import program
 
 from .conftest import EVERY_TYPE
 
-real = pytest.mark.tool("ansible")
+real = pytest.mark.tool("ansible-playbook")
 
 HEADER = "- hosts: localhost\n  gather_facts: false\n  tasks:\n"
 

@@ -55,7 +55,6 @@ def test_mode_is_the_options_or_that_of_an_existing_file(json_file, tmp_path: Pa
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_owner_of_an_existing_file_stays(json_file, tmp_path: Path):
     path = tmp_path / "file"
     path.write_text("")

@@ -10,8 +10,6 @@ from programs import program
 
 from .conftest import EVERY_TYPE
 
-real = pytest.mark.tool("salt")
-
 VALUES = EVERY_TYPE | {"large": 1e16, "control": "a\x00\x07\x7f\x85\u2028\ufffe"}
 
 
@@ -42,7 +40,6 @@ def managed(path: Path, template: str) -> str:
     return f"{path}:\n  file.managed:\n    - contents: {template}\n"
 
 
-@real
 def test_inputs_of_every_json_type_are_opts(salt, tmp_path: Path):
     inputs = {f"in_{name}": value for name, value in VALUES.items()}
     answer = salt(
@@ -56,7 +53,6 @@ def test_inputs_of_every_json_type_are_opts(salt, tmp_path: Path):
     assert json.loads((tmp_path / "made").read_text()) == inputs
 
 
-@real
 def test_outputs_are_keys_of_the_result_and_files(salt):
     answer = salt(
         "say it:\n  cmd.run:\n    - name: printf hü > {{ opts['heat_outputs_path'] }}.result\n",
@@ -70,7 +66,6 @@ def test_outputs_are_keys_of_the_result_and_files(salt):
     assert answer.outputs == {"retcode": 0, "result": "hü", "fun": "state.sls"}
 
 
-@real
 def test_map_config_is_yaml_and_keeps_its_order(salt, tmp_path: Path):
     config = {
         "second": {"cmd.run": [{"name": "echo {{ opts['word'] }} >> " + str(tmp_path / "made")}]},
@@ -81,7 +76,6 @@ def test_map_config_is_yaml_and_keeps_its_order(salt, tmp_path: Path):
     assert (tmp_path / "made").read_text() == "öne\ntwo\n"
 
 
-@real
 def test_failing_state_is_named(salt):
     answer = salt("no way:\n  cmd.run:\n    - name: exit 7\n", outputs=["retcode"])
     assert answer.status not in (0, 127)
@@ -90,7 +84,6 @@ def test_failing_state_is_named(salt):
 
 
 @pytest.mark.defect("K8")
-@real
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
@@ -112,7 +105,6 @@ def test_state_that_cannot_be_rendered_fails(salt, config, reason):
     assert "Traceback" not in last and "---" not in last
 
 
-@real
 def test_state_that_does_not_exist_fails(salt):
     answer = salt("thing:\n  no_such.state: []\n")
     assert answer.status not in (0, 127)
@@ -128,7 +120,6 @@ def test_input_that_would_mislead_salt_is_refused(run_salt, name):
     assert "planted" not in answer.stderr
 
 
-@real
 @pytest.mark.parametrize("config", ["{% if False %}a: b{% endif %}", "", {}], ids=repr)
 def test_state_with_no_work_is_a_success(salt, config):
     """As in heat-agents: formulas are empty where their data needs no state; Salt's code is 2."""
@@ -136,7 +127,6 @@ def test_state_with_no_work_is_a_success(salt, config):
     assert (answer.status, json.loads(answer.stdout)) == (0, {}), answer.stderr
 
 
-@real
 def test_minion_configuration_of_the_image_is_used(salt, tmp_path: Path):
     (tmp_path / "minion").write_text("from_image: yes it is\nboth: image\nfile_client: remote\n")
     (tmp_path / "minion.d").mkdir()
@@ -147,7 +137,6 @@ def test_minion_configuration_of_the_image_is_used(salt, tmp_path: Path):
     assert json.loads((tmp_path / "made").read_text()) == ["yes it is", [1], "input"]
 
 
-@real
 def test_inputs_do_not_redirect_salt_and_are_removed_afterwards(salt, tmp_path: Path):
     """Two megabytes are passed all the same."""
     command = "head -c 2000000 /dev/zero | tr '\\0' a; printf '\\377\\000'"
@@ -217,7 +206,6 @@ def test_run_directory_of_a_killed_run_is_replaced(run_salt, tmp_path: Path):
     assert not left.parent.exists()
 
 
-@real
 def test_hook_keeps_to_the_contract(check_hook, salt_call):
     checked = check_hook(
         "salt.py", PATH=os.pathsep.join([os.environ["PATH"], str(Path(salt_call).parent)])

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-
-
-@pytest.fixture(autouse=True)
-def _can_it_run(request: pytest.FixtureRequest) -> None:
-    if request.node.get_closest_marker("root") and os.geteuid() != 0:
-        pytest.skip("needs root for mounts and loop devices")
-    for marker in request.node.iter_markers("tool"):
-        if shutil.which(marker.args[0]) is None:
-            pytest.skip(f"needs {marker.args[0]} on this host")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import struct
 import subprocess
@@ -94,11 +93,8 @@ LINKS = {
 
 
 @pytest.fixture(autouse=True)
-def _can_it_run(request: pytest.FixtureRequest) -> None:
-    if request.node.get_closest_marker("root") and os.geteuid() != 0:
-        pytest.skip("needs root for mounts and loop devices")
-    named = (marker.args[0] for marker in request.node.iter_markers("tool"))
-    for tool in ("mke2fs", "qemu-img", *named):
+def _can_it_run() -> None:
+    for tool in ("mke2fs", "qemu-img"):
         if shutil.which(tool, path=SBIN["PATH"]) is None:
             pytest.skip(f"needs {tool} on this host")
 

@@ -525,7 +525,6 @@ def test_image_without_agent_is_named_and_not_waited_for(project, tmp_path):
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
 def test_full_disk_is_a_host_error(project, tmp_path, raw_image):
     image = raw_image(tmp_path / "web.raw")
     (tmp_path / "full").mkdir()

@@ -74,7 +74,7 @@ def test_directory_writable_by_others_is_refused(tmp_path, mode):
     assert "chmod go-w" in refused.value.hint
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a directory to another user")
+@pytest.mark.root
 def test_directory_of_another_user_is_refused(tmp_path):
     (tmp_path / "session").mkdir(mode=0o755)
     os.chown(tmp_path / "session", 65534, -1)

@@ -28,8 +28,6 @@ RELEASE = "bookworm"
 @pytest.fixture(scope="session")
 def debian(kept, tmp_path_factory: pytest.TempPathFactory, hooks_dir: Path) -> Path:
     """A minimal Debian in a directory, with the hooks of this checkout."""
-    if os.geteuid() != 0:
-        pytest.skip("mmdebstrap and chroot need root")
     if shutil.which("mmdebstrap") is None:
         pytest.skip("mmdebstrap is not installed")
     mirror = mirrors.of_this_host(RELEASE).main
