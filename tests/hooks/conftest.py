@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from hotplate_command import hotplate
 from programs import completed
 
 from hotplate.settings import cache_dir
@@ -345,8 +346,8 @@ class Checked:
 
 
 @pytest.fixture
-def check_hook(tmp_path: Path):
-    """Check a hook against the contract.
+def check_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Check a hook against the contract, in this process.
 
     ``check_hook("docker_cmd.py", contract={...}, PATH=...)``; the contract is for a file, and the
     environment is the tests', with these variables. Changed files are searched in a folder of our
@@ -360,13 +361,9 @@ def check_hook(tmp_path: Path):
             file = tmp_path / "contract.yaml"
             file.write_text(yaml.safe_dump(contract))
             words += ["--contract", file]
-        command = [sys.executable, "-m", "hotplate", "hook", "check", "--json", "--timeout", "300"]
-        done = subprocess.run(
-            [*command, *words],
-            env={**os.environ, **environment},
-            capture_output=True,
-            timeout=1500,
-        )
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        done = hotplate("hook", "check", "--json", "--timeout", 300, *words)
         assert done.returncode in (0, 1), done.stderr
         return Checked({each["name"]: each for each in json.loads(done.stdout)["lines"]})
 
