@@ -145,6 +145,7 @@ class Guest:
         self.config.write_text("kill_after = 0.3\n")
         self.settings: dict[str, str] = {}
         self.shell_hook("shell")
+        self.real_hook("script", "script.py")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -179,6 +180,8 @@ class Guest:
 
     def hook(self, group: str, text: str) -> None:
         path = self.hooks / group
+        # It may be a link to a hook of this checkout.
+        path.unlink(missing_ok=True)
         path.write_text(text)
         path.chmod(0o755)
 
@@ -261,7 +264,7 @@ class Guest:
 
 @pytest.fixture
 def guest(tmp_path: Path) -> Guest:
-    """A machine whose runner has not run yet, with the hook ``shell``."""
+    """A machine whose runner has not run yet, with the hooks ``shell`` and ``script``."""
     root = tmp_path / "guest"
     root.mkdir()
     return Guest(root)

@@ -48,7 +48,6 @@ def both(request, guest, heat_agents, tmp_path):
     guest.settings.update(HEAT_CONFIG_NOTIFY=str(notify), ORDER=str(tmp_path / "order"))
     guest.state.mkdir(mode=0o700)
     if request.param == "ours":
-        guest.real_hook("script", "script.py")
         program = [PYTHON, "-IS", str(HOOKS / "55-heat-config")]
     else:
         hook = (heat_agents / "heat-config-script/install.d/hook-script.py").read_text()

@@ -99,7 +99,6 @@ SCRIPT = "#!/bin/sh\necho warn >&2; echo first; head -c {} /dev/zero | tr '\\0' 
 @pytest.mark.parametrize("printed", [2_000_000, 6_000_000, 50_000_000])
 def test_cut_of_a_signal_names_its_size_and_the_place_of_the_rest(guest, heat, cfn, printed):
     """A tool's output goes through three bounds: of the log, of the answer, of the signal."""
-    guest.real_hook("script", "script.py")
     assert guest.run(cfn(SCRIPT.format(printed), group="script")).status == 0
     (body,) = heat.signals
     assert body["deploy_stdout"].startswith("first\n")
@@ -120,7 +119,6 @@ def test_cut_of_a_signal_names_its_size_and_the_place_of_the_rest(guest, heat, c
 
 
 def test_cut_of_an_output_names_its_file(guest, heat, cfn):
-    guest.real_hook("script", "script.py")
     config = (
         SCRIPT.format(3_000_000) + "head -c 3000000 /dev/zero | tr '\\0' y >$heat_outputs_path.r"
     )
@@ -164,7 +162,6 @@ def test_hook_that_writes_without_end_to_its_own_streams_is_cut(guest, heat, cfn
 
 def test_background_process_keeps_writing_and_fills_no_disk(guest, heat, cfn, wait_until):
     """Its files have reached their full length, but it must not die of SIGPIPE."""
-    guest.real_hook("script", "script.py")
     pid_file = guest.root / "pid"
     config = (
         f"(echo $$ >/dev/null; sh -c 'echo $$ >{pid_file}; {guest.gate}"
@@ -200,7 +197,6 @@ def pumps(guest):
 
 
 def test_pump_ends_with_its_last_writer(guest, heat, cfn, wait_until):
-    guest.real_hook("script", "script.py")
     assert guest.run(cfn("echo hi", group="script"), cfn(id="d-2")).status == 0
     wait_until(lambda: not pumps(guest))
 
@@ -225,7 +221,6 @@ def parent(pid):
 @pytest.mark.parametrize("which", ["runner", "hook", "both"])
 def test_killed_pump_fails_only_its_own_run(guest, heat, cfn, wait_until, which):
     """A writer dies of SIGPIPE, or its output is lost: one failure, and the next run succeeds."""
-    guest.real_hook("script", "script.py")
     config = f"echo run >>{guest.counts}/d-1\necho one\n{guest.gate}echo two\necho three\n"
     guest.metadata(cfn(config, group="script"), cfn(id="d-2"))
     process = guest.start()
@@ -253,7 +248,6 @@ def test_killed_pump_fails_only_its_own_run(guest, heat, cfn, wait_until, which)
 
 
 def test_output_is_kept_when_hook_and_runner_are_killed_at_once(guest, heat, cfn, wait_until):
-    guest.real_hook("script", "script.py")
     config = f"head -c 300000 /dev/zero | tr '\\0' x; echo end; touch {guest.root}/now; sleep 60"
     guest.metadata(cfn(config, group="script"))
     process = guest.start()

@@ -22,7 +22,6 @@ def test_settings_and_states_are_shown(guest, heat, cfn):
 
 @pytest.mark.defect("H11")
 def test_the_log_can_be_followed_while_the_tool_runs(guest, heat, cfn, wait_until):
-    guest.real_hook("script", "script.py")
     guest.metadata(cfn(f"echo working; {guest.gate}", group="script"))
     process = guest.start()
     wait_until(lambda: "working" in guest.command("log", "d-1").stdout)

@@ -284,7 +284,6 @@ def interrupted(guest, wait_until, runs):
 
 @pytest.mark.defect("H1")
 def test_interrupted_hook_fails_with_a_sentence(guest, heat, cfn, wait_until):
-    guest.real_hook("script", "script.py")
     config = f"#!/bin/sh\necho half way\necho run >>{guest.counts}/d-1\nsleep 60\n"
     guest.metadata(cfn(config, group="script"))
     interrupted(guest, wait_until, 1)

@@ -65,7 +65,6 @@ def test_nearly_full_disk_loses_no_result(guest, heat, cfn, small, keep):
 
 
 def test_hook_that_fills_the_disk_keeps_its_result(guest, heat, cfn, small):
-    guest.real_hook("script", "script.py")
     filler = guest.root / "small" / "by-hook"
     config = f"echo before; dd if=/dev/zero of={filler} bs=4k 2>/dev/null; echo after\nexit 3\n"
     guest.metadata(cfn(config, group="script"))
@@ -79,7 +78,6 @@ def test_hook_that_fills_the_disk_keeps_its_result(guest, heat, cfn, small):
 
 
 def test_output_too_large_for_the_disk_is_cut_and_signalled(guest, heat, cfn, small):
-    guest.real_hook("script", "script.py")
     guest.run(cfn("head -c 3000000 /dev/zero | tr '\\0' a\n", group="script"))
     guest.run()
     assert guest.state_of("d-1") == "signalled"
@@ -105,7 +103,6 @@ def test_unusable_state_directory_is_reported_in_a_sentence(guest, cfn):
 
 
 def test_noisy_deployment_leaves_room_for_the_next(guest, heat, cfn, small):
-    guest.real_hook("script", "script.py")
     guest.metadata(
         cfn("echo first; yes", group="script", options={"timeout": 2}),
         cfn("echo second", group="script", id="d-2"),
@@ -120,7 +117,6 @@ def test_noisy_deployment_leaves_room_for_the_next(guest, heat, cfn, small):
 
 def test_full_disk_does_not_shorten_the_signal(guest, heat, cfn, small):
     """The tool's output went through memory as well, and so did the hook's answer."""
-    guest.real_hook("script", "script.py")
     guest.run(cfn(id="d-0"))
     filler = guest.root / "small" / "by-hook"
     config = f"echo before; cat /dev/zero >{filler} 2>/dev/null; echo after; exit 3"

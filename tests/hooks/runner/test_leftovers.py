@@ -96,7 +96,6 @@ def test_hook_killed_with_its_runner_leaves_no_input(guest, heat, cfn, slow, gro
 
 
 def test_forgotten_deployment_leaves_no_files(guest, heat, cfn):
-    guest.real_hook("script", "script.py")
     config = f"echo {SECRET.decode()} >$heat_outputs_path.r; echo x >d-1-own; echo y >d-1.own"
     guest.metadata(
         cfn(config, group="script", outputs=["r"]), cfn(config, group="script", id="d-12")
@@ -116,7 +115,6 @@ def test_forgotten_deployment_leaves_no_files(guest, heat, cfn):
 @pytest.mark.parametrize("name", ["d-1.pp", "d-1.sls", "d-1_playbook.yaml", "d-1.hiera.yaml"])
 def test_files_named_by_a_deployment_are_removed_with_it(guest, heat, cfn, name):
     """The file names of puppet, salt, ansible and hiera in heat-agents, and once in ours."""
-    guest.real_hook("script", "script.py")
     guest.run(cfn("true", group="script"), cfn("true", group="script", id="d-12"))
     left = guest.root / "script" / name
     other = guest.root / "script" / name.replace("d-1", "d-12")
@@ -129,7 +127,6 @@ def test_files_named_by_a_deployment_are_removed_with_it(guest, heat, cfn, name)
 
 def test_run_does_not_return_the_outputs_of_the_previous_run(guest, heat, cfn):
     """A file of the first run would be an error_output of the second, which succeeded."""
-    guest.real_hook("script", "script.py")
     config = (
         f"test -e {guest.root}/again && exit 0\ntouch {guest.root}/again\n"
         "echo bad >$heat_outputs_path.problem; exit 1"
@@ -141,7 +138,6 @@ def test_run_does_not_return_the_outputs_of_the_previous_run(guest, heat, cfn):
 
 
 def test_recovered_run_returns_its_outputs(guest, heat, cfn, wait_until):
-    guest.real_hook("script", "script.py")
     config = f"echo v >$heat_outputs_path.r; touch {guest.root}/now; {guest.gate}"
     guest.metadata(cfn(config, group="script", outputs=["r"]))
     process = guest.start()
@@ -156,7 +152,6 @@ def test_recovered_run_returns_its_outputs(guest, heat, cfn, wait_until):
 
 def test_outputs_in_the_state_directory_are_kept(guest, heat, cfn):
     guest.settings["HEAT_SCRIPT_OUTPUTS"] = str(guest.state)
-    guest.real_hook("script", "script.py")
     assert guest.run(cfn("echo hi", group="script")).status == 0
     assert guest.run().status == 0
     assert len(heat.signals) == 1

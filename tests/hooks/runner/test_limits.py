@@ -17,7 +17,6 @@ RUNNER = Path(__file__).resolve().parents[3] / "hooks" / "55-heat-config"
 
 @pytest.mark.defect("H12", "H15")
 def test_hook_that_runs_too_long_is_stopped_with_its_children(guest, heat, cfn):
-    guest.real_hook("script", "script.py")
     pids = guest.root / "pids"
     config = (
         "#!/bin/sh\ntrap '' TERM\necho half way\necho worried >&2\n"
@@ -70,7 +69,6 @@ def test_background_child_neither_blocks_nor_dies(guest, heat, cfn):
 
 
 def test_killed_hook_fails_with_its_output_so_far(guest, heat, cfn):
-    guest.real_hook("script", "script.py")
     guest.run(cfn("echo so far; kill -9 $PPID; sleep 300", group="script"))
     (body,) = heat.signals
     assert body["deploy_status_code"] == 137
@@ -118,7 +116,6 @@ def test_hooks_get_default_signal_dispositions_and_their_own_session(guest, heat
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077], ids=oct)
 def test_scripts_have_the_umask_of_the_unit_and_our_own_files_do_not(guest, heat, cfn, umask):
     """heat-agents leave the umask alone too: a unit's is 022 (systemd.exec, UMask=)."""
-    guest.real_hook("script", "script.py")
     made = guest.root / "srv" / "www"
     config = f"umask; mkdir -p {made}; echo hello >{made}/index.html"
     guest.metadata(cfn(config, group="script"))
@@ -137,7 +134,6 @@ def test_scripts_have_the_umask_of_the_unit_and_our_own_files_do_not(guest, heat
 
 def test_missing_parents_are_made_for_everybody(guest, heat, cfn):
     """heat-agents make them so: os.makedirs(path, 0o700) under the unit's umask."""
-    guest.real_hook("script", "script.py")
     deep = guest.root / "deep"
     guest.logs = deep / "logs" / "log"
     guest.settings["HEAT_SCRIPT_OUTPUTS"] = str(deep / "outputs" / "script")

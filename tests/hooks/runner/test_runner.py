@@ -290,6 +290,7 @@ def test_hook_that_cannot_be_run_is_explained_in_a_sentence(guest, heat, cfn, te
     ],
 )
 def test_file_with_a_name_close_to_the_hook_is_named(guest, heat, cfn, group, file):
+    (guest.hooks / "script").unlink()
     guest.hook(file, "#!/bin/sh\n")
     guest.hook("other.py", "#!/bin/sh\n")
     assert guest.run(cfn(group=group)).status == 0
@@ -465,7 +466,6 @@ def test_the_runner_adds_nothing_to_a_hooks_stderr(guest, heat, cfn):
 @pytest.mark.parametrize(("given", "seen"), [("C", "unset"), ("C.UTF-8", "C.UTF-8")])
 def test_a_script_has_the_locale_of_heat_agents_unit(guest, heat, cfn, given, seen):
     """The unit of tripleo-image-elements sets no LC_ALL; ours has C, for the agent alone."""
-    guest.real_hook("script", "script.py")
     guest.settings.update(LC_ALL=given, LANG="C.UTF-8")
     guest.run(cfn("echo ${LC_ALL-unset} $LANG", group="script"))
     assert heat.signals[0]["deploy_stdout"] == f"{seen} C.UTF-8\n"
@@ -473,7 +473,6 @@ def test_a_script_has_the_locale_of_heat_agents_unit(guest, heat, cfn, given, se
 
 @pytest.mark.defect("H13", "K13")
 def test_values_that_heat_omits_are_empty(guest, heat, cfn):
-    guest.real_hook("script", "script.py")
     deployment = cfn('echo "[$gone]"', group="script")
     deployment["inputs"] += [{"name": "gone", "type": "String"}, {"type": "String"}, 5, None]
     deployment["outputs"] = [None, {}, {"name": 5}, {"name": "r"}]
@@ -484,7 +483,6 @@ def test_values_that_heat_omits_are_empty(guest, heat, cfn):
 
 def test_null_in_an_input_of_heats_own_is_no_address(guest, heat, cfn):
     """As text it would be "None": hooks see that, as in heat-agents, and the runner does not."""
-    guest.real_hook("script", "script.py")
     deployment = cfn("echo $deploy_signal_id", group="script")
     for entry in deployment["inputs"]:
         if entry["name"] == "deploy_signal_id":
@@ -580,7 +578,6 @@ def test_two_runners_do_not_run_at_once(guest, heat, cfn, wait_until):
 
 @pytest.mark.defect("N3")
 def test_full_answer_is_on_disk_and_a_trimmed_one_is_signalled(guest, heat, cfn):
-    guest.real_hook("script", "script.py")
     config = (
         "#!/bin/sh\necho first; head -c 2000000 /dev/zero | tr '\\0' '\\1'; echo last\n"
         "head -c 2000000 /dev/urandom >$heat_outputs_path.r\nprintf small >$heat_outputs_path.s"
