@@ -48,12 +48,15 @@ def heat_user_data(metadata=BOOT, userdata="", form="SOFTWARE_CONFIG"):
     return made.encode() if isinstance(made, str) else made
 
 
-def cfn_user_data(script):
-    """Return a part of user data of HEAT_CFNTOOLS, as ``build_userdata`` of Heat names it."""
-    made, part = MIMEMultipart(), MIMEText(script, "x-cfninitdata")
-    part.add_header("Content-Disposition", "attachment", filename="cfn-userdata")
-    made.attach(part)
-    return made.as_bytes()
+def multipart(parts, *, encoded=False):
+    """Return user data of parts of this text, by their file names, plain or as in RFC 2231."""
+    made = MIMEMultipart()
+    for name, text in parts.items():
+        part = MIMEText(text, "x-cfninitdata") if isinstance(text, str) else text
+        file = ("utf-8", "", name) if encoded else name
+        part.add_header("Content-Disposition", "attachment", filename=file)
+        made.attach(part)
+    return made
 
 
 class NoMachines:
@@ -201,12 +204,9 @@ def test_heats_own_user_data_is_installed(guest, cloud):
 
 def test_base64_part_is_decoded(guest, cloud):
     metadata = {**BOOT, "note": "grüße \u2603"}
-    user_data = MIMEMultipart()
     part = MIMEText(json.dumps(metadata, ensure_ascii=False), "x-cfninitdata", "utf-8")
     assert part["Content-Transfer-Encoding"] == "base64"
-    part.add_header("Content-Disposition", "attachment", filename="cfn-init-data")
-    user_data.attach(part)
-    cloud.boot(user_data.as_bytes())
+    cloud.boot(multipart({"cfn-init-data": part}).as_bytes())
     assert guest.boot().returncode == 0
     assert json.loads(guest.metadata.read_text("utf-8")) == metadata
 
@@ -217,11 +217,8 @@ def test_gzip_user_data_is_unpacked(guest, cloud):
 
 
 def test_users_own_multipart_is_not_taken_for_heats(guest, cloud):
-    own = MIMEMultipart()
-    for name in ("cfn-init-data", "../../../etc/passwd"):
-        part = MIMEText('{"deployments": ["mine"]}', "x-cfninitdata")
-        part.add_header("Content-Disposition", "attachment", filename=name)
-        own.attach(part)
+    names = ("cfn-init-data", "../../../etc/passwd")
+    own = multipart(dict.fromkeys(names, '{"deployments": ["mine"]}'))
     cloud.boot(heat_user_data(userdata=own.as_string()))
     guest.install()
     assert guest.heat_files() == ["cfn-init-data"]
@@ -235,13 +232,13 @@ FILE = {"path": "/etc/motd", "contents": {"source": "data:,x"}}
     ("user_data", "ignored"),
     [
         (b"#!/bin/sh\necho hello\n", True),
-        (cfn_user_data("#!/bin/sh\n"), True),
+        (multipart({"cfn-userdata": "#!/bin/sh\n"}).as_bytes(), True),
         (heat_user_data(userdata="#cloud-config\npackages: [nginx]\n"), True),
         (json.dumps({**IGNITION, "passwd": {"users": [{"name": "core"}]}}).encode(), True),
         (heat_user_data(userdata=json.dumps({**IGNITION, "storage": {"links": [{}]}})), True),
         (heat_user_data(userdata=json.dumps({**IGNITION, "storage": {"files": [FILE]}})), True),
         (heat_user_data(userdata=json.dumps({**IGNITION, "systemd": {}})), False),
-        (cfn_user_data(""), False),
+        (multipart({"cfn-userdata": ""}).as_bytes(), False),
         (heat_user_data(), False),
         (b" \n", False),
     ],
@@ -285,11 +282,7 @@ def test_ignition_in_base64_installs_only_heats_files(guest, cloud):
     ],
 )
 def test_hostile_file_name_is_not_written(guest, cloud, name):
-    user_data = MIMEMultipart()
-    part = MIMEText("{}", "x-cfninitdata")
-    part.add_header("Content-Disposition", "attachment", filename=("utf-8", "", name))
-    user_data.attach(part)
-    cloud.boot(user_data.as_bytes())
+    cloud.boot(multipart({name: "{}"}, encoded=True).as_bytes())
     before = guest.tree()
     done = guest.boot()
     assert done.returncode == 0
@@ -342,12 +335,9 @@ def test_useless_user_data_is_reported_once_and_the_rest_is_done(guest, cloud, u
 
 @pytest.mark.parametrize("metadata", ["[]", "no JSON", "\udce9", '{"a": "SECRET-2"', "[" * 100_000])
 def test_metadata_that_is_no_object_is_neither_written_nor_shown(guest, cloud, metadata):
-    user_data = MIMEMultipart()
     part = MIMEText("", "x-cfninitdata")
     part.set_payload(metadata.encode("utf-8", "surrogateescape"))
-    part.add_header("Content-Disposition", "attachment", filename="cfn-init-data")
-    user_data.attach(part)
-    cloud.boot(user_data.as_bytes())
+    cloud.boot(multipart({"cfn-init-data": part}).as_bytes())
     done = guest.boot()
     assert done.returncode == 3
     assert not guest.metadata.exists()
