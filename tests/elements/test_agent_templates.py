@@ -7,7 +7,9 @@ import stat
 import string
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -111,6 +113,17 @@ def agent_reads(conf: Path) -> dict:
     return json.loads(run.stdout)
 
 
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[[object], dict]:
+    """Render a configuration for metadata of the agent, and return what the agent reads in it."""
+
+    def run(sent: object) -> dict:
+        (tmp_path / "conf").write_text(render({"os-collect-config": sent}).stdout)
+        return agent_reads(tmp_path / "conf")
+
+    return run
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_agent_reads_back_the_values_of_heat(transport: str, tmp_path: Path) -> None:
     sent = TRANSPORTS[transport]
@@ -150,18 +163,16 @@ def test_files_with_credentials_are_private(name: str, tmp_path: Path) -> None:
 def test_missing_metadata_gives_a_configuration_that_polls(tmp_path: Path) -> None:
     conf = tmp_path / "conf"
     conf.write_text(render({}).stdout)
-    read = agent_reads(conf)
-    assert read["DEFAULT"]["command"] == "os-refresh-config"
-    assert "heat_local" in read["DEFAULT"]["collectors"]
+    chosen = agent_reads(conf)["DEFAULT"]
+    assert chosen["command"] == "os-refresh-config"
+    assert "heat_local" in chosen["collectors"]
 
 
-def test_intervals_are_rendered_and_splay_is_not(tmp_path: Path) -> None:
-    conf = tmp_path / "conf"
-    sent = {"polling_interval": 5, "min_polling_interval": "2", "splay": 30.7}
-    conf.write_text(render({"os-collect-config": sent}).stdout)
-    read = agent_reads(conf)["DEFAULT"]
-    assert (read["polling_interval"], read["min_polling_interval"], read["splay"]) == (5, 2, 0)
-    assert conf.read_text().endswith("[start]\nsplay = 30\n")
+def test_intervals_are_rendered_and_splay_is_not(read: Any, tmp_path: Path) -> None:
+    chosen = read({"polling_interval": 5, "min_polling_interval": "2", "splay": 30.7})["DEFAULT"]
+    names = ("polling_interval", "min_polling_interval", "splay")
+    assert [chosen[name] for name in names] == [5, 2, 0]
+    assert (tmp_path / "conf").read_text().endswith("[start]\nsplay = 30\n")
 
 
 def test_transport_that_was_switched_off_is_removed() -> None:
@@ -169,16 +180,14 @@ def test_transport_that_was_switched_off_is_removed() -> None:
     assert "[cfn]" not in render({"os-collect-config": sent}).stdout
 
 
-def test_zaqar_verifies_certificates_by_default(tmp_path: Path) -> None:
-    conf = tmp_path / "conf"
+def test_zaqar_verifies_certificates_by_default(read: Any) -> None:
     sent = TRANSPORTS["ZAQAR_MESSAGE"]
-    conf.write_text(render({"os-collect-config": sent}).stdout)
-    assert agent_reads(conf)["zaqar"]["ssl_certificate_validation"] is True
+    chosen = read(sent)["zaqar"]
+    assert chosen["ssl_certificate_validation"] is True
     # Without a file it would neither verify nor collect.
-    assert agent_reads(conf)["zaqar"]["ca_file"] == "/etc/ssl/certs/ca-certificates.crt"
+    assert chosen["ca_file"] == "/etc/ssl/certs/ca-certificates.crt"
     sent = {**sent, "zaqar": {**sent["zaqar"], "ssl_certificate_validation": False}}
-    conf.write_text(render({"os-collect-config": sent}).stdout)
-    assert agent_reads(conf)["zaqar"]["ssl_certificate_validation"] is False
+    assert read(sent)["zaqar"]["ssl_certificate_validation"] is False
 
 
 def test_certificates_of_other_distributions_are_found(tmp_path: Path) -> None:
