@@ -2,12 +2,8 @@
 
 import base64
 import contextlib
-import http.server
 import os
-import select
-import socket
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,6 +12,7 @@ import pytest
 from heat_config import proxy
 from heat_config.request import Target
 from programs import completed
+from raw_server import ForwardProxy
 from stub_server import StubServer
 
 HOOKS = str(Path(__file__).resolve().parents[3] / "hooks")
@@ -108,69 +105,20 @@ def test_a_signal_reaches_the_default_port_of_an_ipv6_address(guest, cfn):
     assert guest.state_of("d-1") == "signalled"
 
 
-class Forward(http.server.BaseHTTPRequestHandler):
-    """A forward proxy that resolves every name to loopback and asks for a user."""
-
-    protocol_version = "HTTP/1.1"
-    seen: list[tuple[str, str, str | None]]
-    refuse = 0
-
-    def _note(self) -> bool:
-        self.seen.append((self.command, self.path, self.headers.get("Proxy-Authorization")))
-        if self.refuse:
-            self.send_response(self.refuse)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-        return not self.refuse
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if not self._note():
-            return
-        parts = urlsplit(self.path)
-        with socket.create_connection(("127.0.0.1", parts.port or 80)) as other:
-            head = f"POST {parts.path}?{parts.query} HTTP/1.0\r\nHost: {parts.netloc}\r\n"
-            other.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            self.close_connection = True
-            while data := other.recv(65536):
-                self.wfile.write(data)
-
-    def do_CONNECT(self) -> None:
-        if not self._note():
-            return
-        port = int(self.path.rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port)) as other:
-            self.send_response(200)
-            self.end_headers()
-            self.close_connection = True
-            while True:
-                ready, _, _ = select.select([self.connection, other], [], [], 10)
-                for source in ready:
-                    data = source.recv(65536)
-                    if not data:
-                        return
-                    (other if source is self.connection else self.connection).sendall(data)
-                if not ready:
-                    return
-
-    def log_message(self, *arguments) -> None:
-        return
-
-
 @pytest.fixture
-def forward() -> Iterator[type[Forward]]:
-    """A forward proxy; ``url``, and the requests that it has ``seen``."""
+def forward() -> Iterator[ForwardProxy]:
+    """A forward proxy that is given a user."""
+    with ForwardProxy() as proxy:
+        proxy.url = f"http://user:p%40ss@{proxy.host}"
+        yield proxy
 
-    class Handler(Forward):
-        seen = []
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    Handler.url = f"http://user:p%40ss@127.0.0.1:{server.server_address[1]}"  # type: ignore[attr-defined]
-    yield Handler
-    server.shutdown()
-    server.server_close()
+def seen(proxy: ForwardProxy) -> list[tuple[str, str, str | None]]:
+    """Return the method, the address and the user of the requests."""
+    return [
+        (asked.method, asked.path, asked.headers.get("Proxy-Authorization"))
+        for asked in proxy.requests
+    ]
 
 
 USER = "Basic " + base64.b64encode(b"user:p@ss").decode()
@@ -181,7 +129,7 @@ def test_a_signal_by_http_goes_through_the_proxy(guest, heat, cfn, forward):
     guest.settings["http_proxy"] = forward.url
     url = f"http://heat.invalid:{heat.port}/v1/signal/x"
     assert guest.run(cfn(url=url + QUERY)).status == 0
-    assert forward.seen == [("POST", url + QUERY, USER)]
+    assert seen(forward) == [("POST", url + QUERY, USER)]
     assert heat.requests[0].headers["Host"] == f"heat.invalid:{heat.port}"
     assert guest.state_of("d-1") == "signalled"
 
@@ -189,7 +137,7 @@ def test_a_signal_by_http_goes_through_the_proxy(guest, heat, cfn, forward):
 def test_no_proxy_is_obeyed(guest, heat, cfn, forward):
     guest.settings.update(http_proxy=forward.url, no_proxy="example.org,127.0.0.0/8")
     assert guest.run(cfn()).status == 0
-    assert forward.seen == []
+    assert seen(forward) == []
     assert len(heat.requests) == 1
 
 
@@ -201,7 +149,7 @@ def test_a_signal_by_https_goes_through_the_proxy_unseen(guest, cfn, forward, ma
     guest.config.write_text(f"ca_file = {certificate}\n")
     done = guest.run(cfn(url=f"https://heat.invalid:{server.port}/v1/signal/x{QUERY}"))
     assert done.status == 0, done.log
-    assert forward.seen == [("CONNECT", f"heat.invalid:{server.port}", USER)]
+    assert seen(forward) == [("CONNECT", f"heat.invalid:{server.port}", USER)]
     assert server.requests[0].headers["Host"] == f"heat.invalid:{server.port}"
     assert "Proxy-Authorization" not in server.requests[0].headers
     assert guest.state_of("d-1") == "signalled"
@@ -209,13 +157,13 @@ def test_a_signal_by_https_goes_through_the_proxy_unseen(guest, cfn, forward, ma
 
 @pytest.mark.parametrize(("scheme", "status"), [("http", 403), ("https", 407), ("https", 503)])
 def test_proxy_that_refuses_is_named_without_its_password(guest, cfn, forward, scheme, status):
-    forward.refuse = status
+    forward.answer = b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status
     guest.settings[f"{scheme}_proxy"] = forward.url
     done = guest.run(cfn(url=f"{scheme}://heat.invalid/v1/signal/x{QUERY}"))
     assert guest.state_of("d-1") == "finished"
     assert str(status) in guest.failures()[0]
     if scheme == "https":
-        assert forward.url.rpartition("@")[2] in guest.failures()[0]
+        assert forward.host in guest.failures()[0]
     for secret in ("p%40ss", "p@ss", "c2VjcmV0"):
         assert secret not in done.log + guest.console.read_text()
 

@@ -10,9 +10,8 @@ import ssl
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from heat_agent.collect.signals import Signals
 from heat_agent.collect.trust import Trust
 from heat_agent.collect.web import Client
 from programs import program
+from raw_server import Listener
 from stub_server import Asked, Reply, StubServer
 
 HOOKS = Path(__file__).resolve().parents[4] / "hooks"
@@ -37,78 +37,6 @@ SECRET = "sk-7f3a"
 TOKEN = "gAAAA-token-of-the-user"
 PASSWORD = "pw-9d1c"
 SECONDS = 60
-LISTENER_SECONDS = 5
-
-
-class Listener:
-    """A port of this host; *serve* gets each connection, in a thread of its own.
-
-    An OSError of *serve* ends its connection. A connection that does nothing ends, too.
-    """
-
-    def __init__(self, serve: Callable[[socket.socket], object]) -> None:
-        self._serve = serve
-        self._socket = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port = self._socket.getsockname()[1]
-        self.host = f"127.0.0.1:{self.port}"
-        self.url = f"http://{self.host}"
-        self._open: dict[threading.Thread, socket.socket] = {}
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> Listener:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        """End all connections; a thread that does not notice is an error."""
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(LISTENER_SECONDS)
-        self._socket.close()
-        left = dict(self._open)
-        for thread, connection in left.items():
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-            thread.join(LISTENER_SECONDS)
-        assert not [thread for thread in (self._thread, *left) if thread.is_alive()]
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self._socket.accept()
-                thread = threading.Thread(target=self._one, args=(connection,), daemon=True)
-                self._open[thread] = connection
-                thread.start()
-
-    def _one(self, connection: socket.socket) -> None:
-        connection.settimeout(LISTENER_SECONDS)
-        try:
-            with connection, suppress(OSError):
-                self._serve(connection)
-        finally:
-            del self._open[threading.current_thread()]
-
-
-def request(connection: socket.socket) -> Asked:
-    """Read an HTTP request; raises ConnectionError if the connection ends before the request."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        data += some(connection)
-    head, _, body = data.partition(b"\r\n\r\n")
-    first, *lines = head.decode("latin-1").split("\r\n")
-    method, path, version = first.split(" ")
-    assert version == "HTTP/1.1"
-    headers = dict(line.split(": ", 1) for line in lines)
-    while len(body) < int(headers.get("Content-Length", 0)):
-        body += some(connection)
-    return Asked(method, path, headers, body)
-
-
-def some(connection: socket.socket) -> bytes:
-    """Read at least a byte; raises ConnectionError at the end."""
-    data = connection.recv(65536)
-    if not data:
-        raise ConnectionAbortedError
-    return data
 
 
 @pytest.fixture

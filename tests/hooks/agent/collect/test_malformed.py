@@ -12,18 +12,17 @@ from typing import Any
 
 import pytest
 from heat_agent.collect import agent
+from raw_server import Listener, request
+from stub_server import Asked
 
 from .conftest import (
     HOOKS,
     PASSWORD,
     SECRET,
-    Asked,
     Cloud,
     Guest,
-    Listener,
     agent_of,
     cfn_answer,
-    request,
 )
 
 ANSWERS = 3_000

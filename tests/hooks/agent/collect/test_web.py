@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import select
 import socket
 from collections.abc import Callable, Iterator
 
@@ -13,9 +12,10 @@ from heat_agent.collect import trust, web
 from heat_agent.collect.problems import Unavailable
 from heat_agent.collect.trust import Trust
 from heat_agent.collect.web import Client
-from stub_server import Asked, Reply
+from raw_server import ForwardProxy, request
+from stub_server import Reply
 
-from .conftest import Cloud, request, some
+from .conftest import Cloud
 
 SIGNED = "/swift/o?temp_url_sig=0123456789abcdef&temp_url_expires=2000000000"
 
@@ -54,31 +54,10 @@ def https(secure) -> Iterator[Cloud]:
     made.close()
 
 
-class Proxy:
-    """A forward proxy that keeps the requests, and answers plain ones itself."""
-
-    def __init__(self, listen) -> None:
-        self.requests: list[Asked] = []
-        self.host = listen(self._one).host
-
-    def _one(self, connection: socket.socket) -> None:
-        asked = request(connection)
-        self.requests.append(asked)
-        if asked.method != "CONNECT":
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nproxy")
-            return
-        host, _, port = asked.path.rpartition(":")
-        with socket.create_connection((host, int(port)), 5) as other:
-            connection.sendall(b"HTTP/1.1 200 Made\r\n\r\n")
-            pairs = {connection: other, other: connection}
-            while ready := select.select(list(pairs), [], [], 5)[0]:
-                for source in ready:
-                    pairs[source].sendall(some(source))
-
-
 @pytest.fixture
-def proxy(listen) -> Proxy:
-    return Proxy(listen)
+def proxy() -> Iterator[ForwardProxy]:
+    with ForwardProxy() as made:
+        yield made
 
 
 @pytest.fixture
@@ -239,6 +218,7 @@ def test_unverified_connection_is_not_reused_for_a_verified_request(client, http
 
 
 def test_proxy_is_used_for_http(make_client, proxy):
+    proxy.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nproxy"
     client = make_client({"http_proxy": f"http://user:p%40ss@{proxy.host}"})
     assert client.ask("http://heat.invalid:8000/v1/?a=b").body == b"proxy"
     asked = proxy.requests[0]

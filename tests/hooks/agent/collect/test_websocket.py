@@ -21,11 +21,12 @@ from heat_config.address import Target
 from heat_config.deadline import Deadline
 from heat_config.stream import Stream
 from programs import wait_until
+from raw_server import request
 from stub_server import Reply
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
-from .conftest import PASSWORD, TOKEN, request
+from .conftest import PASSWORD, TOKEN
 from .test_beside_upstream import DEPLOYMENTS, RECORD, heat_conf, same
 
 
