@@ -40,16 +40,13 @@ def run_step(
     )
 
 
-def element(root: Path, name: str, **files: str) -> Path:
-    """Make an element whose files are executable; '__' stands for '/', '_D_' for '.'."""
-    folder = root / name
-    folder.mkdir(parents=True)
-    for key, text in files.items():
-        path = folder / key.replace("__", "/").replace("_D_", ".").replace("_H_", "-")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        path.chmod(0o755)
-    return folder
+def element(root: Path, name: str, files: dict[str, str]) -> Path:
+    """Make an element whose files are executable."""
+    for path, text in files.items():
+        (root / name / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / name / path).write_text(text)
+        (root / name / path).chmod(0o755)
+    return root / name
 
 
 CHECK = ELEMENTS / "os-refresh-config/extra-data.d/60-os-refresh-config-check"
@@ -61,10 +58,12 @@ def test_phase_scripts_that_would_never_run_stop_the_build(tmp_path: Path) -> No
     a = element(
         tmp_path,
         "a",
-        os_H_refresh_H_config__configure_D_d__10_D_sh=script,
-        os_H_refresh_H_config__configured_D_d__10=script,
-        os_H_refresh_H_config__migration_D_d__20=script,
-        os_H_refresh_H_config__environment_D_d__10_D_bash=script,
+        {
+            "os-refresh-config/configure.d/10.sh": script,
+            "os-refresh-config/configured.d/10": script,
+            "os-refresh-config/migration.d/20": script,
+            "os-refresh-config/environment.d/10.bash": script,
+        },
     )
     (a / "os-refresh-config/migration.d/20").chmod(0o644)
     result = run_step(CHECK, tmp_path, {"a": a})
@@ -82,11 +81,13 @@ def test_phase_script_without_an_interpreter_line_is_named(tmp_path: Path) -> No
     a = element(
         tmp_path,
         "a",
-        os_H_refresh_H_config__configure_D_d__10_H_bare="echo '#!'\n",
-        os_H_refresh_H_config__configure_D_d__20_H_empty="",
-        os_H_refresh_H_config__configure_D_d__30_H_good="#!/bin/sh\n",
-        os_H_refresh_H_config__configure_D_d__40_H_binary="",
-        os_H_refresh_H_config__environment_D_d__10_H_variables="A=1\n",
+        {
+            "os-refresh-config/configure.d/10-bare": "echo '#!'\n",
+            "os-refresh-config/configure.d/20-empty": "",
+            "os-refresh-config/configure.d/30-good": "#!/bin/sh\n",
+            "os-refresh-config/configure.d/40-binary": "",
+            "os-refresh-config/environment.d/10-variables": "A=1\n",
+        },
     )
     (a / "os-refresh-config/configure.d/40-binary").write_bytes(Path("/bin/true").read_bytes())
     result = run_step(CHECK, tmp_path, {"a": a})
@@ -101,19 +102,19 @@ def test_phase_script_without_an_interpreter_line_is_named(tmp_path: Path) -> No
 
 def test_element_that_relied_on_svc_map_is_named(tmp_path: Path) -> None:
     """tripleo-image-elements' os-collect-config included it; "ntp" there does not name it."""
-    ntp = element(tmp_path, "ntp", svc_H_map="ntpd: {default: ntp}\n")
+    ntp = element(tmp_path, "ntp", {"svc-map": "ntpd: {default: ntp}\n"})
     result = run_step(CHECK, tmp_path, {"ntp": ntp})
     assert result.returncode == 1
     assert result.stderr == (
         "os-refresh-config: ntp: the program 'svc-map' (it reads its file of that name) is not"
         " in the image; add the element 'svc-map'\n"
     )
-    svc_map = element(tmp_path, "svc-map", bin__svc_H_map="#!/bin/sh\n")
+    svc_map = element(tmp_path, "svc-map", {"bin/svc-map": "#!/bin/sh\n"})
     assert run_step(CHECK, tmp_path, {"ntp": ntp, "svc-map": svc_map}).returncode == 0
 
 
 def test_files_of_git_and_editors_in_a_phase_stop_no_build(tmp_path: Path) -> None:
-    a = element(tmp_path, "a", os_H_refresh_H_config__configure_D_d__10="#!/bin/sh\n")
+    a = element(tmp_path, "a", {"os-refresh-config/configure.d/10": "#!/bin/sh\n"})
     for name in (".gitkeep", ".gitignore", ".keep", "10~", ".#10", ".10.swp"):
         (a / "os-refresh-config/configure.d" / name).touch()
     result = run_step(CHECK, tmp_path, {"a": a, "b": a})
@@ -161,8 +162,7 @@ def test_interpreter_missing_in_the_image_stops_the_build(
 
 @pytest.mark.parametrize("tree", ["os-refresh-config/configure.d/10", "os-apply-config/etc/x"])
 def test_two_elements_cannot_bring_the_same_file(tree: str, tmp_path: Path) -> None:
-    key = tree.replace("/", "__").replace("-", "_H_").replace(".", "_D_")
-    elements = {name: element(tmp_path, name, **{key: "#!/bin/sh\n"}) for name in ("a", "b")}
+    elements = {name: element(tmp_path, name, {tree: "#!/bin/sh\n"}) for name in ("a", "b")}
     result = run_step(CHECK, tmp_path, elements)
     assert result.returncode == 1
     assert f"both ship {tree}; remove one of them" in result.stderr
@@ -193,7 +193,7 @@ def install(script: Path, root: Path, **environment: str) -> None:
 def test_image_has_the_runner_of_the_phases(tmp_path: Path) -> None:
     """None of the agent's packages brings dib-run-parts."""
     name = "os-refresh-config"
-    files = element(tmp_path, "hooks", os_H_refresh_H_config__configure_D_d__10="#!/bin/sh\nid -u")
+    files = element(tmp_path, "hooks", {"os-refresh-config/configure.d/10": "#!/bin/sh\nid -u"})
     (files / f"{name}-files").symlink_to(ELEMENTS / name / f"{name}-files")
     install(ELEMENTS / name / "install.d/60-os-refresh-config-scripts", tmp_path)
     result = programs.completed(
@@ -489,7 +489,7 @@ def test_variable_that_no_element_reads_is_named(tmp_path: Path, name: str, warn
 
 def test_variables_that_an_element_reads_are_not_named(tmp_path: Path) -> None:
     """Those of elements that are not in this image are known, too."""
-    mine = element(tmp_path / "collection", "mine", install_D_d__10="echo $DIB_HEAT_MINE\n")
+    mine = element(tmp_path / "collection", "mine", {"install.d/10": "echo $DIB_HEAT_MINE\n"})
     elements = {"heat-config": ELEMENTS / "heat-config", "mine": mine}
     known = {"DIB_HEAT_MINE": "1", "DIB_HEAT_SALT_LOCK": "/f", "DIB_HEAT_HOOKS_DIR": "/h"}
     result = run_step(VARIABLES, tmp_path, elements, **known, DIB_RELEASE="trixie")
@@ -499,7 +499,7 @@ def test_variables_that_an_element_reads_are_not_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["heat-agent", "heat-config-cloud-init"])
 def test_files_of_the_image_have_not_the_umask_of_the_builder(tmp_path: Path, name: str) -> None:
     """systemd-networkd does not run as root, and could not read its configuration."""
-    step = element(tmp_path, "a", install_D_d__10="#!/bin/sh\ntouch $TMP_HOOKS_PATH/made\n")
+    step = element(tmp_path, "a", {"install.d/10": "#!/bin/sh\ntouch $TMP_HOOKS_PATH/made\n"})
     (step / "environment.d").symlink_to(ELEMENTS / name / "environment.d")
     before = os.umask(0o077)
     try:
