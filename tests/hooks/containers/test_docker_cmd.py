@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -45,22 +44,13 @@ def each_real(request, docker_cmd):
     return functools.partial(docker_cmd, env=env)
 
 
-@dataclass(frozen=True)
-class Engine:
-    """A stub engine without containers that records its calls."""
-
-    env: dict[str, str]
-    log: Path
-
-    def calls(self) -> list[str]:
-        """The words of each call."""
-        return self.log.read_text().splitlines()
-
-
 @pytest.fixture
-def engine(tmp_path: Path) -> Engine:
-    fake = program(tmp_path / "engine", f'echo "$@" >>{tmp_path}/calls')
-    return Engine({"HEAT_DOCKER_CMD": str(fake)}, tmp_path / "calls")
+def stub(hook_of, tmp_path: Path):
+    """Run the hook with a stub engine without containers; ``stub.calls()`` are its words."""
+    engine = program(tmp_path / "engine", f'echo "$@" >>{tmp_path}/calls')
+    run = hook_of("docker-cmd", HEAT_SHELL_CONFIG=tmp_path / "heat-config", HEAT_DOCKER_CMD=engine)
+    run.calls = lambda: (tmp_path / "calls").read_text().splitlines()
+    return run
 
 
 @pytest.fixture
@@ -206,52 +196,52 @@ def test_environment_of_every_kind_arrives_and_is_on_no_disk(each_real, podman, 
     assert not [path for path in left if b"planted" in path.read_bytes()]
 
 
-def test_no_environment_is_on_the_command_line(docker_cmd, engine):
+def test_no_environment_is_on_the_command_line(stub):
     """Every user can read /proc/PID/cmdline, and the engine's client lives as long as the pull."""
     config = {"a": {"image": "i", "environment": {**SECRETS, "x y": "planted"}}}
-    assert docker_cmd(config, env=engine.env).status == 0
-    (call,) = [call for call in engine.calls() if call.startswith("run ")]
+    assert stub(config).status == 0
+    (call,) = [call for call in stub.calls() if call.startswith("run ")]
     assert "planted" not in call
     assert " --env=KEY " in call
 
 
-def test_environment_without_a_name_is_reported_in_a_sentence(docker_cmd, engine):
-    answer = docker_cmd({"a": {"image": "i", "environment": ["=planted"]}}, env=engine.env)
+def test_environment_without_a_name_is_reported_in_a_sentence(stub):
+    answer = stub({"a": {"image": "i", "environment": ["=planted"]}})
     assert answer.status == 1
     assert "without a name" in answer.stderr
     assert "planted" not in answer.stderr
 
 
-def test_nul_in_a_command_is_reported_in_a_sentence(docker_cmd, engine):
-    answer = docker_cmd({"a": {"image": "i", "command": ["a\0b"]}}, env=engine.env)
+def test_nul_in_a_command_is_reported_in_a_sentence(stub):
+    answer = stub({"a": {"image": "i", "command": ["a\0b"]}})
     assert answer.status == 1
     assert "NUL" in answer.stderr
 
 
 @pytest.mark.defect("K6")
-def test_volumes_from_is_the_option_that_engines_have(docker_cmd, engine):
+def test_volumes_from_is_the_option_that_engines_have(stub):
     config = {"a": {"image": "i", "volumes_from": ["b", "c"]}}
-    assert docker_cmd(config, env=engine.env).status == 0
-    assert engine.calls()[-1].endswith(" --volumes-from=b --volumes-from=c i")
+    assert stub(config).status == 0
+    assert stub.calls()[-1].endswith(" --volumes-from=b --volumes-from=c i")
 
 
 @pytest.mark.parametrize("key", ["run the migration", "-a", "_", "a/b"])
-def test_key_of_a_command_is_only_a_label(docker_cmd, engine, key):
+def test_key_of_a_command_is_only_a_label(stub, key):
     """As in heat-agents."""
     config = {key: {"action": "exec", "command": ["web", "ls", "-l"]}}
-    assert docker_cmd(config, env=engine.env).status == 0
-    assert engine.calls()[-1] == "exec web ls -l"
+    assert stub(config).status == 0
+    assert stub.calls()[-1] == "exec web ls -l"
 
 
-def test_start_order_may_be_text(docker_cmd, engine):
+def test_start_order_may_be_text(stub):
     """As in heat-agents, which sorts texts; here 10 comes after 9."""
     orders = {"c": "10", "b": "9", "a": None, "d": 11}
     config = {
         key: {"action": "exec", "command": f"web {key}", "start_order": order}
         for key, order in orders.items()
     }
-    assert docker_cmd(config, env=engine.env).status == 0
-    assert [call[-1] for call in engine.calls() if call.startswith("exec")] == ["a", "b", "c", "d"]
+    assert stub(config).status == 0
+    assert [call[-1] for call in stub.calls() if call.startswith("exec")] == ["a", "b", "c", "d"]
 
 
 @pytest.mark.defect("K6")
