@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytestmark = [pytest.mark.qemu, pytest.mark.boots]
+pytestmark = [pytest.mark.qemu, pytest.mark.boots, pytest.mark.long]
 
 #: The partition of the boot loader, as mtools names it in a raw image.
 ESP = "@@1M"
@@ -56,7 +56,6 @@ def signed(images) -> Path:
     return images.get("bookworm", "disk", "script", "--secure-boot", "--no-cloud-init")
 
 
-@pytest.mark.long
 @pytest.mark.tool("swtpm")
 def test_signed_image_boots_and_has_a_tpm(signed, test_image, tmp_path, nothing_left):
     template = tmp_path / "stack.yaml"
@@ -78,7 +77,6 @@ def refused(done, fault: str, sentence: str) -> None:
     assert sentence in done.last_line
 
 
-@pytest.mark.long
 def test_unsigned_loader_is_named(images, test_image, nothing_left):
     """The image has systemd-boot, and no shim."""
     disk = images.get("trixie", "disk", "script", "--firmware", "uefi")
@@ -104,13 +102,11 @@ def spoil(disk: Path, name: str) -> None:
     subprocess.run(["mcopy", "-D", "o", "-i", f"{disk}{ESP}", file, name], check=True)
 
 
-@pytest.mark.long
 def test_changed_shim_is_named(spoiled, test_image, nothing_left):
     spoil(spoiled, SHIM)
     refused(test_image(spoiled, "--firmware", "secure-boot"), *UNSIGNED_LOADER)
 
 
-@pytest.mark.long
 def test_changed_grub_is_named(spoiled, test_image, nothing_left):
     spoil(spoiled, GRUB)
     done = test_image(spoiled, "--firmware", "secure-boot")
