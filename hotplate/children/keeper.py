@@ -23,6 +23,9 @@ from hotplate.errors import HostError, MachineLostError, remedy
 from hotplate.timing.deadline import Deadline, DeadlineExceeded
 
 FIRST_CHILD_FD = program.FIRST_CHILD_FD
+#: The limit for the end of a killed program; a loaded host takes long to give back the memory of a
+#: guest, or to end a write of it.
+KILL_SECONDS = 60.0
 
 
 def environment(directory: Path) -> dict[str, str]:
@@ -94,10 +97,10 @@ class Child:
             if self.status is None:
                 signal.pidfd_send_signal(self._pidfd, number)
 
-    def kill(self, *, seconds: float = 10.0) -> int:
+    def kill(self) -> int:
         """Kill the program and wait until it is gone."""
         self.send_signal(signal.SIGKILL)
-        return self.wait(Deadline(seconds, f"process {self.pid} to die of SIGKILL"))
+        return self.wait(Deadline(KILL_SECONDS, f"process {self.pid} to die of SIGKILL"))
 
     def complaint(self) -> str:
         """Return the last lines of its standard error, for an error message."""
