@@ -155,6 +155,10 @@ class Rest:
             return True
         if inside.agent == "active":
             return idle and (not inside.online or self._agent_has_done(server))
+        if Stage.AGENT_POLLED not in tracker.expected:
+            # No agent is waited for, whatever would start one.
+            silent = self._is_silent(self._guests.events_of(server))
+            return idle and (not inside.online or silent)
         return idle and inside.agent in ("inactive", "failed")
 
     def _is_idle(self, server: Server) -> bool:

@@ -76,6 +76,24 @@ def test_guest_that_switched_its_link_off_rests_without_long_silence(
     assert bool(rest.why()) is rests
 
 
+@pytest.mark.parametrize("config_due", [False, True])
+def test_guest_that_never_had_a_network_rests_unless_an_agent_is_due(
+    story, monkeypatch, config_due
+):
+    """Nothing in an image without an agent brings its network up once its boot has ended."""
+    story.deployed = False
+    story.boot()
+    if config_due:
+        story.user_data("cfn-init-data")
+    story.console("[  OK  ] Reached target multi-user.target - Multi-User System.")
+    report = InGuest.read(f"{AT_REST}LoadState=not-found\naddress ens4 DOWN\n")
+    monkeypatch.setattr(rest_module, "ask", lambda _: report)
+    monkeypatch.setattr(rest_module, "LOOK_SECONDS", 0.0)
+    rest = rest_of(story, work=lambda: {"cpu": Work(0.0, 0.0)})
+    rest.why()
+    assert bool(rest.why()) is not config_due
+
+
 MENU = "      Press enter to boot the selected OS, `e' to edit the commands       "
 REST_OF_MENU = "      before booting or `c' for a command-line.    *Debian GNU/Linux    "
 
