@@ -184,9 +184,12 @@ class Noticed:
 
 #: A line of cloud-init's, or of what it runs.
 _CLOUD_INIT = re.compile(r"cloud-init\[\d+\]: (?P<text>.*)")
-#: Lines of cloud-init's own, and of the program by which Heat runs user data.
+#: Lines of cloud-init's own, of the program by which Heat runs user data, and of ssh-keygen: a
+#: cloud-init of one process for all stages (since 24.3) writes these after its last stage.
 _NOT_OF_SCRIPTS = re.compile(
     r"Cloud-init v\.|\d{4}-\d\d-\d\d [\d:,]+ - |Provision |/var/lib/heat-cfntools/cfn-userdata$"
+    r"|Generating public/private |Your (?:identification|public key) has been saved in "
+    r"|The key fingerprint is:|The key's randomart image is:|SHA256:|\||\+-+\[.*\]-+\+$"
 )
 #: The most lines of scripts that are kept.
 SCRIPT_LINES = 2000

@@ -164,6 +164,18 @@ SCRIPT = "/var/lib/cloud/instance/scripts/part-001: line"
 MODULE = (
     "cc_scripts_user.py[WARNING]: Failed to run module scripts_user (scripts in /var/lib/cloud)"
 )
+#: In an image of trixie, after cloud-init's last stage.
+SSH_KEYGEN = (
+    "Generating public/private ed25519 key pair.",
+    "Your identification has been saved in /etc/ssh/ssh_host_ed25519_key",
+    "Your public key has been saved in /etc/ssh/ssh_host_ed25519_key.pub",
+    "The key fingerprint is:",
+    "SHA256:1QwmRW1UqWQO53ruqBECt7Abmo1JQoZ972IuSK9GzYs root@web",
+    "The key's randomart image is:",
+    "+--[ED25519 256]--+",
+    "|.oEoo+.oS. .     |",
+    "+----[SHA256]-----+",
+)
 #: As of Heat's loguserdata.py.
 LITERAL = (
     r"b'#!/bin/sh -v\napt-get install x\nE: Unable to locate package x\ncp /a \'/b\'\n"
@@ -190,6 +202,7 @@ def test_failed_script_of_user_data_is_quoted(passed, lines, quoted):
         *lines,
         f"2026-11-28 22:46:59,899 - {MODULE}",
         "Cloud-init v. 25.1.4 finished at Sat, 28 Nov 2026 22:46:59 +0000.",
+        *SSH_KEYGEN,
     ]
     passed.console(*(f"[    9.1] cloud-init[64]: {each}" for each in said))
     (seen,) = passed.result().noticed
