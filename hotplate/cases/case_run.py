@@ -33,7 +33,7 @@ from hotplate.stacks.template import Template
 from hotplate.testbed.boot_images import open_image, open_images
 from hotplate.testbed.maker import DISKS
 from hotplate.text import clean
-from hotplate.verdict.stages import ORDER, Mark
+from hotplate.verdict.stages import ORDER, Mark, Stage
 from hotplate.verdict.verdict import Subject, Verdict, of_error
 
 if TYPE_CHECKING:
@@ -384,12 +384,15 @@ def _tell(faults: Sequence[ImageFault], follower: Follower) -> None:
 def with_faults(verdict: Verdict, faults: Sequence[ImageFault]) -> Verdict:
     """Return a verdict with the faults seen in the image before its boot.
 
-    When the image failed, they are the first reasons: one may be the cause.
+    When the image failed, they are the first reasons: one may be the cause.  A missing agent is
+    none where no server had to poll.
     """
     if not faults:
         return verdict
     facts = {SEEN: ", ".join(each.kind for each in faults)}
-    reasons = [f"{SEEN}: {each.kind}: {each.sentence}" for each in faults]
+    due = {each.stage for each in verdict.stages}
+    idle = {"no-agent"} if due and Stage.AGENT_POLLED not in due else set()
+    reasons = [f"{SEEN}: {each.kind}: {each.sentence}" for each in faults if each.kind not in idle]
     return _with(verdict, facts, reasons if verdict.outcome is Outcome.FAILED else ())
 
 

@@ -178,6 +178,8 @@ def test_faults_seen_before_the_boot_are_reasons_when_it_fails(folder, played):
     assert status == 1, out
     assert verdict["reasons"][0].startswith("seen before the boot: ")
     assert any("no-metadata: nothing finds the server's" in each for each in verdict["reasons"])
+    # The template has no deployment, so that none of its stages needs an agent.
+    assert not any("no-agent" in each for each in verdict["reasons"])
     # The stage decides, not the fault seen in the image.
     assert "metadata served" in verdict["reasons"][-1]
 
