@@ -328,6 +328,10 @@ class Stack:
     def __str__(self) -> str:
         return f'stack "{self.name}": {self.status} {self.reason}'.rstrip()
 
+    def __repr__(self) -> str:
+        """Return the text that pytest shows for ``assert ..., made``."""
+        return f"<{self}>"
+
     # -- inside ----------------------------------------------------------------------------------
 
     def _act(self, action: str, call: Callable[[], object]) -> None:

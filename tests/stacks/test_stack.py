@@ -75,6 +75,12 @@ def cloud() -> Cloud:
     return cloud
 
 
+def test_stack_is_shown_with_its_status_and_reason(cloud: Cloud) -> None:
+    stack = Stack.create(cloud, NEVER)
+    stack.reason = "Stack CREATE started"
+    assert repr(stack) == f'<stack "{stack.name}": CREATE_IN_PROGRESS Stack CREATE started>'
+
+
 def test_panicked_guest_is_named_at_once(cloud: Cloud) -> None:
     stack = Stack.create(cloud, NEVER)
     timer = later(panic, cloud)
