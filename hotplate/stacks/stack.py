@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol, Self
 
 from hotplate.errors import (
@@ -122,10 +123,10 @@ class Stack:
         :param parameters: by name; those not given stay as they were.
         :raises TemplateError: when Heat refuses it.
         """
-        new = template or self.template
-        arguments = new.create_arguments()
         # Heat takes the default of a parameter that is not sent: the earlier values are sent again.
-        arguments["parameters"] = {**new.parameters, **(parameters or {})}
+        given = template or self.template
+        new = replace(given, parameters={**given.parameters, **(parameters or {})})
+        arguments = new.create_arguments()
         self._act("UPDATE", lambda: self._heat.stacks.update(self.name, **arguments))
         # Only after Heat has accepted it.
         self.template = new

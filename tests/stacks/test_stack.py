@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -54,6 +55,9 @@ class Cloud:
     def create(self, **_: Any) -> Any:
         return {"stack": {"id": "id"}}
 
+    def update(self, _name: str, **arguments: Any) -> None:
+        self.updated = arguments
+
     def get(self, *_: Any, **__: Any) -> Any:
         return SimpleNamespace(stack_status="CREATE_COMPLETE")
 
@@ -79,6 +83,13 @@ def test_stack_is_shown_with_its_status_and_reason(cloud: Cloud) -> None:
     stack = Stack.create(cloud, NEVER)
     stack.reason = "Stack CREATE started"
     assert repr(stack) == f'<stack "{stack.name}": CREATE_IN_PROGRESS Stack CREATE started>'
+
+
+def test_update_keeps_the_parameters_of_earlier_updates(cloud: Cloud) -> None:
+    stack = Stack.create(cloud, replace(NEVER, parameters={"size": "1", "word": "one"}))
+    stack.update(parameters={"word": "two"})
+    stack.update(parameters={"size": "2"})
+    assert cloud.updated["parameters"] == {"size": "2", "word": "two"}
 
 
 def test_panicked_guest_is_named_at_once(cloud: Cloud) -> None:
