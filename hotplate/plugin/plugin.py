@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,8 @@ __all__ = ("pytest_addoption",)
 _PROBLEM = pytest.StashKey[str]()
 
 _LOST = pytest.StashKey[bool]()
+#: The stacks that a test made.
+_STACKS: pytest.StashKey[list[StackUnderTest]] = pytest.StashKey()
 _FOLDER = pytest.StashKey[Path]()
 _ARTIFACTS: pytest.StashKey[Artifacts] = pytest.StashKey()
 
@@ -247,6 +249,10 @@ def pytest_runtest_makereport(
                 server.await_loss()
             # Before other captured text, which is usually Heat's log.
             report.sections[:0] = written_by_failed(server.deployments)
+        for made in item.stash.get(_STACKS, ()):
+            # The client may raise anything here, and the test has failed already.
+            with contextlib.suppress(Exception):
+                report.sections[:0] = made.written_by_failed()
         if call.excinfo is not None and IMAGE in getattr(item, "fixturenames", ()):
             lost = server is not None and server.lost
             # pytest's own JUnit file contains a test's properties, too.
@@ -600,22 +606,57 @@ def booted_server(request: pytest.FixtureRequest, _supply: ServerPool) -> Iterat
 
 
 @pytest.fixture
-def stack(_testbed: Testbed) -> Iterator[Callable[..., StackUnderTest]]:
+def stack(
+    request: pytest.FixtureRequest, _testbed: Testbed
+) -> Iterator[Callable[..., StackUnderTest]]:
     """Create a stack from a template file: ``stack("web.yaml", flavor="m1.small").wait()``.
 
     Its stacks are deleted when the test ends.
     """
     from hotplate.plugin.stack import StackUnderTest
 
-    made: list[StackUnderTest] = []
+    node: Any = request.node
+    node.stash[_PROBLEM] = ""
+    made: list[StackUnderTest] = node.stash.setdefault(_STACKS, [])
 
     def create(template: str | Path, **parameters: Any) -> StackUnderTest:
         made.append(StackUnderTest.begin(_testbed, Path(template), parameters))
         return made[-1]
 
     yield create
+    # The result of a test does not depend on its evidence.
+    with contextlib.suppress(Exception):
+        _look_back_at_stacks(request, _testbed, made)
     for each in made:
         each.forget()
+    del node.stash[_STACKS]
+
+
+def _look_back_at_stacks(
+    request: pytest.FixtureRequest, testbed: Testbed, stacks: Sequence[StackUnderTest]
+) -> None:
+    """After a test: pause for the user, and leave the evidence of the stacks' servers."""
+    node: Any = request.node
+    problem: str = node.stash[_PROBLEM]
+    keep = options.value(request.config, "keep")
+    servers = [server for each in stacks for server in each.running_servers()]
+    if servers and (keep or (problem and options.value(request.config, "pause-on-fail"))):
+        from hotplate.session import access
+
+        with _uncaptured(request.config):
+            print(flush=True)
+            access.pause(
+                testbed,
+                [up for each in servers if (up := testbed.server(each.id)) is not None],
+                servers[0].directory / "doors",
+                say=lambda text: print(f"hotplate: {clean(text)}", flush=True),
+            )
+    testbed.cloud.faults.clear()
+    for server in servers if problem else ():
+        print(f"hotplate: evidence of {node.name} is in {server.directory}", file=sys.stderr)
+        note(node, server)
+        with contextlib.suppress(HotplateError, DeadlineExceeded, OSError):
+            server.leave_evidence(node.name, problem=problem, whole=keep)
 
 
 @pytest.fixture

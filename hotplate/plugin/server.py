@@ -139,10 +139,18 @@ def written_by_failed(deployments: Sequence[Deployment]) -> list[tuple[str, str]
         if each.status == "FAILED":
             # The client may raise anything here, and the test has failed already.
             with contextlib.suppress(Exception):
-                output = HookOutput.of(each.outputs)
-                text = "\n".join(filter(None, (output.stderr, output.stdout)))
-                written.append((f"what the hook wrote, {each.group}", text[-WRITTEN:]))
+                written.append(written_by_hook(each.group, each.outputs))
     return written
+
+
+def written_by_hook(group: str, outputs: Mapping[str, object]) -> tuple[str, str]:
+    """Return a title and the output of a failed deployment's hook.
+
+    :param outputs: Heat's ``output_values`` of the deployment.
+    """
+    output = HookOutput.of(outputs)
+    text = "\n".join(filter(None, (output.stderr, output.stdout)))
+    return f"what the hook wrote, {group}", text[-WRITTEN:]
 
 
 class ServerUnderTest(Driver):

@@ -8,7 +8,7 @@ from typing import Self
 
 from hotplate.errors import UsageError
 from hotplate.plugin.pool import LocalPlatform
-from hotplate.plugin.server import ServerUnderTest
+from hotplate.plugin.server import ServerUnderTest, written_by_hook
 from hotplate.stacks.stack import Stack
 from hotplate.stacks.template import load
 from hotplate.testbed.server import Server
@@ -50,11 +50,7 @@ class StackUnderTest(Stack):
         :param name: of its resource in the template, or Nova's.
         :raises UsageError: when there is none, or several; lists the servers.
         """
-        running = [
-            (resource, server)
-            for resource, identity in self.servers()
-            if (server := self._testbed.server(identity)) is not None
-        ]
+        running = self._running()
         by_resource = [server for resource, server in running if resource == name]
         by_name = [server for _, server in running if server.spec.name == name]
         # By the template's name first: Nova's name may be one that Heat has made up.
@@ -66,6 +62,25 @@ class StackUnderTest(Stack):
         raise UsageError(
             f'the stack "{self.name}" has {how_many} "{name}"; there are {there or "none"}'
         )
+
+    def running_servers(self) -> list[ServerUnderTest]:
+        """Return its running servers, those of nested stacks included."""
+        return [self._seen(server) for _, server in self._running()]
+
+    def written_by_failed(self) -> list[tuple[str, str]]:
+        """Return the output of the hook of each failed deployment, with a title."""
+        servers = [identity for _, identity in self.servers()]
+        return [
+            written_by_hook(self._heat.software_configs.get(config).group, outputs)
+            for config, outputs in self.failed_outputs(servers).items()
+        ]
+
+    def _running(self) -> list[tuple[str, Server]]:
+        return [
+            (resource, server)
+            for resource, identity in self.servers()
+            if (server := self._testbed.server(identity)) is not None
+        ]
 
     def _seen(self, server: Server) -> ServerUnderTest:
         made = ServerUnderTest(LocalPlatform(self._testbed, server, since=self._began))

@@ -318,6 +318,62 @@ def test_output_of_a_failed_hook_precedes_captured_text(project, images):
     assert text.index("boom in the hook") < text.index("forty lines")
 
 
+MAKES_A_STACK = """
+    from types import SimpleNamespace
+
+    import pytest
+
+    from hotplate.plugin.stack import StackUnderTest
+
+    class Server:
+        id = "1"
+
+        def __init__(self, directory):
+            self.directory = directory
+
+        def leave_evidence(self, test, *, problem, whole):
+            (self.directory / "report.html").write_text(problem)
+
+    class Made:
+        def __init__(self, directory):
+            self.server = Server(directory)
+
+        def running_servers(self):
+            return [self.server]
+
+        def written_by_failed(self):
+            return [("what the hook wrote, mine", "boom in the hook")]
+
+        def forget(self):
+            print("the stack is forgotten")
+
+    @pytest.fixture
+    def _testbed(image, tmp_path, monkeypatch):
+        monkeypatch.setattr(StackUnderTest, "begin", lambda *_: Made(tmp_path))
+        return SimpleNamespace(cloud=SimpleNamespace(faults=set()))
+
+    def test_fails(stack, tmp_path):
+        stack("web.yaml")
+        print("forty lines of something else")
+        raise AssertionError("the page is empty")
+
+    def test_passes(stack, tmp_path):
+        stack("web.yaml")
+"""
+
+
+def test_failed_test_of_a_stack_shows_its_hooks_and_leaves_evidence_of_its_servers(project, images):
+    result = run(project, images[:1], f"--basetemp={project.path / 'tmp'}", test_it=MAKES_A_STACK)
+    result.assert_outcomes(passed=1, failed=1)
+    text = result.stdout.str()
+    assert text.index("boom in the hook") < text.index("Captured stdout call")
+    assert "evidence of test_fails[web] is in" in text
+    assert text.count("the stack is forgotten") == 1
+    # pytest itself adds a link to the newest directory of a name.
+    (left,) = {each.resolve() for each in (project.path / "tmp").glob("*/report.html")}
+    assert "the page is empty" in left.read_text()
+
+
 def test_plugin_does_not_load_the_report():
     """Each run of pytest loads the plug-in, most without a test of an image."""
     program = "import hotplate.plugin.plugin, sys; sys.exit('hotplate.report.html' in sys.modules)"
