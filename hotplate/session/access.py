@@ -18,6 +18,7 @@ from typing import Any
 
 from hotplate.errors import HotplateError, ImageError, MachineLostError, UsageError
 from hotplate.events.background import Background
+from hotplate.machine.machine import Capability
 from hotplate.session.channel import Control, content_of, in_memory
 from hotplate.session.directory import ABOUT, SessionDirectory
 from hotplate.stacks.deployment import Deployment, DeploymentSpec
@@ -86,14 +87,16 @@ class Access:
         """Return lines to paste for a connection to a server."""
         name = self.name_of(server.spec.id)
         config = shlex.quote(str(self.directory.ssh_config))
-        return (
-            f"    ssh -F {config} {name}\n"
-            f"    openstack server ssh --private {shlex.quote(self._in_nova(server))}"
-            f" -- -F {config} -l root\n"
-            f"    {self.directory.command('shell', name)}\n"
-            f"    {self.directory.command('monitor', name)}\n"
-            f"    tail -f {shlex.quote(str(server.machine.console.path))}"
-        )
+        lines = [
+            f"ssh -F {config} {name}",
+            f"openstack server ssh --private {shlex.quote(self._in_nova(server))}"
+            f" -- -F {config} -l root",
+            self.directory.command("shell", name),
+            f"tail -f {shlex.quote(str(server.machine.console.path))}",
+        ]
+        if Capability.MONITOR in server.capabilities:
+            lines.insert(3, self.directory.command("monitor", name))
+        return "\n".join(f"    {line}" for line in lines)
 
     def _server(self, name: str) -> Server:
         """Return the server of that name, id or address; without a name, the only one."""

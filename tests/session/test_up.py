@@ -17,6 +17,7 @@ from openstack.connection import Connection
 from played_guest import Guest, PlayedMachine
 
 from hotplate.cloud.options import CloudOptions
+from hotplate.container.machine import ContainerMachine
 from hotplate.errors import UsageError
 from hotplate.events.kinds import ConsoleLine, PowerOn
 from hotplate.image.inspect import Image
@@ -179,6 +180,9 @@ def test_renamed_server_is_reached_by_its_new_name(
             )
             assert f" {name} " in way
             assert f" {other} " not in way
+        assert "hotplate monitor" in up._doors.ways_into(up._doors._server("web"))
+        monkeypatch.setattr(PlayedMachine, "capabilities", ContainerMachine.capabilities)
+        assert "hotplate monitor" not in up._doors.ways_into(up._doors._server("web"))
         nova.delete_server(first)
         until('server "front" is off: power-cut')
         third = made("web")
