@@ -236,7 +236,9 @@ def _read(template: Path, url: str, *, is_environment: bool) -> bytes:
         raise _unusable(template, name, f"it is larger than {MAX_FILE >> 20} MiB")
     try:
         text = data.decode()
-    except ValueError:
+    except ValueError as error:
+        if is_environment:
+            raise _unusable(template, name, _one_line(error)) from error
         return base64.encodebytes(data)
     # heatclient parses every file, to see whether it is a template, and resolves its merges ("<<");
     # environments and templates are expanded by their readers, too.
@@ -245,7 +247,9 @@ def _read(template: Path, url: str, *, is_environment: bool) -> bytes:
             content = yaml_text.construct(template_format.yaml_loader(text))
         except yaml_text.ExpansionError as error:
             raise _unusable(template, name, _one_line(error)) from error
-        except yaml.YAMLError:
+        except yaml.YAMLError as error:
+            if is_environment:
+                raise _unusable(template, name, _one_line(error)) from error
             # No YAML, such as a script; heatclient reports it in a file that has to be.
             return data
         if is_environment and (why := _misshapen(content)):

@@ -175,10 +175,12 @@ def test_names_in_files_are_looked_up_beside_them(tmp_path):
         ("resource_registry: [a]", "resource_registry: expected a map"),
         ("resource_registry: {a: 5}", 'resource_registry: "a": expected a type or a file'),
         ("resource_registry: {resources: {x: 5}}", "resources: expected a map of maps"),
+        ("parameters:\n\ta: b\n", "cannot start any token .*line 2"),
+        ("parameters: {a: \xe9}\n", "can't decode byte 0xe9"),
     ],
 )
 def test_misshapen_environment_is_named(tmp_path, text, why):
-    (tmp_path / "env.yaml").write_text(text)
+    (tmp_path / "env.yaml").write_text(text, encoding="latin-1")
     with pytest.raises(TemplateError, match=f'env.yaml" cannot be read: .*{why}'):
         template.load(SAMPLE, environments=[tmp_path / "env.yaml"])
 
