@@ -288,9 +288,8 @@ class Story:
             return {name: more.pop(name) for name in names if name in more}
 
         subject = Subject(**{"image": "a.qcow2"} | taken("image", "template", "facts", "stand_ins"))
-        stack = StackResult(
-            status, **taken("reason", "wanted", "outputs", "hook_outputs", "given_up", "unsent")
-        )
+        of_stack = ("reason", "wanted", "outputs", "output_errors", "hook_outputs", "unsent")
+        stack = StackResult(status, **taken(*of_stack, "given_up"))
         return judge(subject, self.events, [self.tracker], stack, now=time.monotonic(), **more)
 
     # -- what is made of it ----------------------------------------------------------------------

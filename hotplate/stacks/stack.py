@@ -256,6 +256,15 @@ class Stack:
         stack = self._heat.stacks.get(self.name)
         return {each["output_key"]: each.get("output_value") for each in stack.outputs}
 
+    def output_errors(self) -> dict[str, str]:
+        """Return the outputs that Heat cannot resolve, with its reasons; their values are None."""
+        stack = self._heat.stacks.get(self.name)
+        return {
+            each["output_key"]: str(each["output_error"])
+            for each in stack.outputs
+            if each.get("output_error")
+        }
+
     def failed_outputs(self, servers: Iterable[str]) -> dict[str, dict[str, object]]:
         """Return the outputs of each failed deployment, by the id that the guest knows it by.
 

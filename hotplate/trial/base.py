@@ -155,6 +155,8 @@ class BaseTrial:
             reason=end.reason,
             wanted=self.template.expect_status,
             outputs=stack.outputs,
+            # Of a stack that is not complete, many outputs have no value yet.
+            output_errors=stack.output_errors() if end.status.endswith("_COMPLETE") else {},
             hook_outputs=self._written(
                 {key: HookOutput.of(each) for key, each in failed.items()}, stack
             ),

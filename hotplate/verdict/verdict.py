@@ -148,6 +148,7 @@ class StackResult:
     :param reason: Heat's words, or why the wait for it ended early.
     :param wanted: the expected status; by default any that ends in ``_COMPLETE``.
     :param outputs: of the stack.
+    :param output_errors: Heat's reasons for the outputs that it could not resolve.
     :param hook_outputs: the output of each failed deployment, by the id of its config.
     :param unsent: the outputs that a deployment had to send and did not, by its config's id.
     :param given_up: a sentence, when the run's limit passed while something was still at work.
@@ -157,6 +158,7 @@ class StackResult:
     reason: str = ""
     wanted: str = ""
     outputs: Mapping[str, object] = field(default_factory=dict)
+    output_errors: Mapping[str, str] = field(default_factory=dict)
     hook_outputs: Mapping[str, HookOutput] = field(default_factory=dict)
     unsent: Mapping[str, Sequence[str]] = field(default_factory=dict)
     given_up: str = ""
@@ -422,7 +424,12 @@ def judge(
         for name, value in stack.outputs.items()
         if (missing := left_out(str(value)))
     ]
-    reasons = [*filter(None, [stack.problem()]), *problems, *(cut if problems else [])]
+    unresolved = [
+        f'the output "{name}" has no value, because Heat could not resolve it: {one_line(error)}'
+        for name, error in stack.output_errors.items()
+    ]
+    of_outputs = [*cut, *unresolved] if problems else []
+    reasons = [*filter(None, [stack.problem()]), *problems, *of_outputs]
     if diagnosis is None and stack.status.endswith("IN_PROGRESS"):
         reasons += _waited_for(events)
     outcome = Outcome.FAILED if reasons else Outcome.PASSED
@@ -434,6 +441,7 @@ def judge(
         outcome = Outcome.LOST
         reasons.append("the machine was lost while the guest was being examined")
     seen = _noticed(events, trackers, stack, skip)
+    seen += tuple(Noticed("output-error", sentence) for sentence in unresolved)
     seen += tuple(Noticed("output-cut", sentence) for sentence in cut)
     if outcome is Outcome.PASSED and (
         bad := [each for each in seen if each.fails or (strict and each.wrong)]

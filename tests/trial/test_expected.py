@@ -452,6 +452,18 @@ def test_unmet_expectation_quotes_no_hidden_parameter(play):
     assert "s3cr3t" not in "".join(verdict.reasons)
 
 
+def test_unresolved_output_is_noticed_with_heats_reason(play):
+    broken = {"yaql": {"expression": "$.data.nope()", "data": [{"get_param": "key"}]}}
+    wanted = with_key(resources={"one": server()}, outputs={"key": {"value": broken}})
+    verdict = play(wanted).verdict
+    assert verdict.passed, verdict.last_line()
+    (noticed,) = verdict.noticed
+    assert noticed.kind == "output-error"
+    assert noticed.sentence.startswith('the output "key" has no value')
+    assert 'Unknown method "nope"' in noticed.sentence
+    assert "s3cr3t" not in noticed.sentence
+
+
 def test_diagnosis_quotes_no_hidden_parameter(play, monkeypatch):
     """A guest may print one on its console, which the diagnosis quotes."""
 

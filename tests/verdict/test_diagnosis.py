@@ -452,6 +452,16 @@ def test_cut_output_is_noted_beside_unmet_expectation(passed):
     )
 
 
+def test_reason_of_unresolved_output_is_noted_beside_unmet_expectation(passed):
+    errors = {"size": "it has no\nattribute"}
+    problem = 'output "size" is null; expected 3'
+    verdict = passed.result(outputs={"size": None}, output_errors=errors, problems=[problem])
+    sentence = (
+        'the output "size" has no value, because Heat could not resolve it: it has no attribute'
+    )
+    assert verdict.reasons == (problem, sentence)
+
+
 def test_unit_in_cut_line_is_quoted_in_full(story):
     story.boot()
     story.console(
