@@ -485,6 +485,8 @@ def _read_config(name: str) -> str:
     """
     try:
         if name == "-":
+            if sys.stdin is None:
+                raise UsageError('the config "-" cannot be read: standard input is closed')
             # One byte beyond the limit tells a file that is too large.
             data = sys.stdin.buffer.read(CONFIG_LIMIT + 1)
         else:

@@ -265,6 +265,12 @@ def test_wrong_usage_is_refused(run_verb, words, sentence):
     assert "hunter2" not in err
 
 
+def test_config_from_a_closed_standard_input_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["hook", "run", str(SCRIPT), "--config", "-"]) == 2
+    assert 'the config "-" cannot be read: standard input is closed' in capsys.readouterr().err
+
+
 def test_missing_hook_is_a_usage_error(run_verb, tmp_path):
     status, _, err = run_verb(tmp_path / "absent")
     assert status == 2
