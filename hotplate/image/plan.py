@@ -195,7 +195,7 @@ def groups_with_an_element(path: tuple[Path, ...]) -> list[str]:
 
 def provides_operating_system(element: Path) -> bool:
     """Return whether an element provides ``operating-system``."""
-    return "operating-system" in _words(element / "element-provides")
+    return "operating-system" in _names(element / "element-provides")
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -306,7 +306,9 @@ def _missing_dependencies(request: BuildRequest, path: tuple[Path, ...]) -> Iter
             continue
         yield UsageError(
             f'the element "{name}" needs the element "{dependency}", which is not there',
-            hint="name its directory with --element-path",
+            hint="diskimage-builder takes each line of element-deps for a name, comments too"
+            if "#" in dependency or len(dependency.split()) > 1
+            else "name its directory with --element-path",
         )
 
 
@@ -318,7 +320,7 @@ def _provided_twice(request: BuildRequest, path: tuple[Path, ...]) -> Iterator[U
         element = find_element(name, path)
         if name in providers or element is None:
             continue
-        for thing in _words(element / "element-provides"):
+        for thing in _names(element / "element-provides"):
             if thing in providers:
                 yield UsageError(
                     f'the elements "{providers[thing]}" and "{name}" both provide "{thing}"',
@@ -354,20 +356,24 @@ def with_dependencies(names: Iterable[str], path: tuple[Path, ...]) -> dict[str,
 def provided(path: tuple[Path, ...]) -> set[str]:
     """Return the names of elements that other elements provide."""
     files = [file for directory in path for file in directory.glob("*/element-provides")]
-    return {name for file in files for name in file.read_text(encoding="utf-8").split()}
+    return {name for file in files for name in _names(file)}
 
 
 def dependencies(element: Path) -> list[str]:
     """Return the elements that an element names in its file ``element-deps``."""
-    return _words(element / "element-deps")
+    return _names(element / "element-deps")
 
 
-def _words(file: Path) -> list[str]:
-    """Return the words of a file, none when there is no such file."""
+def _names(file: Path) -> list[str]:
+    """Return the names in a file, none when there is no such file.
+
+    To diskimage-builder every line but an empty one is a name, also a comment.
+    """
     try:
-        return file.read_text(encoding="utf-8").split()
+        text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def make(

@@ -78,6 +78,21 @@ def test_each_problem_is_named(looks, tmp_path, monkeypatch):
     assert len(sentences) == len(set(sentences))
 
 
+@pytest.mark.parametrize("line", [b"# why vm", b"vm  manifests", b"# caf\xe9"])
+def test_line_of_element_deps_is_one_name(looks, tmp_path, line: bytes):
+    """As diskimage-builder reads it, which has no comments there."""
+    element = tmp_path / "elements" / "mine"
+    element.mkdir(parents=True)
+    (element / "element-deps").write_bytes(b"vm\n\n" + line + b"\n")
+    (sentence,) = [
+        each
+        for each in looks(elements=("mine",), element_path=(element.parent,))
+        if "the element" in each
+    ]
+    name = line.decode("utf-8", "replace")
+    assert f'"mine" needs the element "{name}", which is not there' in sentence
+
+
 def test_missing_chef_and_base_system_are_problems(looks):
     assert any("needs Chef or Cinc" in each for each in looks(groups=("chef",)))
     (sentence,) = [each for each in looks(cached=False) if "base system" in each]
