@@ -90,7 +90,7 @@ class Collection:
             for element in directory.iterdir():
                 if element.is_dir():
                     names.add(element.name)
-                    names.update(words(element / "element-provides"))
+                    names.update(name for _, name in names_in(element / "element-provides"))
         return names
 
     @cached_property
@@ -133,11 +133,16 @@ def _texts(element: Path) -> Iterator[tuple[Path, str]]:
                 yield path, stream.read(TEXT_LIMIT).decode("utf-8", "replace")
 
 
-def words(file: Path) -> list[str]:
-    """Return the words of a file such as element-deps, none if there is no file."""
+def names_in(file: Path) -> list[tuple[int, str]]:
+    """Return the lines of element-deps or element-provides, each with its number, from 1.
+
+    To diskimage-builder every line but an empty one is a name, also a comment or several words.
+    There are none if there is no file.
+    """
     if not file.is_file():
         return []
-    return [word for line in file.read_text().splitlines() for word in uncommented(line).split()]
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def uncommented(line: str) -> str:

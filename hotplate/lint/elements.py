@@ -22,8 +22,8 @@ from hotplate.lint.collection import (
     Collection,
     finding,
     line_with,
+    names_in,
     uncommented,
-    words,
 )
 from hotplate.lint.finding import LintFinding
 from hotplate.lint.packages import check_data, check_package_installs, check_when
@@ -188,7 +188,7 @@ def alternatives_of(collection: Collection) -> dict[str, set[str]]:
 
 
 def _provided(element: Path) -> Iterator[str]:
-    yield from words(element / "element-provides")
+    yield from (name for _, name in names_in(element / "element-provides"))
     for file in (element / "environment.d").glob("*"):
         if file.is_file() and line_with(file, r"^\s*export\s+DISTRO_NAME="):
             yield OS
@@ -199,22 +199,37 @@ def check_dependencies(collection: Collection) -> Iterator[LintFinding]:
     names = collection.names()
     for element in collection.elements:
         file = element / "element-deps"
-        listed = words(file)
-        for name in sorted(set(listed)):
-            # A whole word of the file.
-            line = line_with(file, rf"(?<!\S){re.escape(name)}(?!\S)")
-            if name not in names:
+        first: dict[str, int] = {}
+        for line, name in names_in(file):
+            if reason := _misread(name):
+                yield finding(file, "element-deps", reason, _ONE_NAME, line=line)
+            elif name in first:
+                reason = f'"{name}" appears twice'
+                yield finding(file, "element-deps", reason, "remove one", line=line)
+            elif name not in names:
                 reason = f'there is no element "{name}"'
                 mend = "mend the name, or name the directory that it is in by ELEMENTS_PATH"
                 yield finding(file, "element-deps", reason, mend, line=line)
-            if listed.count(name) > 1:
-                reason = f'"{name}" appears twice'
-                yield finding(file, "element-deps", reason, "remove one", line=line)
+            first.setdefault(name, line)
         provides = element / "element-provides"
-        line = line_with(provides, "#") if provides.is_file() else None
-        if line:
-            reason = "a comment here becomes names, because diskimage-builder reads every word"
-            yield finding(provides, "element-deps", reason, "move it to the README", line=line)
+        for line, name in names_in(provides):
+            if reason := _misread(name):
+                yield finding(provides, "element-deps", reason, _ONE_NAME, line=line)
+
+
+_ONE_NAME = "put each name on a line of its own, and comments into the README"
+
+
+def _misread(line: str) -> str:
+    """Return why diskimage-builder takes a line for another name than is meant, "" if it does not.
+
+    It takes the whole line (``diskimage_builder/element_dependencies.py``).
+    """
+    if "#" in line:
+        return f'a comment here is part of a name: diskimage-builder reads "{line}"'
+    if len(line.split()) > 1:
+        return f'diskimage-builder reads one name from a line, here "{line}"'
+    return ""
 
 
 def check_links(collection: Collection) -> Iterator[LintFinding]:
@@ -237,9 +252,13 @@ def check_heat_config_hooks(collection: Collection) -> Iterator[LintFinding]:
     for element in collection.elements:
         file = element / "heat-config-hooks"
         if file.is_file():
-            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            for number, line in enumerate(_lines(file), 1):
                 for reason, mend in _hook_line_faults(collection, element, line, groups):
                     yield finding(file, "heat-config-hooks", reason, mend, line=number)
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 _KINDS = '"<group> <file>", "lib <directory>" or "bin <file> <path>"'

@@ -43,6 +43,13 @@ def check_data(collection: Collection) -> Iterator[LintFinding]:
                 load(file)
             except DataError as error:
                 yield finding(file, "data", str(error), error.mend, line=error.line)
+        for name in ("element-deps", "element-provides", "heat-config-hooks"):
+            try:
+                if (element / name).is_file():
+                    (element / name).read_text(encoding="utf-8")
+            except UnicodeDecodeError as error:
+                reason = f"this is no text in UTF-8: {error.reason}"
+                yield finding(element / name, "data", reason, "write it in UTF-8")
 
 
 def _data_files(element: Path) -> Iterator[Path]:

@@ -122,6 +122,9 @@ MISTAKES = {
     "no such element": ({"a/element-deps": "no-such-element\n"}, 'no element "no-such-element"'),
     "dependency twice": ({"a/element-deps": "vm\nvm\n"}, '"vm" appears twice'),
     "comment that provides": ({"a/element-provides": "x # why\n"}, "a comment here"),
+    "comment that depends": ({"a/element-deps": "vm\n# why\n"}, 'reads "# why"'),
+    "two on a line": ({"a/element-deps": "vm  manifests\n"}, 'one name from a line, here "vm  m'),
+    "two provided": ({"a/element-provides": "x y\n"}, 'one name from a line, here "x y"'),
     "hook without program": ({"a/heat-config-hooks": "salt salt.py\n"}, 'no program "salt.py"'),
     "hook without file": ({"a/heat-config-hooks": "salt\n"}, "expected"),
     "relative path": ({"a/heat-config-hooks": "bin there usr/bin/x\n"}, "not an absolute path"),
@@ -164,7 +167,7 @@ LINES = {
     "package": ({"a/package-installs.yaml": "y:\nx:\n  fase: y\n"}, 2),
     "json": ({"a/pkg-map": "{\n,}"}, 2),
     "yaml": ({"a/svc-map": "x:\n  y: 1\n  y: 2\n"}, 3),
-    "dependency": ({"a/element-deps": "# why\nvm\nnone-such\n"}, 3),
+    "dependency": ({"a/element-deps": "\nvm\nnone-such\n"}, 3),
     "hook": ({"a/heat-config-hooks": "# why\nsalt\n"}, 2),
     "a whole file": ({"a/install.d/50-x": SCRIPT}, None),
 }
@@ -178,11 +181,14 @@ def test_finding_names_its_line(tmp_path: Path, case: str):
     assert finding.line == line
 
 
-def test_data_file_that_is_not_utf_8_is_a_finding(tmp_path: Path):
-    elements = write(tmp_path, {"a/element-deps": "vm\n"})
-    (elements / "a" / "pkg-map").write_bytes(b"\xff\xfe")
-    (finding,) = element_findings(Collection(elements, None, (dib_elements_dir(),)))
-    assert "no text in UTF-8" in finding.reason
+@pytest.mark.parametrize(
+    "name", ["pkg-map", "element-deps", "element-provides", "heat-config-hooks"]
+)
+def test_file_that_is_not_utf_8_is_a_finding(tmp_path: Path, name: str):
+    elements = write(tmp_path, {"a/README.rst": "a\n"})
+    (elements / "a" / name).write_bytes(b"caf\xe9")
+    findings = element_findings(Collection(elements, None, (dib_elements_dir(),)))
+    assert ["no text in UTF-8" in each.reason for each in findings].count(True) == 1
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
