@@ -186,6 +186,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         preflight.check()
     build = Build(request, os.environ)
+    for sentence in build.overridden():
+        print(f"hotplate build: {sentence}", file=sys.stderr)
     if args.dry_run:
         print(build.shell())
         return 0

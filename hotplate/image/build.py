@@ -43,7 +43,22 @@ from hotplate.image.progress import TIMESTAMP, BuildProgress
 SECRET_NAME = re.compile("PASSWORD|SECRET|TOKEN|KEY")
 
 #: Variables of the plan that the caller's own replace.
-CALLERS = ("DIB_BLOCK_DEVICE_CONFIG", "DIB_LOCKFILES")
+CALLERS = (
+    *("DIB_APT_MINIMAL_CREATE_INTERFACES", "DIB_BLOCK_DEVICE_CONFIG", "DIB_GRUB_TIMEOUT"),
+    "DIB_LOCKFILES",
+)
+
+_APT = "the host's own apt configuration (/etc/apt)"
+
+#: Variables that the plan sets whatever the caller has, and where their values come from.
+SOURCES = {
+    "DIB_APT_SOURCES_CONF": _APT,
+    "DIB_DISTRIBUTION_MIRROR": _APT,
+    "DIB_HEAT_LEAN_KERNEL": "--kernel",
+    "DIB_IMAGE_CACHE": "--cache",
+    "DIB_RELEASE": "--release",
+    "ELEMENTS_PATH": "--element-path",
+}
 
 #: apt's warning of a list of packages that it could not fetch: a package may be missing for it.
 NO_LIST = re.compile(r"(?:> )?W: Failed to fetch ")
@@ -173,6 +188,15 @@ class Build:
         """Return the variables of the plan, without those of which the caller's own stay."""
         own = {name for name in CALLERS if self.environ.get(name)}
         return {name: text for name, text in self.plan.environment.items() if name not in own}
+
+    def overridden(self) -> list[str]:
+        """Return a sentence for each of the caller's variables that takes no effect."""
+        return [
+            f"{name} of the environment has no effect: its value comes from "
+            + SOURCES.get(name, "hotplate build itself")
+            for name, text in sorted(self.environment.items())
+            if name.startswith(("DIB_", "ELEMENTS_")) and self.environ.get(name, text) != text
+        ]
 
     def shell(self) -> str:
         """Return the line to paste, preceded by each ``DIB_*`` variable that takes effect.

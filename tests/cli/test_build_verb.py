@@ -10,6 +10,7 @@ import pytest
 
 from hotplate import output
 from hotplate.cli import build as verb
+from hotplate.cli import main
 from hotplate.errors import UsageError
 from hotplate.image import build_display, build_request
 from hotplate.image.plan import BuildRequest, Layout, Starts
@@ -157,3 +158,22 @@ def test_source_date_epoch_is_read(text: str, epoch: int | None):
 def test_invalid_source_date_epoch_is_refused(text: str):
     with pytest.raises(UsageError, match="expected seconds since 1970"):
         build_request.source_date_epoch({"SOURCE_DATE_EPOCH": text})
+
+
+def test_variables_of_the_environment_without_effect_are_named(monkeypatch, capsys):
+    given = {
+        "DIB_RELEASE": "trixie",
+        "DIB_IMAGE_CACHE": "/elsewhere",
+        "ELEMENTS_PATH": "/mine",
+        "DIB_GRUB_TIMEOUT": "7",
+        "DIB_DEV_USER_PASSWORD": "hunter2",
+    }
+    for name, text in given.items():
+        monkeypatch.setenv(name, text)
+    assert main(["build", "--dry-run", "--release", "trixie", "--arch", "amd64"]) == 0
+    out, err = capsys.readouterr()
+    assert err.splitlines() == [
+        f"hotplate build: {name} of the environment has no effect: its value comes from {option}"
+        for name, option in (("DIB_IMAGE_CACHE", "--cache"), ("ELEMENTS_PATH", "--element-path"))
+    ]
+    assert out.count("DIB_GRUB_TIMEOUT=7") == out.count("DIB_GRUB_TIMEOUT") == 1
