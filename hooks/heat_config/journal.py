@@ -106,7 +106,12 @@ class Journal:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         if fresh:
             flags |= os.O_TRUNC
-        return os.open(self.path(key, stream), flags, files.PRIVATE_FILE)
+        path = self.path(key, stream)
+        try:
+            return os.open(path, flags, files.PRIVATE_FILE)
+        except FileNotFoundError:  # a hook has removed the directory, as by rm -rf /var/log/*
+            files.make_directory(self.directory)
+            return os.open(path, flags, files.PRIVATE_FILE)
 
     def extent(self, key: str, stream: str) -> tuple[int, int]:
         """Return (bytes in a log or capture, bytes omitted from its middle)."""

@@ -127,9 +127,14 @@ class Ledger:
             try:
                 self._store.save_result(record, answer, result.shorten)
             except OSError:
-                # A full disk: shorten the logs and give up the reserve, then try once more.
-                self._journal.make_room()
-                self._store.give_room()
+                if self._store.restore():
+                    # Deployments without a record would be run again.
+                    for other in self.records.values():
+                        self.save(other, sync=False)
+                else:
+                    # A full disk: shorten the logs and give up the reserve, then try once more.
+                    self._journal.make_room()
+                    self._store.give_room()
                 self._store.save_result(record, answer, result.shorten)
         except OSError as error:
             reason = f"the result cannot be recorded yet: {error.strerror}"

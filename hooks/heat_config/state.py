@@ -14,6 +14,7 @@ record: it is not known how far its deployment got.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 
@@ -165,6 +166,20 @@ class Store:
     def close(self) -> None:
         """Let another runner have the directory."""
         os.close(self._lock)
+
+    def restore(self) -> bool:
+        """Make the directory again if a hook has removed it; return whether it had.
+
+        Raises OSError when it cannot be made, or another runner was faster.
+        """
+        if os.path.isdir(self.directory):
+            return False
+        former = self._lock
+        if not self.open():
+            self._lock = former
+            raise BlockingIOError(errno.EAGAIN, "another heat-config has it")
+        os.close(former)
+        return True
 
     def _keep_room(self) -> None:
         """Reserve space for the results of deployments that find the disk full."""

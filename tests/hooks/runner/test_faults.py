@@ -216,3 +216,20 @@ def test_retries_of_many_guests_are_spread(guest, heat, cfn, replying):
         if len(gaps) == 2:
             break
     assert len(gaps) == 2
+
+
+@pytest.mark.parametrize("also_logs", [False, True])
+def test_hook_that_removes_the_state_directory_runs_once(guest, heat, cfn, also_logs):
+    """As a script does that prepares a server for a snapshot: no deployment may run again."""
+    removed = f"{guest.state} {guest.logs if also_logs else ''}"
+    guest.metadata(
+        cfn(id="d-1"), cfn(f"rm -rf {removed}\necho gone", group="script", id="d-2"), cfn(id="d-3")
+    )
+    assert guest.run().status == 0
+    assert [guest.state_of(f"d-{n}") for n in (1, 2, 3)] == ["signalled"] * 3
+    assert [body["deploy_status_code"] for body in heat.signals] == [0, 0, 0]
+    assert heat.signals[1]["deploy_stdout"] == "gone\n"
+    assert guest.state.stat().st_mode & 0o777 == 0o700
+    assert guest.run().status == 0
+    assert len(heat.signals) == 3
+    assert (guest.runs("d-1"), guest.runs("d-3")) == (1, 1)
