@@ -186,7 +186,7 @@ def test_finding_names_its_line(tmp_path: Path, case: str):
 )
 def test_file_that_is_not_utf_8_is_a_finding(tmp_path: Path, name: str):
     elements = write(tmp_path, {"a/README.rst": "a\n"})
-    (elements / "a" / name).write_bytes(b"caf\xe9")
+    (elements / "a" / name).write_bytes(b"na\xefve")
     findings = element_findings(Collection(elements, None, (dib_elements_dir(),)))
     assert ["no text in UTF-8" in each.reason for each in findings].count(True) == 1
 
