@@ -122,25 +122,6 @@ def closed_directory(contents: Contents) -> Iterator[ImageFault]:
         )
 
 
-def fstab(contents: Contents) -> Iterator[ImageFault]:
-    """Report that the root file system in fstab is another one."""
-    system = contents.tree.file_system
-    own = {f"LABEL={system.label}", f"UUID={system.uuid}"}
-    for line in contents.tree.text("/etc/fstab").splitlines():
-        words = line.split()
-        if len(words) > 1 and words[1] == "/" and words[0].startswith(("LABEL=", "UUID=")):
-            named = words[0].replace("-", "") if words[0].startswith("UUID") else words[0]
-            if named not in own:
-                yield fails(
-                    "fstab",
-                    f'"/etc/fstab" has "{words[0]}" as "/", and the file system is another: '
-                    "the boot waits for it, and ends in the emergency shell",
-                    f"write LABEL={system.label}" if system.label else f"write UUID={system.uuid}",
-                    ["/etc/fstab"],
-                )
-                return
-
-
 def no_agent(contents: Contents) -> Iterator[ImageFault]:
     """Report that the agent, or a part of it, is missing."""
     agent = contents.agent
@@ -482,7 +463,6 @@ def caches(contents: Contents) -> Iterator[ImageFault]:
 CHECKS: tuple[Check, ...] = (
     no_init,
     closed_directory,
-    fstab,
     no_agent,
     agent_not_started,
     no_runner,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from hotplate.errors import ImageError
 from hotplate.image import manifest
@@ -212,6 +213,15 @@ def _elements(built: Mapping[str, Any], contents: Contents | None) -> tuple[str,
 
 def _mount_findings(system: System) -> Iterator[ImageFault]:
     """Yield the mounts in fstab for which a boot waits in vain."""
+    if system.other_root and system.tree is not None:
+        root = system.tree.file_system
+        yield fails(
+            "fstab",
+            f'"/etc/fstab" has "{system.other_root}" as "/", and the file system is another: '
+            "the boot waits for it, and ends in the emergency shell",
+            f"write LABEL={root.label}" if root.label else f"write UUID={UUID(root.uuid)}",
+            ["/etc/fstab"],
+        )
     for name, path in system.nowhere:
         yield fails(
             "fstab",

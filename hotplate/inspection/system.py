@@ -52,6 +52,7 @@ class System:
     :param efi: the files of its EFI system partition; None when there is none that is read.
     :param missing: a sentence for each file system that a guest mounts, and is not read.
     :param nowhere: name and place of each mount that a boot waits for, and no partition has.
+    :param other_root: the name of "/" in fstab, when it is not that of the root file system.
     """
 
     root: Partition | None = None
@@ -60,6 +61,7 @@ class System:
     efi: Tree | None = None
     missing: list[str] = field(default_factory=list)
     nowhere: list[tuple[str, str]] = field(default_factory=list)
+    other_root: str = ""
 
 
 class _Opener:
@@ -120,6 +122,11 @@ def put_together(disk: Disk, listed: tuple[Partition, ...], mounts: Mounts) -> S
         except ImageError as error:
             system.missing.append(f'"{path}" is not read: {error.message}')
     system.nowhere = list(_nowhere(tree, disk, listed))
+    own = set(_names(disk, system.root)) if system.root is not None else set()
+    roots = [words[0] for words in _mounts_of(tree) if words[1] == "/"]
+    system.other_root = next(
+        (each for each in roots if _TAGGED.match(_source(each)) and _source(each) not in own), ""
+    )
     system.tree, system.unread = Tree(joined), ""
     system.tree.efi = system.efi
     return system

@@ -256,6 +256,8 @@ SPOILED = [
     ("no-init", unlink("usr/sbin/init", "usr/lib/systemd/systemd")),
     ("fstab", text("etc/fstab", "LABEL=other / ext4 defaults 0 1\n")),
     ("fstab", text("etc/fstab", "UUID=0f0f0f0f-0000-0000-0000-000000000000 / ext4 x 0 1\n")),
+    ("fstab", text("etc/fstab", "PARTLABEL=rootfs / ext4 defaults 0 1\n")),
+    ("fstab", text("etc/fstab", "/dev/disk/by-label/other / ext4 defaults 0 1\n")),
     ("fstab", text("etc/fstab", "LABEL=root / ext4\nLABEL=data /data ext4 defaults 0 2\n")),
     ("fstab", text("etc/fstab", "/dev/disk/by-uuid/0f0f0f0f-1 /srv xfs\n")),
     ("no-agent", without_agent),
@@ -365,6 +367,9 @@ ALIKE = {
     "swap of a flavor's disk": {
         "etc/fstab": "LABEL=root / ext4 x 0 1\n/dev/vdb none swap sw 0 0\n"
     },
+    # As libmount and systemd take it.
+    "a name in quotes": {"etc/fstab": 'LABEL="root" / ext4 defaults 0 1\n'},
+    "a name by its link": {"etc/fstab": "/dev/disk/by-label/root / ext4 defaults 0 1\n"},
     "a rule without an address": {
         "etc/udev/rules.d/70-persistent-net.rules": f"# {MAC}\n",
         "etc/systemd/network/10.network": "[Match]\nType=ether\n",
@@ -449,8 +454,17 @@ def test_tool_set_in_the_unit_is_not_checked(good, write, make_disk):
 
 
 def test_long_fstab_is_reported_once(good, write, make_disk):
-    write(good, "etc/fstab", "LABEL=x / \n" * 1000)
+    write(good, "etc/fstab", "LABEL=x / ext4\n" * 1000)
     assert kinds(make_disk(good)) == ["fstab"]
+
+
+def test_mend_of_fstab_is_a_name_that_mount_finds(good, write, tmp_path, make_file_system):
+    write(good, "etc/fstab", "PARTLABEL=root / ext4\n")
+    made = "1b1f0c7e-6d4d-4b0e-8b38-0a4bd1f1a3c5"
+    path = make_file_system(good, tmp_path / "part.raw", "-U", made, "-L", "")
+    with inspected(path) as inspection:
+        (mend,) = (each.mend for each in inspection.findings if each.kind == "fstab")
+    assert mend == f"write UUID={made}"
 
 
 def test_partition_image_needs_its_kernel_beside_it(good, tmp_path, make_file_system):
