@@ -20,10 +20,10 @@ Say what is different in two images: system, agent, hooks with their tools,
 packages of dpkg and of Python with their versions, services that a boot starts,
 users, sizes, and the files by the package that brought them.
 
-Neither is booted, mounted or changed, and no root is needed; see hotplate
-inspect. Of files the kind, mode, owner, size and a link's target are compared;
-and what is in those of the same size, but for those of one version of a package
-that have the same time as well.
+Neither is booted or changed. Root is needed for xfs and btrfs alone, which the
+host's kernel mounts read-only; see hotplate inspect. Of files the kind, mode,
+owner, size and a link's target are compared; and what is in those of the same
+size, but for those of one version of a package that have the same time as well.
 """
 
 EPILOG = """\
