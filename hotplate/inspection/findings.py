@@ -77,13 +77,19 @@ def fails(kind: str, sentence: str, mend: str, paths: Iterable[str] = ()) -> Ima
     return ImageFault(kind, Level.FAILS, sentence, mend, tuple(paths))
 
 
+_PLURAL = {"is": "are", "has": "have", "lets": "let"}
+
+
 def left(kind: str, paths: Iterable[str], sentence: str, mend: str) -> Iterator[ImageFault]:
     """Yield a finding for leftover files, none without files.
 
-    :param sentence: their consequence, as it reads after their names.
+    :param sentence: their consequence, as it reads after the name of one.
     """
     listed = tuple(paths)
     if listed:
+        verb, _, rest = sentence.partition(" ")
+        if len(listed) > 1:
+            sentence = f"{_PLURAL[verb]} {rest}"
         yield ImageFault(kind, Level.LEFT, f"{named(listed)} {sentence}", mend, listed)
 
 
@@ -318,7 +324,7 @@ def ssh_host_keys(contents: Contents) -> Iterator[ImageFault]:
     yield from left(
         "ssh-host-keys",
         [f"/etc/ssh/{name}" for name in names if name.endswith("_key")],
-        "is a host key that whoever has the image has as well",
+        "lets whoever has the image pretend to be any of its servers",
         "remove them, and let cloud-init or the element runtime-ssh-host-keys make new ones",
     )
 
@@ -413,7 +419,7 @@ def logins(contents: Contents) -> Iterator[ImageFault]:
     yield from left(
         "logins",
         paths,
-        "lets its owner log into every server of the image",
+        "lets somebody log into every server of the image",
         "leave it to the key pair of the server; the element devuser is for trying things",
     )
 
@@ -455,7 +461,7 @@ def caches(contents: Contents) -> Iterator[ImageFault]:
     yield from left(
         "caches",
         paths,
-        f"is a cache ({size // 1_000_000} MB in files): it takes space, and is soon of no use",
+        f"is cached data ({size // 1_000_000} MB), which takes space and is soon outdated",
         "apt-get clean && rm -rf /var/lib/apt/lists/*, in the image's chroot",
     )
 

@@ -458,6 +458,24 @@ def test_long_fstab_is_reported_once(good, write, make_disk):
     assert kinds(make_disk(good)) == ["fstab"]
 
 
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (("rsa",), '"/etc/ssh/ssh_host_rsa_key" lets whoever has'),
+        (
+            ("dsa", "rsa"),
+            '"/etc/ssh/ssh_host_dsa_key", "/etc/ssh/ssh_host_rsa_key" let whoever has',
+        ),
+    ],
+)
+def test_leftover_files_are_told_by_one_sentence(good, write, make_disk, names, sentence):
+    for name in names:
+        write(good, f"etc/ssh/ssh_host_{name}_key", KEY)
+    with inspected(make_disk(good)) as inspection:
+        (finding,) = inspection.findings
+    assert finding.sentence.startswith(sentence)
+
+
 def test_mend_of_fstab_is_a_name_that_mount_finds(good, write, tmp_path, make_file_system):
     write(good, "etc/fstab", "PARTLABEL=root / ext4\n")
     made = "1b1f0c7e-6d4d-4b0e-8b38-0a4bd1f1a3c5"
