@@ -229,12 +229,15 @@ def check_mirror(mirrors: Mirrors, release: str, *, helper: Path = APT_HELPER) -
             hint="name another --release, or a mirror that has it in /etc/apt/sources.list",
         )
     raise HostError(
-        f'the mirror "{mirrors.main}" cannot be asked for the release "{release}": '
-        f"{_last_line(text)}",
+        f'the mirror "{mirrors.main}" cannot be asked for the release "{release}": {_reason(text)}',
         hint="look at /etc/apt, or build with --offline from what is cached",
     )
 
 
-def _last_line(text: str) -> str:
+def _reason(text: str) -> str:
+    """Return why apt could not download a file, from what it printed."""
+    # "E: Failed to fetch URL  REASON"; the last line is "E: Download Failed".
+    if failed := re.search(r"^E: Failed to fetch \S+\s+(.+)$", text, re.MULTILINE):
+        return failed[1]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1].removeprefix("E: ") if lines else "it did not say why"
