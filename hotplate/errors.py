@@ -261,11 +261,14 @@ def sentence_of(error: BaseException) -> str:
 
 
 def _host_sentence(error: BaseException) -> str:
-    for each in causes(error):
+    chain = list(causes(error))
+    for each in chain:
+        # Wherever it is: a file that cannot be closed on a full disk hides it behind an OSError.
         if isinstance(each, HostError):
             return str(each)
+    for each in chain:
         if (number := _number(each)) in _REMEDIES:
-            return f"the host has no more to give: {each}\n  hint: {_REMEDIES[number]}"
+            return f"the host is out of resources: {each}\n  hint: {_REMEDIES[number]}"
     if isinstance(error, WaitedTooLong):
         return f"the host is too slow or too busy: {error}\n  hint: uptime"
     return f"the host has no more memory to give\n  hint: {_REMEDIES[errno.ENOMEM]}"

@@ -239,3 +239,17 @@ def test_database_on_a_full_disk_is_a_host_error():
     assert "database or disk is full" in sentence_of(full.value)
     assert "df -h" in sentence_of(full.value)
     assert outcome_of(other.value) is Outcome.ERROR
+
+
+def test_file_that_cannot_be_closed_does_not_hide_the_reason():
+    """What is written last to a file on a full disk fails once more when it is closed."""
+    with (
+        pytest.raises(OSError) as caught,
+        Path("/dev/full").open("w") as stream,
+    ):
+        stream.write("a line")
+        try:
+            stream.flush()
+        except OSError as error:
+            raise HostError('the log "web.log" cannot be written') from error
+    assert sentence_of(caught.value) == 'the log "web.log" cannot be written'
