@@ -115,8 +115,9 @@ examples:
 NEW_ABOUT = """\
 Write a new hook into the current directory: the hook and what "hotplate hook
 check" tries it with below hooks/, its element below elements/, and below tests/
-a contract test and one that boots an image. All of it passes as it is; the lines
-to edit are marked. Nothing that is there is overwritten.
+a contract test and one that boots an image. All of it passes as it is (unless the
+program knows no --version); the lines to edit are marked. Nothing that is there
+is overwritten.
 
 As written, the hook runs a shell on the config, or with --tool that program with
 --version; the inputs are environment variables, and an output is a file
