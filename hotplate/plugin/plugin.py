@@ -464,7 +464,8 @@ def _supply(
             yield owned.enter_context(_in_cloud(request.config, image, hotplate_settings))
             return
         with one_sentence():
-            if not (agent := _has_agent(image, hotplate_settings)):
+            agent, reader = _agent_and_reader(image, hotplate_settings)
+            if not agent:
                 _say(request.config, f"{image} {NO_AGENT}")
             pool = owned.enter_context(
                 open_pool(
@@ -472,6 +473,7 @@ def _supply(
                     hotplate_settings,
                     _folder(request.config),
                     agent=agent,
+                    reader=reader,
                     cold=options.value(request.config, "cold"),
                     say=lambda text: _say(request.config, text),
                     others=open_images(cloud_images, hotplate_settings),
@@ -480,17 +482,18 @@ def _supply(
         yield pool
 
 
-def _has_agent(image: Image, settings: Settings) -> bool:
-    """Return False when inspection shows that an image has no agent."""
+def _agent_and_reader(image: Image, settings: Settings) -> tuple[bool, bool]:
+    """Return False for what an image has not by its inspection: an agent, a metadata reader."""
     from hotplate.inspection.inspection import inspected
 
     with (
-        # An image that cannot be read may have one.
+        # An image that cannot be read may have both.
         contextlib.suppress(HotplateError),
         inspected(image.path, **settings.reading) as inspection,
     ):
-        return inspection.contents is None or inspection.contents.runs_deployments
-    return True
+        if (contents := inspection.contents) is not None:
+            return contents.runs_deployments, bool(contents.metadata_reader)
+    return True, True
 
 
 @contextlib.contextmanager

@@ -94,13 +94,20 @@ class ServerPool:
     """The servers of one image, in a cloud with a warm state's database, or an empty one.
 
     :param agent: whether the image has one.
+    :param reader: whether the image has a program that reads its metadata.
     """
 
     def __init__(
-        self, testbed: Testbed, state: warm.WarmState | None, *, agent: bool = True
+        self,
+        testbed: Testbed,
+        state: warm.WarmState | None,
+        *,
+        agent: bool = True,
+        reader: bool = True,
     ) -> None:
         self.testbed = testbed
         self._agent = agent
+        self._reader = reader
         self._state = state
         # Restored at once, so that a state that does not restore is noticed first.
         self._ready = None if state is None else state.restore(testbed)
@@ -119,7 +126,7 @@ class ServerPool:
             )
         since = len(self.testbed.events)
         if not self._agent:
-            ready = boot_without_agent(self.testbed)
+            ready = boot_without_agent(self.testbed, reader=self._reader)
         elif cold or self._state is None:
             ready = boot(self.testbed)
         # The restored server has its events from the start of the log on.
@@ -160,6 +167,7 @@ def open_pool(
     *,
     cold: bool,
     agent: bool = True,
+    reader: bool = True,
     say: Callable[[str], None],
     others: Mapping[str, Image] | None = None,
 ) -> Iterator[ServerPool]:
@@ -170,6 +178,7 @@ def open_pool(
     :param folder: the parent of its folder.
     :param cold: boot each server, without a state.
     :param agent: whether the image has one; without it there is no state to save.
+    :param reader: whether the image has a program that reads its metadata.
     :param say: called with sentences about slow steps.
     :param others: more images by name; see :class:`~hotplate.testbed.testbed.Testbed`.
     """
@@ -181,7 +190,7 @@ def open_pool(
             )
             if cold or not agent:
                 testbed = owned.enter_context(testbed_with(settings=settings))
-                pool = ServerPool(testbed, None, agent=agent)
+                pool = ServerPool(testbed, None, agent=agent, reader=reader)
                 break
             state = warm.find_or_make(image, settings, directory=directory / "first-boot", say=say)
             testbed = testbed_with(settings=state.settings_from(settings))

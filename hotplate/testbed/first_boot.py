@@ -192,14 +192,19 @@ def boot(testbed: Testbed, *, say: Callable[[str], None] = lambda _: None) -> Se
     return server
 
 
-def boot_without_agent(testbed: Testbed, *, say: Callable[[str], None] = lambda _: None) -> Server:
+def boot_without_agent(
+    testbed: Testbed, *, reader: bool = True, say: Callable[[str], None] = lambda _: None
+) -> Server:
     """Boot a server of an image without an agent, and return it once its boot has ended.
 
+    :param reader: False when nothing in the image reads its metadata.
     :param say: called with progress, in sentences.
     :raises ImageError: when it does not get that far.
     """
     seen = testbed.settings.datasource in (Datasource.OPENSTACK, Datasource.EC2)
-    sign = ASKED if seen else WROTE
+    # A container has its shell independent of the metadata; a virtual machine has it by them.
+    asks = reader or testbed.settings.machine is not MachineChoice.CONTAINER
+    sign = ASKED if seen and asks else WROTE
     narrator = Narrator(say, sign)
     server = _started(testbed, PLAIN_TEMPLATE, sign, narrator)
     unmet = ", but the boot did not end"

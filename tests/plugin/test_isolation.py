@@ -52,7 +52,7 @@ def testbed(tmp_path_factory):
 
 def test_server_without_agent_is_booted_but_refuses_deployments(monkeypatch):
     booted = SimpleNamespace(id="web", name="web")
-    monkeypatch.setattr(pool, "boot_without_agent", lambda testbed: booted)
+    monkeypatch.setattr(pool, "boot_without_agent", lambda testbed, reader: booted)
     testbed = SimpleNamespace(events=EventLog(), image=SimpleNamespace(path="web.qcow2"))
     server = ServerPool(testbed, None, agent=False).server()
     assert server.id == "web"

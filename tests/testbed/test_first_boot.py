@@ -22,7 +22,7 @@ import pytest
 from hotplate.errors import HostError, ImageError, MachineLostError
 from hotplate.events.event import Event
 from hotplate.events.log import EventLog
-from hotplate.settings import Datasource
+from hotplate.settings import Datasource, MachineChoice
 from hotplate.testbed import first_boot
 from hotplate.testbed.first_boot import CpuError, Narrator
 
@@ -187,6 +187,7 @@ class PlainTestbed:
 
     def __init__(self, datasource: Datasource, events: list[Event]) -> None:
         self.settings = SimpleNamespace(patience=600.0, datasource=datasource, cpu="auto")
+        self.settings.machine = MachineChoice.QEMU
         self.image = SimpleNamespace(path="a.qcow2")
         self.directory = "first-boot"
         self.events = EventLog()
@@ -223,6 +224,18 @@ def test_server_without_agent_is_ready_when_its_boot_has_ended(datasource, event
     assert properties["user_data_format"] == "RAW"
     assert testbed.commands == [first_boot.WITHOUT_AGENT] * 2
     assert lines[-1].endswith("its boot has ended")
+
+
+def test_container_whose_image_reads_no_metadata_is_not_waited_for():
+    """Its shell is the harness's own, and depends on no program that asks for the metadata."""
+    testbed = PlainTestbed(Datasource.OPENSTACK, [LINE])
+    testbed.settings.patience = 0.1
+    with pytest.raises(ImageError, match="it never asked for its metadata"):
+        first_boot.boot_without_agent(testbed, reader=False)
+    testbed.settings.machine = MachineChoice.CONTAINER
+    assert first_boot.boot_without_agent(testbed, reader=False) is testbed
+    with pytest.raises(ImageError, match="it never asked for its metadata"):
+        first_boot.boot_without_agent(testbed, reader=True)
 
 
 def test_panic_of_a_server_without_agent_ends_the_wait():
