@@ -259,7 +259,6 @@ def test_failure_gives_reason_and_evidence_and_pauses_on_request(
     for line in (
         r"ssh -F \S+/ssh-config \S+",
         r"hotplate shell --directory \S+ \S+",
-        r"hotplate monitor --directory \S+ \S+",
     ):
         assert re.search(line, text), line
     assert re.search(r"tail -f \S+/console.log", text)

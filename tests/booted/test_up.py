@@ -126,7 +126,7 @@ def test_guest_is_resumed_by_the_next_session(without_cloud_init, seeds, tmp_pat
         shown = session.openstack("stack", "output", "show", "hotplate", "stdout")
         assert shown["output_value"] == "web server ready\n"
         assert f"ssh -F {directory}/ssh-config {SERVER}" in session.log.read_text()
-        assert f"hotplate monitor --directory {directory} {SERVER}" in session.log.read_text()
+        assert f"hotplate shell --directory {directory} {SERVER}" in session.log.read_text()
         first = session.in_guest("cat /proc/sys/kernel/random/boot_id; echo kept >/root/note")
         done = session.hotplate("down", timeout=900)
         assert done.returncode == 0, done.stderr
