@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hotplate.cli.arguments import load_settings
-from hotplate.errors import HostError, Outcome
+from hotplate.errors import HostError, Outcome, UsageError
 from hotplate.inspection.compare import compared, snapshot
 from hotplate.inspection.inspection import inspected
 from hotplate.inspection.show_comparison import as_document, as_text
@@ -69,8 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare two images; return 1 for a difference when differences count.
 
+    :raises UsageError: when the directory of the page is missing.
     :raises HostError: when a root file system cannot be read.
     """
+    # Before the images are read, which takes a while.
+    if args.html is not None and not args.html.absolute().parent.is_dir():
+        raise UsageError(f'"{args.html}" cannot be written: there is no such directory')
     cache = load_settings().cache
     read = partial(
         inspected,

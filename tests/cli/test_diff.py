@@ -95,6 +95,11 @@ def test_html_page_has_the_tables_and_the_sizes(images, tmp_path, capsys):
     assert "no package" in text
 
 
-def test_unwritable_page_is_a_host_error(images, tmp_path, capsys):
+def test_page_in_a_missing_directory_is_wrong_usage(images, tmp_path, capsys):
     status, _, err = run(capsys, "--html", tmp_path / "none" / "diff.html", *images)
-    assert (status, "cannot be written" in err) == (3, True)
+    assert (status, "cannot be written: there is no such directory" in err) == (2, True)
+
+
+def test_unwritable_page_is_a_host_error(images, tmp_path, capsys):
+    status, _, err = run(capsys, "--html", tmp_path, *images)
+    assert (status, "cannot be written: Is a directory" in err) == (3, True)
