@@ -140,10 +140,16 @@ class ControlGroups:
             os.close(handle)
 
     def remove(self) -> None:
-        """Remove the groups, which have to be empty."""
+        """Remove the groups; kill a process that has entered them since :meth:`end`.
+
+        unshare(1) may be killed before its child has asked to be killed with it.  Once the first
+        group is gone, such a child cannot enter, and ends.
+        """
         until = time.monotonic() + REMOVE_SECONDS
         for top in (self.unified, *self.version_1.values()):
             while top is not None and top.exists():
+                for pid in self.processes():
+                    self._kill(pid, until)
                 _remove(top)
                 # The kernel takes a process that has just ended out of its group a moment later.
                 if time.monotonic() > until:

@@ -1,7 +1,9 @@
-"""The control groups of a container, on hosts that have none to give."""
+"""The control groups of a container: on hosts that have none to give, and at its end."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,21 @@ def test_group_that_gives_no_controllers_bounds_nothing_and_says_so(
     (tmp_path / "cgroup.subtree_control").mkdir()
     groups = ControlGroups.make(memory_mib=64, processes=64)
     assert groups.unbounded == "the host's control groups refuse it: Is a directory"
+
+
+ENTER = 'for each; do echo $$ >"$each" || exit 1; done; echo in; exec sleep 60'
+
+
+@pytest.mark.root
+def test_process_that_enters_late_is_killed_or_kept_out() -> None:
+    """Such a child survived unshare(1), which a kill met between its fork and its prctl()."""
+    groups = ControlGroups.make(memory_mib=64, processes=64)
+    command = ["sh", "-c", ENTER, "sh", *groups.entrances]
+    groups.end()
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as late:
+        assert late.stdout is not None
+        assert late.stdout.readline() == b"in\n"
+        groups.remove()
+        assert late.wait(60) == -signal.SIGKILL
+    assert not [each for each in groups.entrances if Path(each).exists()]
+    assert subprocess.run(command, capture_output=True, timeout=60).returncode
