@@ -242,7 +242,7 @@ def test_database_on_a_full_disk_is_a_host_error():
 
 
 def test_file_that_cannot_be_closed_does_not_hide_the_reason():
-    """What is written last to a file on a full disk fails once more when it is closed."""
+    """The last write to a file on a full disk fails once more when the file is closed."""
     with (
         pytest.raises(OSError) as caught,
         Path("/dev/full").open("w") as stream,

@@ -55,6 +55,16 @@ def rest_of(story, *lines, work=dict):
     return Rest(Guests(story.events, lambda _: server, trackers))
 
 
+def idle_rests(story, monkeypatch, report):
+    """Return whether an idle machine rests whose guest reports this."""
+    monkeypatch.setattr(rest_module, "ask", lambda _: report)
+    monkeypatch.setattr(rest_module, "LOOK_SECONDS", 0.0)
+    rest = rest_of(story, work=lambda: {"cpu": Work(0.0, 0.0)})
+    # A machine is idle by two looks.
+    rest.why()
+    return bool(rest.why())
+
+
 @pytest.mark.parametrize(
     ("state", "rests"), [("DOWN", True), ("UP", False)], ids=["switched off", "up"]
 )
@@ -68,12 +78,7 @@ def test_guest_that_switched_its_link_off_rests_without_long_silence(
     story.metadata()
     story.console("Cloud-init v. 22.4.2 finished at ... Datasource DataSourceOpenStack")
     report = InGuest.read(f"{AT_REST}address ens4 {state} 10.0.0.2/24\n")
-    monkeypatch.setattr(rest_module, "ask", lambda _: report)
-    monkeypatch.setattr(rest_module, "LOOK_SECONDS", 0.0)
-    rest = rest_of(story, work=lambda: {"cpu": Work(0.0, 0.0)})
-    # A machine is idle by two looks.
-    rest.why()
-    assert bool(rest.why()) is rests
+    assert idle_rests(story, monkeypatch, report) is rests
 
 
 @pytest.mark.parametrize("config_due", [False, True])
@@ -87,11 +92,7 @@ def test_guest_that_never_had_a_network_rests_unless_an_agent_is_due(
         story.user_data("cfn-init-data")
     story.console("[  OK  ] Reached target multi-user.target - Multi-User System.")
     report = InGuest.read(f"{AT_REST}LoadState=not-found\naddress ens4 DOWN\n")
-    monkeypatch.setattr(rest_module, "ask", lambda _: report)
-    monkeypatch.setattr(rest_module, "LOOK_SECONDS", 0.0)
-    rest = rest_of(story, work=lambda: {"cpu": Work(0.0, 0.0)})
-    rest.why()
-    assert bool(rest.why()) is not config_due
+    assert idle_rests(story, monkeypatch, report) is not config_due
 
 
 MENU = "      Press enter to boot the selected OS, `e' to edit the commands       "
