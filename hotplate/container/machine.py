@@ -105,7 +105,6 @@ class ContainerMachine(Machine):
     :param directory: for the console, nspawn's messages and the layer.
     :param events: see :class:`~hotplate.machine.machine.Machine`.
     :param server_id: goes into the events.
-    :param keeper: its first helper, of the module :data:`HELPER`, when that was started ahead.
     """
 
     kind = "container"
@@ -119,7 +118,6 @@ class ContainerMachine(Machine):
         directory: Path,
         events: EventLog,
         server_id: str = "",
-        keeper: Keeper | None = None,
     ) -> None:
         self.config = config
         self.name = config.name
@@ -130,7 +128,6 @@ class ContainerMachine(Machine):
         self.unbounded = ""
         self.console = Console(self.directory / "console.log", events=events, server_id=server_id)
         self._keeper: Keeper | None = None
-        self._ahead = keeper
         self._child: Child | None = None
         self._place = next(each for each in PLACES if Path(each).is_dir())
         self._shell: socket.socket | None = None
@@ -286,8 +283,7 @@ class ContainerMachine(Machine):
         self.directory.mkdir(parents=True, exist_ok=True)
         layer = self.directory / LAYER
         new = not layer.exists()
-        keeper = self._keeper = self._ahead or Keeper(HELPER)
-        self._ahead = None
+        keeper = self._keeper = Keeper(HELPER)
         keeper.__enter__()
         files = guest_files.units(
             config.nonce, listener=f"{self._place}/shell", restored=config.restored

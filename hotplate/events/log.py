@@ -67,6 +67,14 @@ class EventLog:
         self._faults: dict[int, ThreadFault] = {}
         self._doubt: ThreadFault | None = None
         self._subscribers: list[Callable[[Event], None]] = []
+        self._onward: EventLog | None = None
+
+    def pass_on(self, log: EventLog) -> None:
+        """Append the events of this log to another, and from then on each new one there only."""
+        with self._changed:
+            for number, event in zip(self._numbers, self._events, strict=True):
+                log._append(event, self._faults.get(number))
+            self._onward = log
 
     def add(self, facts: EventFacts, *, server: str = "", source: str = "") -> Event:
         """Append an event with the facts of its kind, and return it.
@@ -151,6 +159,8 @@ class EventLog:
     def _append(self, event: Event, fault: ThreadFault | None = None) -> Event:
         """Store an event, wake waiting threads, and call the subscribers."""
         with self._changed:
+            if self._onward is not None:
+                return self._onward._append(event, fault)
             if fault is not None:
                 self._faults[self._next] = fault
             self._events.append(event)

@@ -224,7 +224,6 @@ class Segment:
     :param directory: for ``dhcp.log``, dnsmasq's messages.
     :param services: the TCP ports at 169.254.169.254 that the harness answers on.
     :param on_exit: called with dnsmasq's exit status and last words if it ends by itself.
-    :param keeper: its helper, of the module :data:`HELPER`, when that was started ahead.
 
     >>> with Segment("private", subnet, directory=folder) as segment:  # doctest: +SKIP
     ...     web = segment.port(mac="fa:16:3e:00:00:05", addresses=[IPv4Address("10.0.0.5")])
@@ -239,7 +238,6 @@ class Segment:
         directory: Path,
         services: Iterable[int] = (80,),
         on_exit: Callable[[int, str], None] = lambda *_: None,
-        keeper: Keeper | None = None,
     ) -> None:
         _check_subnet(name, subnet)
         self.name = name
@@ -251,7 +249,7 @@ class Segment:
         self.mac = "02:" + ":".join(f"{each:02x}" for each in secrets.token_bytes(5))
         self.ports: dict[int, Port] = {}
         self._on_exit = on_exit
-        self._keeper = keeper or Keeper(HELPER)
+        self._keeper = Keeper(HELPER)
         self._server: Child | None = None
         self._closing = False
         self._lock = threading.Lock()

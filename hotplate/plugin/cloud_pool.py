@@ -138,13 +138,13 @@ class CloudPool:
         self._owned = ExitStack()
         self._lent = False
 
-    def server(self, *, cold: bool = False) -> ServerUnderTest:
+    def server(self, *, cold: bool = False, another: bool = False) -> ServerUnderTest:
         """Return a server that no test has used.
 
         :raises HotplateError: while another is in use, or when none can be made.
         """
         # A cloud has no saved state: each server is booted.
-        del cold
+        del cold, another
         if self._lent:
             raise HotplateError("a module uses the fixture server or booted_server, not both")
         name = self._next_name()

@@ -51,6 +51,7 @@ __all__ = ("pytest_addoption",)
 _PROBLEM = pytest.StashKey[str]()
 
 _LOST = pytest.StashKey[bool]()
+_NEXT: pytest.StashKey[pytest.Item | None] = pytest.StashKey()
 #: The stacks that a test made.
 _STACKS: pytest.StashKey[list[StackUnderTest]] = pytest.StashKey()
 _FOLDER = pytest.StashKey[Path]()
@@ -346,6 +347,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     # pytest has no public function for the phases of one test.
     from _pytest.runner import runtestprotocol
 
+    item.stash[_NEXT] = nextitem
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     # Not reported yet: of two tries only the second one is.
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
@@ -543,7 +545,8 @@ def _use(request: pytest.FixtureRequest, pool: ServerPool | CloudPool) -> Iterat
     node: Any = request.node
     node.stash[_PROBLEM] = ""
     with one_sentence():
-        server = pool.server(cold=node.get_closest_marker("hotplate_cold") is not None)
+        another = _is_like(node, node.stash.get(_NEXT, None))
+        server = pool.server(cold=_is_cold(node), another=another)
     try:
         if missing := [name for name in _groups(node) if not server.has_hook(name)]:
             pytest.skip(f"the image has no hook for {', '.join(missing)}")
@@ -553,6 +556,18 @@ def _use(request: pytest.FixtureRequest, pool: ServerPool | CloudPool) -> Iterat
         # Whatever went wrong, the next test can get a server.
         pool.clear_faults()
         pool.give_back(server)
+
+
+def _is_cold(item: pytest.Item) -> bool:
+    return item.get_closest_marker("hotplate_cold") is not None
+
+
+def _is_like(node: Any, following: Any) -> bool:
+    """Return whether the next test is going to use a restored server of the same image."""
+    if "server" not in getattr(following, "fixturenames", ()) or _is_cold(following):
+        return False
+    mine, its = (getattr(each, "callspec", None) for each in (node, following))
+    return bool(mine and its and mine.params.get(IMAGE) == its.params.get(IMAGE))
 
 
 def _look_back(

@@ -113,10 +113,11 @@ class ServerPool:
         self._ready = None if state is None else state.restore(testbed)
         self._lent = False
 
-    def server(self, *, cold: bool = False) -> ServerUnderTest:
+    def server(self, *, cold: bool = False, another: bool = False) -> ServerUnderTest:
         """Return a server that no test has used.
 
         :param cold: boot it, even when there is a state to restore.
+        :param another: the next test is going to ask for a restored one, too.
         :raises HotplateError: while another is in use, or when none can be made.
         """
         if self._lent:
@@ -132,10 +133,10 @@ class ServerPool:
         # The restored server has its events from the start of the log on.
         elif self._ready is not None:
             ready, self._ready, since = self._ready, None, 0
+            if another:
+                self._state.restore_ahead(self.testbed)
         else:
-            ready = self._state.restore(self.testbed)
-        if self._state is not None:
-            self.testbed.compute.maker(ready.spec).expect_another()
+            ready = self._state.restore(self.testbed, another=another)
         self._lent = True
         return ServerUnderTest(LocalPlatform(self.testbed, ready, since=since, agent=self._agent))
 

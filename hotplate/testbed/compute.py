@@ -11,7 +11,7 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from hotplate.cloud.nova.compute import (
@@ -34,6 +34,7 @@ from hotplate.events.kinds import BootImage, MachineExit, RouterChange, ServerWa
 from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine import admission
+from hotplate.machine.wiring import Wiring
 from hotplate.settings import MachineChoice, Settings
 from hotplate.testbed.boot_images import BootImages
 from hotplate.testbed.container_maker import ContainerMaker
@@ -41,6 +42,7 @@ from hotplate.testbed.maker import Maker, Start
 from hotplate.testbed.qemu_maker import QemuMaker
 from hotplate.testbed.segments import Segments, check
 from hotplate.testbed.server import Server
+from hotplate.testbed.spare import Spare
 from hotplate.text import file_name
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, GuestDeadline
 
@@ -101,6 +103,7 @@ class LocalCompute:
         self._reboots: dict[str, threading.Thread] = {}
         self._waiting: dict[str, Deadline] = {}
         self._workers: list[threading.Thread] = []
+        self._spare: Spare | None = None
         self._closed = False
         self._lock = threading.Lock()
         events.subscribe(self._see)
@@ -181,11 +184,38 @@ class LocalCompute:
         :param nonce: the nonce that the server got when it was booted.
         :raises MachineLostError: when the state does not fit this QEMU or this configuration.
         """
-        deadline = Deadline(self.settings.limit, _wish(spec))
-        reserved = self._reserve(spec, deadline, more_mib=self.maker(spec).more_mib(state))
         start = Start(spec, services, nonce, state=state)
-        server = self._run(start, reserved)
+        server = self._spare_for(start)
+        if server is None:
+            deadline = Deadline(self.settings.limit, _wish(spec))
+            reserved = self._reserve(spec, deadline, more_mib=self.maker(spec).more_mib(state))
+            server = self._run(start, reserved)
         self._state[spec.id] = ("ACTIVE", "")
+        return server
+
+    def restore_ahead(
+        self, spec: ServerSpec, services: GuestServices, *, state: Path, nonce: str
+    ) -> None:
+        """Begin to restore the server that the next :meth:`restore` returns.
+
+        Only where that saves time, and the host has the memory for both.
+        """
+        if not self.maker(spec).boots_restored or spec.ports or self._spare is not None:
+            return
+
+        def restore(events: EventLog) -> Server:
+            start = Start(spec, services, nonce, state=state, events=events)
+            return self._run(start, self._reserve(spec))
+
+        self._spare = Spare(restore, self.events)
+
+    def _spare_for(self, start: Start) -> Server | None:
+        """Return the server that was restored ahead, and answer its guest from now on."""
+        spare, self._spare = self._spare, None
+        server = spare.take() if spare is not None else None
+        if server is not None:
+            server.owned.enter_context(self._served(start, server.machine.wiring))
+            self.servers[start.spec.id] = server
         return server
 
     def _run(self, start: Start, memory: ExitStack) -> Server:
@@ -202,31 +232,34 @@ class LocalCompute:
             # Private before it has the nonce.
             identity.touch(mode=0o600)
             identity.write_text(json.dumps({"id": spec.id, "nonce": start.nonce}) + "\n")
-            # The cloud's services, on the interfaces of this server only.
-            vendor_data = maker.vendor_data(start.nonce)
-            owned.enter_context(
-                start.services.serve(
-                    spec.id,
-                    *link.interface_listeners,
-                    vendor_data=vendor_data,
-                    isolated=not link.networked,
-                )
-            )
+            if start.events is None:
+                owned.enter_context(self._served(start, link))
             machine = maker.make(start, directory, wiring=link, owned=owned)
             owned.enter_context(machine)
             # Known before it is switched on: readers of its first events look it up.
             server = Server(spec, machine, nonce=start.nonce, owned=owned)
             with server.power:
-                self.servers[spec.id] = server
+                if start.events is None:
+                    self.servers[spec.id] = server
                 try:
                     if not start.off:
                         maker.turn_on(machine, start)
                 except BaseException:
-                    self.servers.pop(spec.id, None)
+                    if start.events is None:
+                        self.servers.pop(spec.id, None)
                     raise
                 # From here on the server closes all of it.
                 server.owned = owned.pop_all()
             return server
+
+    def _served(self, start: Start, link: Wiring) -> AbstractContextManager[object]:
+        """Answer a guest with the cloud's services, on the interfaces of its server only."""
+        return start.services.serve(
+            start.spec.id,
+            *link.interface_listeners,
+            vendor_data=self.maker(start.spec).vendor_data(start.nonce),
+            isolated=not link.networked,
+        )
 
     def route(self, routers: Sequence[RouterSpec]) -> None:
         """Connect the servers' networks by these routers only."""
@@ -347,6 +380,8 @@ class LocalCompute:
             everyone = [*self.servers, *self._waiting]
         for server_id in everyone:
             self.delete(server_id)
+        if self._spare is not None:
+            self._spare.close()
         deadline = Deadline(CLOSE_SECONDS, "the servers to end")
         for worker in self._workers:
             worker.join(deadline.left)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import platform
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
-from hotplate.children.keeper import Keeper
 from hotplate.cloud.http.addresses import PORTS
 from hotplate.cloud.nova.compute import ServerSpec
-from hotplate.container.machine import HELPER as CONTAINER_HELPER
 from hotplate.container.machine import LAYER, ContainerConfig, ContainerMachine, check_host
 from hotplate.container.root import open_root
 from hotplate.errors import HostError, MachineLostError, UsageError
@@ -22,7 +21,6 @@ from hotplate.machine.cpu_models import is_model
 from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Alone, Cables, Wiring
 from hotplate.network.dhcp import Subnet
-from hotplate.network.segment import HELPER as NETWORK_HELPER
 from hotplate.network.segment import Segment
 from hotplate.settings import Datasource, Settings
 from hotplate.testbed.boot_images import BootImages
@@ -63,6 +61,8 @@ class ContainerMaker(Maker):
     :param directory: for the networks of isolated servers.
     """
 
+    boots_restored = True
+
     def __init__(
         self,
         images: BootImages,
@@ -77,8 +77,6 @@ class ContainerMaker(Maker):
         self.events = events
         self.segments = segments
         self.directory = directory
-        # Helpers that were started ahead, by module.
-        self._ahead: dict[str, Keeper] = {}
         self.facts = {"machine": TOLD.removeprefix("machine: ")}
         self.told = TOLD
         check_host()
@@ -118,9 +116,10 @@ class ContainerMaker(Maker):
 
     @contextlib.contextmanager
     def _alone(self, spec: ServerSpec) -> Iterator[Wiring]:
-        folder = self.directory / spec.id
-        keeper = self._ahead.pop(NETWORK_HELPER, None)
-        network = Segment(spec.name, ALONE, directory=folder, services=PORTS, keeper=keeper)
+        # A spare server has the same id.
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{spec.id}-", dir=self.directory))
+        network = Segment(spec.name, ALONE, directory=folder, services=PORTS)
         with ExitStack() as owned:
             owned.enter_context(network)
             # Nobody waits for its end; the port goes with it.
@@ -152,9 +151,8 @@ class ContainerMaker(Maker):
             ),
             wiring=wiring,
             directory=directory,
-            events=self.events,
+            events=start.events or self.events,
             server_id=start.spec.id,
-            keeper=self._ahead.pop(CONTAINER_HELPER, None),
         )
 
     def has_disk(self, folder: Path) -> bool:
@@ -167,18 +165,6 @@ class ContainerMaker(Maker):
         machine.shutdown(GuestDeadline(SAVE_SECONDS, f'"{machine.name}" to shut down'))
         copy_sparse(machine.directory / LAYER, folder / LAYER)
         return (LAYER,)
-
-    def expect_another(self) -> None:
-        """See :meth:`Maker.expect_another`; starts its helpers ahead."""
-        for module in (NETWORK_HELPER, CONTAINER_HELPER):
-            if module not in self._ahead:
-                self._ahead[module] = Keeper(module)
-                self._ahead[module].start()
-
-    def close(self) -> None:
-        """See :meth:`Maker.close`."""
-        while self._ahead:
-            self._ahead.popitem()[1].close()
 
     # -- inside ----------------------------------------------------------------------------------
 

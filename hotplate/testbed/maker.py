@@ -9,6 +9,7 @@ from typing import Protocol
 
 from hotplate.cloud.nova.compute import GuestServices, ServerSpec
 from hotplate.container.machine import LAYER
+from hotplate.events.log import EventLog
 from hotplate.image.inspect import Image
 from hotplate.machine.machine import Machine
 from hotplate.machine.wiring import Wiring
@@ -33,6 +34,7 @@ class Start:
     :param folder: of a server that existed before; None for a new one.
     :param state: the folder of a saved state to continue from; None for a server that is booted.
     :param off: leave it switched off.
+    :param events: the log of a server that nobody answers yet; None for that of the run.
     """
 
     spec: ServerSpec
@@ -42,6 +44,7 @@ class Start:
     folder: Path | None = None
     state: Path | None = None
     off: bool = False
+    events: EventLog | None = None
 
 
 class Maker(Protocol):
@@ -49,10 +52,12 @@ class Maker(Protocol):
 
     :ivar facts: about all of its machines, for the reader of a verdict.
     :ivar told: the same as one line, for the beginning of a run.
+    :ivar boots_restored: whether a machine boots when it continues from a saved state.
     """
 
     facts: dict[str, str]
     told: str
+    boots_restored: bool = False
 
     def wired(self, spec: ServerSpec, owned: ExitStack) -> Wiring:
         """Connect a server: to the networks of its ports, or to the cloud alone.
@@ -91,11 +96,9 @@ class Maker(Protocol):
         del state
         return 0
 
-    def expect_another(self) -> None:
-        """Prepare what the next restored machine waits for, while this one is used."""
-
     def close(self) -> None:
         """Release what the machines have had in common; they are all off."""
+        return
 
     def turn_on(self, machine: Machine, start: Start) -> None:
         """Switch a new server's machine on."""

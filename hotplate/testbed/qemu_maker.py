@@ -108,7 +108,7 @@ class QemuMaker(Maker):
             wiring=wiring,
             accelerator=self.accelerator,
             directory=directory,
-            events=self.events,
+            events=start.events or self.events,
             server_id=start.spec.id,
             memory=(
                 owned.enter_context(GuestMemory.empty(self.settings.memory))
@@ -144,9 +144,6 @@ class QemuMaker(Maker):
         """See :meth:`Maker.more_mib`."""
         lent = self._memory_of(state)
         return lent.used_mib if lent is not None else 0
-
-    def expect_another(self) -> None:
-        """See :meth:`Maker.expect_another`."""
 
     def close(self) -> None:
         """See :meth:`Maker.close`."""

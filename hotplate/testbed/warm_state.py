@@ -150,9 +150,10 @@ class WarmState:
             raise self._lost(f"is damaged: server.json: {error}") from error
         return document
 
-    def restore(self, testbed: Testbed) -> Server:
+    def restore(self, testbed: Testbed, *, another: bool = False) -> Server:
         """Start the saved server in a testbed whose cloud has this state's database.
 
+        :param another: begin with the next one, too; see :meth:`restore_ahead`.
         :raises MachineLostError: when the state does not fit.
         """
         self._check()
@@ -167,6 +168,8 @@ class WarmState:
             state=self.directory,
             nonce=self.nonce,
         )
+        if another:
+            self.restore_ahead(testbed)
         try:
             server.renew()
             if Capability.KERNEL not in server.machine.capabilities:
@@ -178,6 +181,12 @@ class WarmState:
                 f'the server that was restored from "{self.directory}" does not answer: {error}'
             ) from error
         return server
+
+    def restore_ahead(self, testbed: Testbed) -> None:
+        """Begin to restore the server that the next :meth:`restore` returns, where that helps."""
+        testbed.compute.restore_ahead(
+            self.spec, testbed.cloud, state=self.directory, nonce=self.nonce
+        )
 
     def _check(self) -> None:
         """Compare the files' sizes with those recorded when they were written."""
@@ -405,7 +414,8 @@ def _make(
             saves=True,
         ) as testbed:
             server = boot(testbed, say=say)
-            wait_between_polls(testbed.events, server)
+            if Capability.KERNEL in server.machine.capabilities:
+                wait_between_polls(testbed.events, server)
             say("saving its state")
             saved = testbed.compute.maker(server.spec).save(server.machine, temporary)
             private: dict[str, object] = {"spec": server.spec.to_json(), "nonce": server.nonce}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import re
@@ -35,6 +36,8 @@ TEN = """
 
     SEEN = Path(__file__).with_name("seen.jsonl")
 
+    BOOTED = "systemctl show --value --property=UserspaceTimestampMonotonic"
+
     @pytest.mark.parametrize("number", range(10))
     def test_hook(server, number):
         deployment = server.deploy(
@@ -60,6 +63,9 @@ TEN = """
             # However long the command takes.
             "off": max(before - now, now - after),
             "deployed": server.run("ls /var/lib/heat-config/deployed").text.splitlines(),
+            # A container has the clock of its host.
+            "booted": int(server.run(BOOTED).text) / 1e6,
+            "ended": time.monotonic(),
         }
         with SEEN.open("a") as stream:
             stream.write(json.dumps(seen) + "\\n")
@@ -235,6 +241,8 @@ def test_ten_tests_of_a_hook_do_not_affect_each_other(run, pytester):
         assert len({each[fresh] for each in seen}) == 10, fresh
     assert max(each["off"] for each in seen) < 5
     assert {len(each["deployed"]) for each in seen} <= {len(seen[0]["deployed"])}
+    # Of a server that boots when it is restored, the next one boots beside it.
+    assert any(after["booted"] < each["ended"] for each, after in itertools.pairwise(seen))
     # A passed test leaves evidence but no disk.
     left = list((pytester.path / "artifacts" / "last").glob("*/servers/*"))
     assert len(left) == 10

@@ -48,6 +48,22 @@ def test_subscriber_is_called_until_it_unsubscribes():
     assert [event.kind for event in heard] == ["one"]
 
 
+def test_log_that_is_passed_on_gives_its_events_and_faults_to_the_other():
+    first, other = EventLog(), EventLog()
+    heard = []
+    other.subscribe(heard.append)
+    first.emit("cfn", "one")
+    guarded(first, boom)()
+    first.pass_on(other)
+    first.emit("cfn", "two")
+    assert [event.kind for event in heard] == ["one", InternalFault.KIND, "two"]
+    assert len(first) == 2
+    with pytest.raises(ThreadFault):
+        other.check()
+    guarded(first, boom)()
+    assert [event.kind for event in heard][-1] == InternalFault.KIND
+
+
 def test_announced_event_can_be_waited_for():
     events = EventLog()
     begun, go_on = threading.Event(), threading.Event()

@@ -47,9 +47,9 @@ CONFTEST = """
         def clear_faults(self):
             pass
 
-        def server(self, *, cold):
+        def server(self, *, cold, another):
             ServerPool.made += 1
-            print("cold" if cold else "restored")
+            print("cold" if cold else "restored", "before another" if another else "")
             directory = self.folder / f"server-{ServerPool.made}"
             directory.mkdir()
             return Server(directory)
@@ -102,6 +102,29 @@ LOST = """
     def test_an_assertion(server):
         tries.append("assertion")
         assert tries.count("assertion") > 1
+"""
+
+NEXT = """
+    import pytest
+
+    def test_first(server):
+        pass
+
+    def test_second(server):
+        pass
+
+    def test_without_a_server(image):
+        pass
+
+    def test_third(server):
+        pass
+
+    @pytest.mark.hotplate_cold
+    def test_cold(server):
+        pass
+
+    def test_last(server):
+        pass
 """
 
 NEEDS = """
@@ -236,6 +259,23 @@ def test_markers_skip_tests_without_their_hooks(project, images):
     assert "the image has no hook for ansible" in text
     # Also after a server that did not even answer.
     assert [text.count(f"given back server-{number}\n") for number in range(1, 6)] == [1] * 5
+
+
+def test_next_server_is_announced_to_the_pool_of_its_image(project, images):
+    done = run(project, images, "-s", test_next=NEXT)
+    done.assert_outcomes(passed=12)
+    # All tests of the first image come first.
+    assert (
+        re.findall("(?:restored|cold)(?: before another)?", done.stdout.str())
+        == [
+            "restored before another",
+            "restored",
+            "restored",
+            "cold before another",
+            "restored",
+        ]
+        * 2
+    )
 
 
 def test_tests_that_need_more_than_a_container_are_skipped_and_counted(project, images):

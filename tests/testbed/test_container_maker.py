@@ -44,14 +44,3 @@ def test_hardware_of_virtual_machines_is_refused(tmp_path, settings, sentence, o
         make(tmp_path, **settings)
     assert caught.value.message == sentence
     assert caught.value.hint == f"leave out {option}, or take --machine qemu"
-
-
-def test_helpers_of_the_next_container_are_started_ahead_and_end_with_the_maker(tmp_path):
-    maker = make(tmp_path)
-    maker.expect_another()
-    helpers = [each.pid for each in maker._ahead.values()]
-    maker.expect_another()
-    assert [each.pid for each in maker._ahead.values()] == helpers
-    assert len(helpers) == 2
-    maker.close()
-    assert not any(Path(f"/proc/{each}").exists() for each in helpers)
