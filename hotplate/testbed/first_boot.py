@@ -29,7 +29,7 @@ STACK = "warm"
 #: before a restored server polls first, and no longer, because the test waits for that.
 POLLING_SECONDS = 0.75
 #: A container begins to poll again when it is restored, and a poll costs it next to nothing.
-CONTAINER_POLLING_SECONDS = 0.25
+CONTAINER_POLLING_SECONDS = 0.1
 
 MAX_POLL_SECONDS = 30.0
 #: So many polls show that the agent keeps polling.
