@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-#: The beginning of the groups' names, followed by the process id of the helper.
+#: The beginning of the groups' names; the helper's process namespace and its id there follow.
 PREFIX = "hotplate-"
 #: The controllers of version 1 that a container needs a group of its own for; the last is
 #: systemd's hierarchy.
@@ -42,7 +42,7 @@ class ControlGroups:
         :param processes: the limit of its processes and threads.
         :raises OSError: when the host allows none.
         """
-        name = f"{PREFIX}{os.getpid()}"
+        name = name_of(os.getpid())
         own = _own()
         sweep(own)
         made: dict[str, Path] = {}
@@ -157,16 +157,27 @@ class ControlGroups:
                 time.sleep(0.005)
 
 
+def name_of(helper: int) -> str:
+    """Return the name of the groups of a helper in this process namespace."""
+    return f"{_prefix()}{helper}"
+
+
+def _prefix() -> str:
+    return f"{PREFIX}{Path('/proc/self/ns/pid').stat().st_ino}-"
+
+
 def sweep(own: dict[str, Path]) -> None:
-    """Remove the empty groups of helpers that were killed.
+    """Kill the processes in the groups of helpers that were killed, and remove these groups.
+
+    Only helpers of this process namespace: whether another one's still runs is not seen here.
 
     :param own: this process's groups by controller.
     """
     for folder in own.values():
-        for left in folder.glob(f"{PREFIX}*"):
-            number = left.name.removeprefix(PREFIX)
-            if number.isdigit() and not Path(f"/proc/{number}").exists():
-                _remove(left)
+        for left in folder.glob(f"{_prefix()}*"):
+            helper = left.name.removeprefix(_prefix())
+            if helper.isdigit() and not Path(f"/proc/{helper}").exists():
+                ControlGroups(None, {"": left}).remove()
 
 
 def _own() -> dict[str, Path]:

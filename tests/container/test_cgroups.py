@@ -45,3 +45,21 @@ def test_process_that_enters_late_is_killed_or_kept_out() -> None:
         assert late.wait(60) == -signal.SIGKILL
     assert not [each for each in groups.entrances if Path(each).exists()]
     assert subprocess.run(command, capture_output=True, timeout=60).returncode
+
+
+@pytest.mark.root
+def test_process_left_by_a_killed_helper_is_killed_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    with monkeypatch.context() as patch:
+        patch.setattr(cgroups.os, "getpid", lambda: ended.pid)
+        killed = ControlGroups.make(memory_mib=64, processes=64)
+    command = ["sh", "-c", ENTER, "sh", *killed.entrances]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as left:
+        assert left.stdout is not None
+        assert left.stdout.readline() == b"in\n"
+        ControlGroups.make(memory_mib=64, processes=64).remove()
+        assert left.wait(60) == -signal.SIGKILL
+    assert not [each for each in killed.entrances if Path(each).exists()]

@@ -15,6 +15,7 @@ import tiny_container
 from stations import Answerer
 from tiny_container import Made, addresses, attached, make_ext4, plant, root_of
 
+from hotplate.container.cgroups import name_of
 from hotplate.container.root import Root
 from hotplate.errors import HostError, MachineLostError
 from hotplate.guest.shell import Shell
@@ -354,7 +355,7 @@ def test_memory_and_processes_are_bounded(make: Make) -> None:
                 limits[name.partition(".")[0]] = int((folder / name).read_text())
     assert limits == {"memory": 96 << 20, "pids": 4096}
     init = made.machine._init()
-    assert f"hotplate-{keeper.pid}" in Path(f"/proc/{init}/cgroup").read_text()
+    assert name_of(keeper.pid) in Path(f"/proc/{init}/cgroup").read_text()
     # It is killed for its memory, and nobody else.
     shell = attached(made.machine)
     assert shell.run("tail /dev/zero", timeout=60).rc in (1, 137)

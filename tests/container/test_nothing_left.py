@@ -89,11 +89,8 @@ class Traces:
         return found
 
     def groups(self) -> list[Path]:
-        return [
-            folder / f"{cgroups.PREFIX}{self.helper}"
-            for folder in cgroups._own().values()
-            if (folder / f"{cgroups.PREFIX}{self.helper}").is_dir()
-        ]
+        name = cgroups.name_of(self.helper)
+        return [each / name for each in cgroups._own().values() if (each / name).is_dir()]
 
     def check(self) -> None:
         """Wait up to a limit until nothing is left."""
