@@ -120,7 +120,11 @@ class ImageStore:
 def size_of(path: Path) -> int:
     """Return the disk usage of a file or tree in bytes; files that vanish count as 0."""
     total = 0
-    for each in (path, *path.rglob("*")) if path.is_dir() else (path,):
+    paths = [path]
+    # Unlike Path.rglob(), it goes on where a folder has vanished.
+    for folder, folders, files in os.walk(path):
+        paths += (Path(folder, name) for name in (*folders, *files))
+    for each in paths:
         with contextlib.suppress(OSError):
             # In units of 512 bytes, whatever the file system; a sparse image takes less than its
             # length.

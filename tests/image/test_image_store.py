@@ -12,7 +12,7 @@ from hotplate import locks
 from hotplate.errors import HostError, UsageError
 from hotplate.image import image_set
 from hotplate.image.image_set import ImageSet, SetFile
-from hotplate.image.image_store import ImageStore
+from hotplate.image.image_store import ImageStore, size_of
 
 CONTENT = b"0123456789"
 
@@ -196,3 +196,19 @@ def test_equal_contents_have_equal_keys(tmp_path):
     assert (
         ImageSet((SetFile("web.raw", -1, other.sha256),), "https://host/web.raw").key == other.key
     )
+
+
+def test_folder_that_vanishes_while_it_is_measured_counts_nothing(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "kept" / "inner").mkdir(parents=True)
+    (tmp_path / "kept" / "inner" / "file").write_bytes(bytes(100_000))
+    scan = os.scandir
+
+    def scandir(folder):
+        if Path(folder).name == "gone":
+            Path(folder).rmdir()
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert size_of(tmp_path) >= 100_000
+    assert not (tmp_path / "gone").exists()
