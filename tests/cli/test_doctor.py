@@ -17,6 +17,7 @@ from hotplate.cli import doctor
 from hotplate.network import segment
 from hotplate.testbed import host_probes
 from hotplate.testbed.host_probes import TOOLS, Finding, State, Tool, Use
+from hotplate.timing.deadline import Deadline, retry
 
 
 def doctor_with(path: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -29,10 +30,17 @@ def doctor_with(path: str, *arguments: str, **environment: str) -> subprocess.Co
     )
 
 
-def loops_below(directory: Path) -> list[str]:
-    """Return the loop devices of files below a directory; the host may have others."""
-    done = subprocess.run(["losetup", "--all"], capture_output=True, text=True)
-    return [line for line in done.stdout.splitlines() if str(directory) in line]
+def check_loops(directory: Path) -> None:
+    """Wait until no file below a directory has a loop device; the host may have others.
+
+    The kernel keeps a detached one while another process has it open (LO_FLAGS_AUTOCLEAR).
+    """
+
+    def released(_last_try: bool) -> bool:
+        done = subprocess.run(["losetup", "--all"], capture_output=True, text=True)
+        return str(directory) not in done.stdout
+
+    retry(released, Deadline(60, "the loop devices to be released"))
 
 
 @pytest.mark.tool("qemu-system-x86_64")
@@ -47,7 +55,7 @@ def test_doctor_examines_this_host_and_leaves_no_trace(tmp_path):
     assert {"device-mapper", "namespaces", "loop devices", "network between servers"} <= names
     assert all(each["sentence"] and "\n" not in each["sentence"] for each in document["findings"])
     assert [each["name"] for each in document["findings"] if each["works"]]
-    assert loops_below(tmp_path) == []
+    check_loops(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -174,5 +182,5 @@ def test_loop_devices_are_released(tmp_path, monkeypatch):
     probe = host_probes.loop_devices()
     assert list(probe)
     list(host_probes.vfat())
-    assert loops_below(tmp_path) == []
+    check_loops(tmp_path)
     assert list(tmp_path.iterdir()) == []

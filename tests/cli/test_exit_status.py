@@ -198,6 +198,13 @@ def test_missing_working_directory_is_a_usage_error(tmp_path):
     assert done.stderr.startswith("hotplate test: the current directory cannot be used")
 
 
+@pytest.fixture
+def _empty_cache(tmp_path, monkeypatch):
+    """Let "cache list" end at once; to look through this host's cache may take long."""
+    monkeypatch.setenv("HOTPLATE_CACHE", str(tmp_path))
+
+
+@pytest.mark.usefixtures("_empty_cache")
 @pytest.mark.parametrize("words", [("cache", "list"), ("--help",)])
 def test_closed_reader_is_no_error(words):
     reader, writer = os.pipe()
@@ -207,6 +214,7 @@ def test_closed_reader_is_no_error(words):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.usefixtures("_empty_cache")
 def test_full_disk_behind_the_output_is_reported():
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = started("cache", "list", stdout=full, stderr=subprocess.PIPE)
@@ -222,6 +230,7 @@ def test_unwritable_stderr_does_not_change_the_status():
     assert done.returncode == 2
 
 
+@pytest.mark.usefixtures("_empty_cache")
 def test_closed_standard_files_are_no_error():
     command = f"exec {sys.executable} -m hotplate cache list <&- >&- 2>&-"
     assert subprocess.run(["sh", "-c", command], timeout=120).returncode == 0
