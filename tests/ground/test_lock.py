@@ -151,15 +151,39 @@ def test_lock_names_each_change(tool: Any):
     ]
 
 
+OPENSTACK = "oslo-db==18.1.1\noslo-log==8.3.2\noslo-utils==10.2.0\nsqlalchemy==2.1.9\n"
+
+
 def test_openstack_packages_become_as_new_as_upper_constraints(tool: Any):
     """openstack/requirements writes ``===``, dots in names, and markers without spaces."""
-    lock = "oslo-db==18.1.1\noslo-log==8.3.2\noslo-utils==10.2.0\nsqlalchemy==2.1.9\n"
     upper = "oslo.db===18.1.2\noslo.log===8.3.1;python_version=='3.12'\nSQLAlchemy===2.0.52\n"
     names = tool("lock")
-    assert names["caps"](lock, upper).splitlines() == [
+    assert names["caps"](OPENSTACK, upper).splitlines() == [
         "oslo-db<=18.1.2",
         "oslo-log<=8.3.2",
         "oslo-utils<=10.2.0",
+    ]
+
+
+def test_openstack_packages_get_the_fixes_of_their_stable_branches(tool: Any):
+    names = tool("lock")
+    assert names["caps"](OPENSTACK).splitlines() == [
+        "oslo-db<18.2",
+        "oslo-log<8.4",
+        "oslo-utils<10.3",
+    ]
+
+
+def test_older_release_gets_the_fixes_of_openstack_packages_alone(
+    tool: Any, monkeypatch: pytest.MonkeyPatch
+):
+    names = tool("lock")
+    monkeypatch.setitem(names["main"].__globals__, "compiled", lambda *_, **__: OPENSTACK)
+    assert names["as_of"](26).splitlines() == [
+        "sqlalchemy==2.1.9",
+        "oslo-db<18.2",
+        "oslo-log<8.4",
+        "oslo-utils<10.3",
     ]
 
 
