@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -185,6 +186,22 @@ def test_older_release_gets_the_fixes_of_openstack_packages_alone(
         "oslo-log<8.4",
         "oslo-utils<10.3",
     ]
+
+
+def test_newer_openstack_package_that_is_left_is_named(
+    tool: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Where none is named, no upper constraint can be newer than the lock."""
+
+    def compiled(*_: str, constraints: str = "", **__: str) -> str:
+        return OPENSTACK if constraints else "oslo-db==18.1.1\noslo-log==9.0.0\nsqlalchemy==3.0\n"
+
+    names = tool("lock")
+    for name, fake in (("compiled", compiled), ("write", lambda *_: None)):
+        monkeypatch.setitem(names["main"].__globals__, name, fake)
+    monkeypatch.setattr(sys, "argv", ["lock", "--renew"])
+    assert names["main"]() == 0
+    assert capsys.readouterr().out == "left     oslo-log 8.3.2: 9.0.0 may not go with Heat 27\n"
 
 
 @pytest.mark.parametrize("culprit", range(5))
