@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import runpy
+import subprocess
 import sys
 import tomllib
+import zipfile
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -202,6 +206,54 @@ def test_newer_openstack_package_that_is_left_is_named(
     monkeypatch.setattr(sys, "argv", ["lock", "--renew"])
     assert names["main"]() == 0
     assert capsys.readouterr().out == "left     oslo-log 8.3.2: 9.0.0 may not go with Heat 27\n"
+
+
+def wheel(folder: Path, name: str, version: str, requires: str = "") -> str:
+    """Write a wheel without files (https://packaging.python.org/en/latest/specifications/
+    binary-distribution-format/); return its line of a lock."""
+    folder.mkdir(exist_ok=True)
+    about, path = f"{name}-{version}.dist-info", folder / f"{name}-{version}-py3-none-any.whl"
+    described = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    if requires:
+        described += f"Requires-Dist: {requires}\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{about}/METADATA", described)
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", "")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return f"{name}=={version} \\\n    --hash=sha256:{digest}\n"
+
+
+@pytest.mark.parametrize(
+    "install",
+    [
+        (sys.executable, "-m", "pip", "--isolated", "--no-cache-dir", "install"),
+        (Path(sys.executable).with_name("uv"), "--no-config", "--no-cache", "pip", "install"),
+    ],
+    ids=["pip", "uv"],
+)
+def test_locked_installation_is_the_same_on_another_day(install: Any, tmp_path: Path):
+    """By each program of tools/setup, into an empty folder, without a cache."""
+    first, second, lock = (tmp_path / name for name in ("first", "second", "constraints.txt"))
+    for day in (first, second):
+        lines = [wheel(day, "web", "1.0", "bus>=1"), wheel(day, "bus", "1.0")]
+    for name, requires in (("web", "bus>=1"), ("bus", "more")):
+        wheel(second, name, "2.0", requires)
+    wheel(second, "more", "1.0")
+    lock.write_text("".join(lines))
+
+    def installed(index: Path, *words: Any) -> list[str]:
+        target = tmp_path / f"{index.name}-{len(words)}"
+        command = [*install, "--no-index", "--find-links", index, "--target", target, *words]
+        environment = {
+            name: text for name, text in os.environ.items() if name[:3] not in ("PIP", "UV_")
+        }
+        subprocess.run([*command, "web"], env=environment, check=True, capture_output=True)
+        return sorted(each.name for each in target.glob("*.dist-info"))
+
+    locked = ["bus-1.0.dist-info", "web-1.0.dist-info"]
+    assert installed(first, "-c", lock) == installed(second, "-c", lock) == locked
+    assert len(installed(second)) == 3
 
 
 @pytest.mark.parametrize("culprit", range(5))
