@@ -98,6 +98,21 @@ def test_release_workflow_gives_an_identity_to_its_last_job_alone():
         assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each), each
 
 
+def test_release_is_built_with_the_locked_versions():
+    build = yaml.safe_load(RELEASE.read_text())["jobs"]["build"]
+    (step,) = (each for each in build["steps"] if each.get("name") == "build")
+    # pip reads the variable, also in the isolated environments of "build".
+    lock = step["env"]["PIP_CONSTRAINT"].replace("${{ github.workspace }}", str(ROOT))
+    _, first, second, *_ = step["run"].splitlines()
+    assert first.startswith(".venv/bin/pip install -q --require-hashes -r <(sed ")
+    assert second == ".venv/bin/pip install -q build twine"
+    command = "cat " + first.rpartition(" -r ")[2]
+    done = subprocess.run(
+        ["bash", "-c", command], env={"PIP_CONSTRAINT": lock}, stdout=subprocess.PIPE, text=True
+    )
+    assert re.fullmatch(r"pip==[\d.]+ \\\n(?: +--hash=sha256:\w{64}(?: \\)?\n)+", done.stdout)
+
+
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
