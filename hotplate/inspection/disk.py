@@ -177,9 +177,10 @@ def _served(file: ImageFile, descriptors: Sequence[int]) -> Iterator[NbdClient]:
                 fds=[listener.fileno(), *descriptors],
                 confine=all_may_read(descriptors),
             )
-        connection = stack.enter_context(socket.socket(socket.AF_UNIX))
-        connection.settimeout(SECONDS)
-        connection.connect(str(folder / "nbd"))
+            # While we listen ourselves, as a child that has ended already refuses the connection.
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+            connection.settimeout(SECONDS)
+            connection.connect(str(folder / "nbd"))
         yield _greeted(connection, child, str(file.path))
 
 

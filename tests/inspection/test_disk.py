@@ -9,13 +9,17 @@ import struct
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from programs import program
 
+from hotplate.children.keeper import Child, Keeper
 from hotplate.errors import HostError, ImageError, UsageError
 from hotplate.image.inspect import ImageFile
 from hotplate.inspection.disk import BLOCK, NbdClient, open_disk
 from hotplate.inspection.partitions import partitions
+from hotplate.timing.deadline import Deadline
 
 CONTENT = random.Random(3).randbytes(5 << 20)
 
@@ -85,6 +89,28 @@ def test_damaged_cluster_is_reported(raw, tmp_path):
     ):
         disk.read(0, disk.size)
     assert raised.value.hint == f"qemu-img check {path}"
+
+
+def test_server_that_ends_at_once_is_reported(raw, tmp_path, monkeypatch):
+    path = tmp_path / "disk.qcow2"
+    qemu_img("convert", "-O", "qcow2", raw, path)
+    # Read by our user alone, and so by our program.
+    path.chmod(0o600)
+    program(tmp_path / "bin" / "qemu-nbd", "echo no such format >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    spawn = Keeper.spawn
+
+    def ended(*words: Any, **more: Any) -> Child:
+        child = spawn(*words, **more)
+        child.wait(Deadline(60, "qemu-nbd"))
+        return child
+
+    monkeypatch.setattr(Keeper, "spawn", ended)
+    with (
+        pytest.raises(ImageError, match="cannot be opened by qemu-nbd: no such format"),
+        open_disk(ImageFile.open(path)),
+    ):
+        pass
 
 
 def test_processes_end_with_the_context(raw, tmp_path):
