@@ -33,6 +33,7 @@ from hotplate.shard import Shard
 
 if TYPE_CHECKING:
     from hotplate.cases.request import OsCloudRequest, Request
+    from hotplate.cases.run_file import RunFile
 
 #: Means the standard output, when given for a file.
 STREAM = "-"
@@ -299,9 +300,11 @@ def request_from(args: argparse.Namespace) -> Request:
         if isinstance(image, Path):
             find(image)
     others = named_images.parse(args.named_images)
-    if args.file and not args.network_data:
+    file = run_file.read(args.file) if args.file else run_file.RunFile()
+    _check_options_of_checks(args, file)
+    if not args.network_data:
         # The cloud is made of it; the other words of the file are for the cases.
-        args.network_data = run_file.read(args.file).network_data
+        args.network_data = file.network_data
         if args.network_data and args.os_cloud:
             raise UsageError(
                 f'"network_data" of "{args.file}" is for machines of this host, and not for '
@@ -341,6 +344,23 @@ def request_from(args: argparse.Namespace) -> Request:
         keep=args.keep,
         pause_on_fail=args.pause_on_fail,
     )
+
+
+def _check_options_of_checks(args: argparse.Namespace, file: RunFile) -> None:
+    """Refuse options that only checks have where there are none; settings may name both always.
+
+    :raises UsageError: names the option, or the word of the run file.
+    """
+    goss = args.goss or file.goss
+    if getattr(args, f"{SETTING}goss_program") and not goss:
+        raise UsageError("--goss-program has no goss file to run", hint="--goss FILE")
+    if goss or args.checks or file.checks:
+        return
+    word = f'"known_failures" of "{args.file}"' if file.known_failures else ""
+    if getattr(args, f"{SETTING}known_failures"):
+        word = "--known-failures"
+    if word:
+        raise UsageError(f"{word} lists checks, and there are none", hint="--check PATH")
 
 
 def _with_goss_path(settings: Settings) -> Settings:

@@ -73,13 +73,44 @@ def test_case_without_checks_has_none(folder):
     [
         (("--check", "no.sh"), 'the check "no.sh" does not exist'),
         (("--goss", "no.yaml"), 'the goss file "no.yaml" does not exist'),
-        (("--known-failures", "no.yaml"), 'the known failures in "no.yaml" cannot be read'),
+        (
+            ("--check", "one.sh", "--known-failures", "no.yaml"),
+            'the known failures in "no.yaml" cannot be read',
+        ),
     ],
 )
 def test_missing_file_is_wrong_usage_before_anything_runs(folder, words, sentence):
     with pytest.raises(UsageError) as error:
         cases_of("web.raw", "-t", "small.yaml", *words)
     assert sentence in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--known-failures", "known.yaml"), "--known-failures lists checks, and there are none"),
+        (("-f", "few.yaml"), '"known_failures" of "few.yaml" lists checks'),
+        (("--goss-program", "goss"), "--goss-program has no goss file to run"),
+        (("--goss-program", "goss", "--check", "one.sh"), "--goss-program has no goss file"),
+    ],
+)
+def test_option_of_checks_is_wrong_usage_without_any(folder, words, sentence):
+    (folder / "few.yaml").write_text("images: web.raw\nknown_failures: known.yaml\n")
+    with pytest.raises(UsageError) as error:
+        requested("web.raw", "-t", "small.yaml", *words)
+    assert sentence in error.value.message
+
+
+@pytest.mark.parametrize("words", [("--check", "one.sh"), ("--goss", "goss.yaml")])
+def test_known_failures_need_a_check_or_a_goss_file(folder, words):
+    (case,) = cases_of("web.raw", "-t", "small.yaml", "--known-failures", "known.yaml", *words)
+    assert case.checks.known
+
+
+def test_settings_may_name_known_failures_without_a_check(folder):
+    (folder / "hotplate.toml").write_text('goss_program = "goss"\nknown_failures = "known.yaml"\n')
+    (case,) = cases_of("web.raw", "-t", "small.yaml")
+    assert not case.checks
 
 
 def test_checks_travel_to_a_worker_with_their_files(folder):
