@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from programs import tool_path
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("nothing_left")]
 
@@ -150,3 +151,17 @@ def test_host_without_qemu_is_told_which_package_to_install(all_hooks_bookworm, 
     environment = {"PATH": str(tools), "HOME": str(tmp_path)}
     words = ("test", all_hooks_bookworm, "--artifacts", tmp_path / "a")
     refused(hotplate(*words, environment=environment), 3, "qemu-img", "apt-get install")
+
+
+def test_host_without_swtpm_is_told_which_package_to_install(
+    without_cloud_init, tmp_path, monkeypatch, hotplate
+):
+    monkeypatch.setenv("HOTPLATE_MACHINE", "qemu")
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "qemu-system-x86_64", "qemu-img", "qemu-nbd", "ip", "dnsmasq", "socat"):
+        if path := tool_path(name):
+            (tools / name).symlink_to(path)
+    words = ("test", without_cloud_init, "--tpm", "--artifacts", tmp_path / "a")
+    done = hotplate(*words, environment={"PATH": str(tools), "HOME": str(tmp_path)})
+    refused(done, 3, '"swtpm"', "apt-get install")
