@@ -45,6 +45,24 @@ def test_alpine_with_an_address_of_its_own_fails_at_its_network(
     assert "no cloud-init" in absent["metadata served"]
 
 
+@pytest.mark.qemu
+@pytest.mark.long
+@pytest.mark.xdist_group("alpine")
+def test_alpine_without_its_modules_fails_at_its_boot(tmp_path_factory, test_image, nothing_left):
+    """Its initrd loads no driver of a disk unless the kernel's command line names it."""
+    image = alpine.fetch(tmp_path_factory.mktemp("alpine"))
+    done = test_image(image, "--patience", "20")
+    assert done.status == 1, done.stdout
+    assert unreached(done.verdict)[0] == "booted"
+
+
+@pytest.mark.xdist_group("alpine")
+def test_alpine_is_refused_as_a_container(tmp_path_factory, test_image):
+    done = test_image(alpine.fetch(tmp_path_factory.mktemp("alpine")))
+    assert done.status == 1, done.stdout
+    assert "its init is OpenRC, and a container is booted by systemd only" in done.last_line
+
+
 @pytest.mark.long
 @pytest.mark.both_machines
 @pytest.mark.parametrize("datasource", ["openstack", "config-drive"])
@@ -73,6 +91,13 @@ def test_plain_dib_image_without_a_network_fails_at_its_network(tmp_path_factory
     assert done.status == 1, done.stdout
     assert "network up" in done.stdout.splitlines()[-1]
     assert "systemd-networkd" in done.stdout
+
+
+@pytest.mark.long
+def test_plain_dib_image_has_a_network_in_a_container(tmp_path_factory, test_image, nothing_left):
+    """Its root file system is writable when systemd enables the units of the presets."""
+    done = test_image(plain(tmp_path_factory))
+    assert done.status == 0, done.stdout
 
 
 def assert_passes_as(kind, image, test_image, folder):
