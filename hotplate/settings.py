@@ -270,10 +270,14 @@ class Settings:
         values: dict[str, Any] = {"cache": cache_dir(environ)}
         for name in TABLE:
             variable = variable_of(name)
+            exported = environ.get(variable)
+            if exported == "" and kind_of(name) is Path:
+                # It names no directory, and Path("") is the current one.
+                exported = None
             # The first source with a value wins.
             for source, value in (
                 (COMMAND_LINE, given.get(name)),
-                (variable, environ.get(variable)),
+                (variable, exported),
                 (str(file), in_file.get(name)),
             ):
                 if value is not None:

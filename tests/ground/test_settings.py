@@ -93,6 +93,15 @@ def test_whole_number_may_be_written_with_a_fraction(tmp_path):
     assert (load(directory=tmp_path).memory, load(directory=tmp_path).patience) == (1000, 5.0)
 
 
+def test_empty_variable_of_a_directory_counts_as_not_set(tmp_path):
+    """The current directory is no cache: "hotplate cache clean" would remove files of the user."""
+    empty = {"HOTPLATE_CACHE": "", "HOTPLATE_ARTIFACTS": "", "HOME": "/h"}
+    assert load(environ=empty).cache == Path("/h/.cache/hotplate")
+    assert load(environ=empty).artifacts == Path("artifacts")
+    (tmp_path / "hotplate.toml").write_text('cache = "/filed"\n')
+    assert load(environ=empty, directory=tmp_path).cache == Path("/filed")
+
+
 @pytest.mark.parametrize(
     ("environ", "cache"),
     [
