@@ -8,6 +8,7 @@ import re
 import shlex
 import struct
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,7 +96,9 @@ class ImageFile:
         if kind == "raw":
             return cls(file, kind, file.stat().st_size, chain=links)
         if kind != "qcow2":
-            return cls(file, kind, _virtual_size(file, kind), chain=links)
+            size = _virtual_size(file, kind)
+            _check_other_length(file, kind)
+            return cls(file, kind, size, chain=links)
         _check_length(file)
         return cls(file, kind, qcow2.read_header(file).virtual_size, chain=links)
 
@@ -154,6 +157,7 @@ class Image(ImageFile):
         opened = ImageFile.open(path, allow_backing=allow_backing)
         file = opened.path
         head = _head(file, opened.format)
+        check_end(file, head, opened.virtual_size)
         table = read_table(head)
         if table is not None:
             arch = _arch(file, None)
@@ -287,11 +291,82 @@ def _convert(file: Path) -> str:
 def _check_length(file: Path) -> None:
     needed = qcow2.required_length(file, qcow2.read_header(file))
     if file.stat().st_size < needed:
+        raise _truncated(file, f"refers to data up to {needed}")
+
+
+def _check_other_length(file: Path, kind: str) -> None:
+    """Check that a VMDK or VDI file has all that its tables point to; QEMU checks VHDX itself."""
+    if kind == "vmdk":
+        done = overlay.qemu_img("check", "-U", "-f", kind, str(file))
+        if b"points after EOF" in done.stderr:
+            raise _truncated(file, "refers to data behind its end")
+    elif kind == "vdi":
+        # VdiHeader of QEMU's block/vdi.c.
+        with file.open("rb") as stream:
+            header = stream.read(SECTOR).ljust(SECTOR, b"\0")
+        (data_at,) = struct.unpack_from("<I", header, 0x158)
+        block, _, _, blocks = struct.unpack_from("<4I", header, 0x178)
+        if data_at + block * blocks > file.stat().st_size:
+            raise _truncated(file, f"refers to data up to {data_at + block * blocks}")
+
+
+def check_end(file: Path, head: bytes, size: int) -> None:
+    """Check that a disk does not end before its partitions or its file system.
+
+    :param head: its first sectors.
+    :param size: its bytes, as seen by a guest.
+    :raises ImageError: it does, as one that was cut or shrunk.
+    """
+    what, end = _end(head.ljust(HEAD, b"\0"))
+    if end > size:
         raise ImageError(
-            f'"{file}" is truncated: it has {file.stat().st_size} bytes and refers to data up to '
-            f"{needed}",
+            f'"{file}" is truncated: the disk has {size} bytes, and {what} ends at {end}',
             hint="copy or build it again",
         )
+
+
+def _end(head: bytes) -> tuple[str, int]:
+    """Return what reaches farthest on a disk and its end, as its first sectors tell."""
+    table = read_table(head)
+    if table is not None:
+        ends = (_gpt_ends if table.kind == "gpt" else _mbr_ends)(head)
+        end, number = max(((last, number) for number, last in ends), default=(0, 0))
+        return f"partition {number}", end * SECTOR
+    if head[EXT_MAGIC_AT:].startswith(b"\x53\xef"):
+        low, log_size, wide, high = (
+            struct.unpack_from("<I", head, 1024 + at)[0] for at in (0x4, 0x18, 0x60, 0x150)
+        )
+        # INCOMPAT_64BIT; no block is larger than 64 KiB.
+        blocks = low + ((high << 32) if wide & 0x80 else 0)
+        return "the file system", blocks * (1024 << min(log_size, 6))
+    if head.startswith(b"XFSB"):
+        block, blocks = struct.unpack_from(">IQ", head, 4)
+        return "the file system", block * blocks
+    return "", 0
+
+
+def _gpt_ends(head: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the number of each partition and the first sector behind it."""
+    size = struct.unpack_from("<I", head, SECTOR + 84)[0] or 128
+    for number, at in enumerate(range(2 * SECTOR, HEAD - 47, size), 1):
+        first, last = struct.unpack_from("<QQ", head, at + 32)
+        if any(head[at : at + 16]) and last >= first:
+            yield number, last + 1
+
+
+def _mbr_ends(head: bytes) -> Iterator[tuple[int, int]]:
+    for number, at in enumerate(range(446, 510, 16), 1):
+        first, count = struct.unpack_from("<II", head, at + 8)
+        # 0xEE stands for a GPT, and for all of the largest disk.
+        if head[at + 4] not in (0, 0xEE):
+            yield number, first + count
+
+
+def _truncated(file: Path, why: str) -> ImageError:
+    return ImageError(
+        f'"{file}" is truncated: it has {file.stat().st_size} bytes and {why}',
+        hint="copy or build it again",
+    )
 
 
 def _virtual_size(file: Path, kind: str) -> int:

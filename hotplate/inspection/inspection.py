@@ -16,7 +16,7 @@ from uuid import UUID
 from hotplate.errors import ImageError
 from hotplate.image import manifest
 from hotplate.image.checksum import sha256_of
-from hotplate.image.inspect import HEAD, INITRD, KERNEL, ImageFile, Table, read_table
+from hotplate.image.inspect import HEAD, INITRD, KERNEL, ImageFile, Table, check_end, read_table
 from hotplate.inspection.contents import Contents
 from hotplate.inspection.disk import Disk, open_disk
 from hotplate.inspection.findings import ImageFault, fails, findings
@@ -129,6 +129,7 @@ def inspected(
     file = ImageFile.open(path, allow_backing=allow_backing)
     with contextlib.ExitStack() as stack:
         disk = stack.enter_context(open_disk(file))
+        check_end(file.path, disk.read(0, HEAD), disk.size)
         listed = tuple(partitions(disk))
         system = put_together(disk, listed, Mounts(file, disk, cache, stack))
         yield _inspection(file, disk, listed, system, checksums)

@@ -27,10 +27,11 @@ def mbr(kind: int = 0x83, *, code: bytes = CODE, status: int = 0x80) -> dict[int
     return {0: code, 446: entry, 510: b"\x55\xaa"}
 
 
-def gpt(kind: bytes, *, code: bytes = b"") -> dict[int, bytes]:
+def gpt(kind: bytes, *, code: bytes = b"", last: int = 0) -> dict[int, bytes]:
     protective = mbr(0xEE, code=code, status=0)
     header = b"EFI PART".ljust(80, b"\0") + struct.pack("<II", 128, 128)
-    return protective | {512: header, 1024: kind + bytes(112)}
+    entry = kind + bytes(16) + struct.pack("<QQ", 2048 if last else 0, last)
+    return protective | {512: header, 1024: entry.ljust(128, b"\0")}
 
 
 def with_kernel(path: Path) -> Path:
@@ -85,6 +86,9 @@ def test_real_file_system_is_recognised(tmp_path: Path):
     os.truncate(path, 16 << 20)
     subprocess.run(["mkfs.ext4", "-q", "-F", path], check=True, env={"PATH": "/sbin:/usr/sbin"})
     assert Image.open(with_kernel(path)).layout is Layout.PARTITION
+    os.truncate(path, path.stat().st_size - 4096)
+    with pytest.raises(ImageError, match=r"is truncated: .*, and the file system ends"):
+        Image.open(path)
 
 
 def test_real_partition_table_is_recognised(make_image):
@@ -143,6 +147,22 @@ def written(name: str, text: str):
         (lambda make, _: make("noboot.raw", mbr(code=b"")), "nothing that boots"),
         (lambda make, _: truncated(make, -(1 << 20)), "is truncated"),
         (lambda make, _: truncated(make, 64), "image"),
+        (
+            lambda make, _: make("cut.raw", mbr(), size=4 << 20),
+            "truncated: the disk has 4194304 bytes, and partition 1 ends at 5242880",
+        ),
+        (
+            lambda make, _: make("cut.raw", gpt(ESP, last=10239), size=4 << 20),
+            "truncated: the disk has 4194304 bytes, and partition 1 ends at 5242880",
+        ),
+        (
+            lambda make, _: make("shrunk.qcow2", mbr(), size=4 << 20),
+            "truncated: the disk has 4194304 bytes, and partition 1 ends at 5242880",
+        ),
+        (
+            lambda make, _: make("cut.raw", {0: b"XFSB" + struct.pack(">IQ", 4096, 4096)}),
+            "truncated: the disk has 8388608 bytes, and the file system ends at 16777216",
+        ),
         (without_backing_file, 'needs the backing file ".*base.raw"'),
     ],
 )
@@ -225,9 +245,11 @@ def test_overlay_takes_the_writes_and_the_image_stays(make_image, tmp_path: Path
         Image.open(overlay)
 
 
-def converted(make_image, folder: Path, kind: str, *options: str) -> Path:
+def converted(
+    make_image, folder: Path, kind: str, *options: str, contents: dict[int, bytes] | None = None
+) -> Path:
     path = folder / f"disk.{kind}"
-    raw = make_image("disk.raw", mbr() | {1 << 20: b"contents"})
+    raw = make_image("disk.raw", mbr() | (contents or {1 << 20: b"contents"}))
     command = ["qemu-img", "convert", "-q", "-O", kind, *options, raw, path]
     subprocess.run(command, check=True)
     raw.unlink()
@@ -263,6 +285,23 @@ def test_truncated_image_of_another_hypervisor_is_refused(make_image, tmp_path: 
     with pytest.raises(ImageError, match=r'disk\..*" (cannot be read|is )') as raised:
         Image.open(path)
     assert "\n" not in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("vmdk", ()), ("vmdk", STREAM), ("vhdx", ()), ("vdi", ())],
+    ids=["vmdk", "vmdk-stream", "vhdx", "vdi"],
+)
+def test_image_of_another_hypervisor_without_its_end_is_refused(
+    make_image, tmp_path: Path, kind, options
+):
+    """QEMU reads zeros for the data that a VMDK or VDI file lacks."""
+    contents = {1 << 20: os.urandom(4 << 20)}
+    path = converted(make_image, tmp_path, kind, *options, contents=contents)
+    assert Image.open(path).format == kind
+    os.truncate(path, path.stat().st_size - (3 << 20))
+    with pytest.raises(ImageError, match=r'disk\..*" (cannot be read|is truncated)'):
+        Image.open(path)
 
 
 def test_hash_is_cached_until_the_file_changes(make_image, tmp_path: Path):

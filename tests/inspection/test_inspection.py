@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -122,6 +123,16 @@ def test_disk_without_a_system_is_reported(tmp_path, make_disk):
     with inspected(make_disk(tmp_path / "empty")) as inspection:
         assert inspection.contents is None
         assert "there is no system in it" in inspection.unread
+
+
+def test_disk_without_its_end_is_refused(good, make_disk):
+    path = make_disk(good)
+    os.truncate(path, path.stat().st_size - 4096)
+    with (
+        pytest.raises(ImageError, match=r"is truncated: .*, and partition 1 ends"),
+        inspected(path),
+    ):
+        pass
 
 
 def test_file_that_is_no_image_is_refused(tmp_path):
