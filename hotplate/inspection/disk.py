@@ -8,6 +8,7 @@ disk as the image holds; see "How an image is read" in docs/inspect.rst for figu
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
 import socket
@@ -34,6 +35,9 @@ SECONDS = 60.0
 
 #: Limit of the inspection of an image, by default.
 ALL_SECONDS = 600.0
+
+#: The errors of ``qemu-nbd`` that are no fault of an image.
+_HOST_ERRORS = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM, errno.ENOSPC)
 
 
 class Disk:
@@ -189,10 +193,13 @@ def _greeted(connection: socket.socket, child: Child, name: str) -> NbdClient:
         return NbdClient(connection)
     except HostError as error:
         child.kill()
+        words = child.complaint()
+        # What it says is about the image, unless the host refused something: see outcome_of().
+        of_the_host = not words or any(os.strerror(each) in words for each in _HOST_ERRORS)
         raise ImageError(
-            f'"{name}" cannot be opened by qemu-nbd: {child.complaint() or error.message}',
+            f'"{name}" cannot be opened by qemu-nbd: {words or error.message}',
             hint=f"qemu-img check {shlex.quote(str(name))}",
-        ) from error
+        ) from (error if of_the_host else None)
 
 
 def _command(file: ImageFile) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 from programs import program
 
 from hotplate.children.keeper import Child, Keeper
-from hotplate.errors import HostError, ImageError, UsageError
+from hotplate.errors import HostError, ImageError, Outcome, UsageError, outcome_of
 from hotplate.image.inspect import ImageFile
 from hotplate.inspection.disk import BLOCK, NbdClient, open_disk
 from hotplate.inspection.partitions import partitions
@@ -111,6 +111,19 @@ def test_server_that_ends_at_once_is_reported(raw, tmp_path, monkeypatch):
         open_disk(ImageFile.open(path)),
     ):
         pass
+
+
+def test_image_that_qemu_refuses_is_at_fault(raw, tmp_path):
+    path = tmp_path / "disk.qcow2"
+    qemu_img("convert", "-O", "qcow2", raw, path)
+    with path.open("r+b") as stream:
+        # The highest incompatible feature, which no version has.
+        stream.seek(72)
+        stream.write(b"\x80")
+    file = ImageFile.open(path)
+    with pytest.raises(ImageError, match="incompatible feature") as raised, open_disk(file):
+        pass
+    assert outcome_of(raised.value) is Outcome.FAILED
 
 
 def test_processes_end_with_the_context(raw, tmp_path):
