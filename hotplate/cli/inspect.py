@@ -88,15 +88,17 @@ def run(args: argparse.Namespace) -> int:
     """
     settings = load_settings(args)
     cache = settings.cache
-    verified = None
+    image, verified = args.image, None
     text = ""
     if args.verify:
         # First: nothing of an image of somebody else is read.
-        verified = verify(find(Path(args.image)), public_key(args.verify), named=str(args.verify))
+        # By the path of the file itself: a link could lead to another one when it is opened.
+        image = find(Path(args.image))
+        verified = verify(image, public_key(args.verify), named=str(args.verify))
         if not (args.json or args.bill):
             print(f'signed with "{args.verify}": {", ".join(verified.names)}\n')
     with inspected(
-        args.image,
+        image,
         allow_backing=args.allow_backing,
         checksums=cache / "checksums",
         cache=cache,

@@ -198,6 +198,25 @@ def test_change_after_the_verification_is_refused(image, signed, keys, change):
         seen.check_unchanged()
 
 
+def test_link_that_moves_after_the_verification_is_not_followed(
+    image, signed, keys, monkeypatch, capsys
+):
+    other, link = image.with_name("other.raw"), image.with_name("latest.qcow2")
+    other.write_bytes(b"another image")
+    link.symlink_to(image)
+    read = []
+
+    def replace_and_open(path, **_):
+        link.unlink()
+        link.symlink_to(other)
+        read.append(Path(path).resolve())
+        raise ImageError("not read")
+
+    monkeypatch.setattr("hotplate.cli.inspect.inspected", replace_and_open)
+    assert main(["inspect", "--verify", str(keys[1]), str(link)]) == 1
+    assert read == [image]
+
+
 def test_pipe_in_the_place_of_a_file_is_not_waited_for(image, signed, keys):
     manifest = image.with_name("web.manifest.json")
     manifest.unlink()
