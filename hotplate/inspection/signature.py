@@ -87,12 +87,19 @@ def private_key(file: Path, passphrase: str) -> PrivateKey:
             hint="set HOTPLATE_SIGN_PASSPHRASE to its passphrase",
         )
     try:
-        key = serialization.load_pem_private_key(data, passphrase.encode() if encrypted else None)
+        # As the environment has it: a passphrase need not be UTF-8.
+        secret = os.fsencode(passphrase) if encrypted else None
+        key = serialization.load_pem_private_key(data, secret)
     except (TypeError, ValueError, UnsupportedAlgorithm):
-        opened = " that HOTPLATE_SIGN_PASSPHRASE opens" if encrypted else ""
         # Without the cause, which may quote a part of a key.
+        if encrypted:
+            command = shlex.join(["openssl", "pkey", "-noout", "-in", str(file)])
+            raise UsageError(
+                f'HOTPLATE_SIGN_PASSPHRASE does not open the private key "{file}"',
+                hint=f"try the passphrase: {command} -passin env:HOTPLATE_SIGN_PASSPHRASE",
+            ) from None
         raise UsageError(
-            f'"{file}" is no private key in PEM{opened}', hint=f"make one: {GENERATE}"
+            f'"{file}" is no private key in PEM', hint=f"make one: {GENERATE}"
         ) from None
     if not _is_usable(key.public_key()):
         raise UsageError(

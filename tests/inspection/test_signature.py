@@ -332,10 +332,21 @@ def test_encrypted_key_needs_its_passphrase_and_asks_nobody(image, tmp_path):
     secret, public = write_keys(tmp_path, KINDS["ed25519"](), passphrase=PASSPHRASE)
     with pytest.raises(UsageError, match="is encrypted"):
         signature.private_key(secret, "")
-    with pytest.raises(UsageError, match="is no private key in PEM that HOTPLATE_SIGN_PASSPHRASE"):
+    with pytest.raises(UsageError, match="PASSPHRASE does not open the private key") as raised:
         signature.private_key(secret, "wrong")
+    assert f"openssl pkey -noout -in {secret} -passin" in raised.value.hint
     signature.sign(image, signature.private_key(secret, PASSPHRASE))
     assert verify(image, public) == list(FILES)
+
+
+def test_passphrase_need_not_be_utf_8(tmp_path):
+    secret, _ = write_keys(tmp_path, KINDS["ed25519"]())
+    key = serialization.load_pem_private_key(secret.read_bytes(), None)
+    encryption = serialization.BestAvailableEncryption(b"gr\xfcn")
+    secret.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+    )
+    signature.private_key(secret, os.fsdecode(b"gr\xfcn"))
 
 
 def test_build_refuses_an_encrypted_key_before_it_begins(tmp_path, capsys, monkeypatch):
