@@ -89,7 +89,7 @@ class ImageFile:
         if kind not in FORMATS:
             raise UsageError(
                 f'"{file}" is an image in the format "{kind}"; expected {" or ".join(FORMATS)}',
-                hint=_convert(file),
+                hint=_convert(file, kind),
             )
         # Check first: until then nothing may open a file that the image refers to.
         links = qcow2.chain(file, allow_backing=allow_backing)
@@ -281,11 +281,17 @@ def find(path: Path) -> Path:
     return file
 
 
-def _convert(file: Path) -> str:
+def _convert(file: Path, kind: str) -> str:
     """Return the command that converts an image of another format."""
-    command = ["qemu-img", "convert", "-O", "qcow2", str(file), str(file.with_suffix(".qcow2"))]
+    target, move = file.with_suffix(".qcow2"), ""
+    if file == target:
+        # QEMU does not convert a file onto itself.
+        file = file.with_suffix(f".{kind}")
+        move = f"{shlex.join(['mv', '-i', str(target), str(file)])} && "
+    command = ["qemu-img", "convert", "-O", "qcow2", str(file), str(target)]
     beside = " and ".join(f"{file.stem}.{suffixes[0]}" for suffixes in (KERNEL, INITRD))
-    return f"{shlex.join(command)}  # if it is a partition image, copy {beside} to the same place"
+    advice = f"if it is a partition image, copy {beside} to the same place"
+    return f"{move}{shlex.join(command)}  # {advice}"
 
 
 def _check_length(file: Path) -> None:

@@ -203,10 +203,11 @@ def test_path_that_is_no_file_is_a_usage_error(make_image, tmp_path: Path, make_
         assert f"hotplate build -o {path}" in raised.value.hint
 
 
-def test_hint_for_another_format_can_be_pasted(make_image, tmp_path: Path):
+@pytest.mark.parametrize("name", ["disk.qed", "disk.qcow2"])
+def test_hint_for_another_format_can_be_pasted(make_image, tmp_path: Path, name: str):
     """diskimage-builder leaves a partition image's kernel and initrd beside each format of it."""
     (tmp_path / "a b").mkdir()
-    path = qed(make_image, tmp_path / "a b")
+    path = tmp_path / "a b" / name
     raw = make_image("disk.raw", EXT4)
     subprocess.run(["qemu-img", "convert", "-O", "qed", raw, path], check=True)
     with pytest.raises(UsageError) as raised:
