@@ -8,6 +8,7 @@ a file system that was not unmounted.
 from __future__ import annotations
 
 import itertools
+import shlex
 import stat
 import struct
 from collections.abc import Iterator
@@ -124,7 +125,7 @@ class Ext4:
         return Unreadable(
             f'the ext4 file system in the image "{self._disk.name}" cannot be read: {why}',
             hint="look at it with libguestfs: "
-            f"apt-get install guestfish && guestfish --ro -a {self._disk.name} -i",
+            f"apt-get install guestfish && guestfish --ro -a {shlex.quote(self._disk.name)} -i",
         )
 
     def space(self) -> tuple[int, int, int, int, int]:

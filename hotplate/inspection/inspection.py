@@ -175,6 +175,13 @@ def _why_not(disk: Disk, listed: tuple[Partition, ...]) -> str:
     kinds = {each.file_system for each in listed if each.purpose == "data" and each.file_system}
     volumes = any(each.volume for each in listed)
     others = sorted(kinds - {"ext4", "swap", *KINDS, *(["lvm"] if volumes else [])})
+    if not kinds and read_table(disk.read(0, HEAD)) is not None:
+        raise ImageError(
+            f'"{disk.name}" is not an image: it has a partition table, but no partition with a '
+            "file system that is known",
+            hint="look at it with libguestfs: apt-get install guestfish && "
+            f"guestfish --ro -a {shlex.quote(disk.name)} run : list-filesystems",
+        )
     if not kinds:
         raise ImageError(
             f'"{disk.name}" is not an image: it has neither a partition table nor a file system '
@@ -187,7 +194,8 @@ def _why_not(disk: Disk, listed: tuple[Partition, ...]) -> str:
         return f'no file system in "{disk.name}" has "/etc" and "/usr": there is no system in it'
     return (
         f'the file system of "{disk.name}" is {" and ".join(others)}, which is not read here: '
-        f"look at it with libguestfs: apt-get install guestfish && guestfish --ro -a {disk.name} -i"
+        "look at it with libguestfs: apt-get install guestfish && "
+        f"guestfish --ro -a {shlex.quote(disk.name)} -i"
     )
 
 

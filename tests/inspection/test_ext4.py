@@ -90,9 +90,10 @@ def test_part_of_a_large_file_is_read(files, tmp_path, make_file_system):
 
 def test_unsupported_feature_is_reported(files, tmp_path, make_file_system):
     path = make_file_system(files, tmp_path / "fs", "-O", "inline_data", size="8M")
+    path = path.rename(tmp_path / "a file system")
     with pytest.raises(ImageError, match="features that are not known here") as raised:
         opened(path)
-    assert "guestfish" in raised.value.hint
+    assert "guestfish --ro -a 'a file system' -i" in raised.value.hint
 
 
 def test_damaged_metadata_is_an_error_message(files, tmp_path, make_file_system):

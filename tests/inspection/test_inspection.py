@@ -125,6 +125,12 @@ def test_disk_without_a_system_is_reported(tmp_path, make_disk):
         assert "there is no system in it" in inspection.unread
 
 
+def test_partition_without_a_known_file_system_is_named(tmp_path):
+    path = partitioned(tmp_path / "gpt.raw", ("L", bytes(MIB)))
+    with pytest.raises(ImageError, match="but no partition with a file system"), inspected(path):
+        pass
+
+
 def test_disk_without_its_end_is_refused(good, make_disk):
     path = make_disk(good)
     os.truncate(path, path.stat().st_size - 4096)
