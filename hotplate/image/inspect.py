@@ -288,10 +288,12 @@ def _convert(file: Path, kind: str) -> str:
         # QEMU does not convert a file onto itself.
         file = file.with_suffix(f".{kind}")
         move = f"{shlex.join(['mv', '-i', str(target), str(file)])} && "
-    command = ["qemu-img", "convert", "-O", "qcow2", str(file), str(target)]
+    command = shlex.join(["qemu-img", "convert", "-O", "qcow2", str(file), str(target)])
+    if kind == "luks":
+        command = qcow2.decrypt(file, kind, target)
     beside = " and ".join(f"{file.stem}.{suffixes[0]}" for suffixes in (KERNEL, INITRD))
     advice = f"if it is a partition image, copy {beside} to the same place"
-    return f"{move}{shlex.join(command)}  # {advice}"
+    return f"{move}{command}  # {advice}"
 
 
 def _check_length(file: Path) -> None:

@@ -72,6 +72,7 @@ class Header:
     :param backing: the name of its backing file, "" for none.
     :param backing_format: the format of that, "" when the header has none.
     :param data_file: the name of its external data file, "" for none.
+    :param encrypted: its data can be read with a key only.
     """
 
     virtual_size: int
@@ -82,6 +83,7 @@ class Header:
     backing: str
     backing_format: str
     data_file: str
+    encrypted: bool
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def _header(head: bytes) -> Header:
     magic, version, backing_at, backing_length, cluster_bits, size = struct.unpack_from(
         ">4sIQIIQ", head
     )
-    _crypt, l1_entries, l1_offset = struct.unpack_from(">IIQ", head, 32)
+    encryption, l1_entries, l1_offset = struct.unpack_from(">IIQ", head, 32)
     if magic != MAGIC or version not in (2, 3):
         raise ValueError(f"version {version}; expected 2 or 3")
     if not 9 <= cluster_bits <= 21:
@@ -152,6 +154,7 @@ def _header(head: bytes) -> Header:
         backing=backing,
         backing_format=extensions.get(BACKING_FORMAT, b"").decode(),
         data_file=data_file,
+        encrypted=encryption != 0,
     )
 
 
@@ -201,6 +204,11 @@ def chain(file: Path, *, allow_backing: bool = False) -> tuple[Link, ...]:
                 "not supported",
                 hint=_convert(here),
             )
+        if header.encrypted:
+            raise ImageError(
+                f'the image "{here}" is encrypted, and its key is not known here',
+                hint=decrypt(here, "qcow2", here.with_name(f"{here.stem}-alone.qcow2")),
+            )
         if not header.backing:
             return tuple(links)
         behind = _behind(here, header.backing, file.parent, allow_backing=allow_backing)
@@ -244,6 +252,19 @@ def _backing_format(file: Path, behind: Path, named: str) -> str:
             hint=_convert(file),
         )
     return kind
+
+
+def decrypt(file: Path, kind: str, target: Path) -> str:
+    """Return the command that copies an encrypted image without its encryption.
+
+    :param kind: ``qcow2`` or ``luks``.
+    """
+    key = "encrypt.key-secret" if kind == "qcow2" else "key-secret"
+    # A comma separates options, and is doubled in a name.
+    name = str(file).replace(",", ",,")
+    source = ["--image-opts", f"driver={kind},{key}=key,file.filename={name}"]
+    secret = ["--object", "secret,id=key,file=KEY"]
+    return shlex.join(["qemu-img", "convert", *secret, *source, "-O", "qcow2", str(target)])
 
 
 def _convert(file: Path) -> str:

@@ -219,6 +219,26 @@ def test_hint_for_another_format_can_be_pasted(make_image, tmp_path: Path, name:
     assert Image.open(tmp_path / "a b" / "disk.qcow2").layout is Layout.PARTITION
 
 
+@pytest.mark.parametrize(
+    ("kind", "option", "error"), [("qcow2", "encrypt.", ImageError), ("luks", "", UsageError)]
+)
+def test_hint_for_an_encrypted_image_can_be_pasted(make_image, tmp_path, kind, option, error):
+    """It has the name of a file with the key."""
+    (tmp_path / "KEY").write_text("geheim")
+    raw, path = make_image("raw.raw", mbr()), tmp_path / f"a, b.{kind}"
+    options = f"{option}key-secret=key,{option}iter-time=10"
+    options += f",{option}format=luks" if option else ""
+    secret = ["--object", f"secret,id=key,file={tmp_path}/KEY"]
+    command = ["qemu-img", "convert", *secret, "-O", kind, "-o", options, raw, path]
+    subprocess.run(command, check=True)
+    with pytest.raises(error, match="encrypted" if option else "in the format") as raised:
+        Image.open(path)
+    assert raised.value.exit_status == (1 if option else 2)
+    subprocess.run(["sh", "-c", raised.value.hint], check=True, cwd=tmp_path)
+    (made,) = {*tmp_path.glob("*.qcow2")} - {path}
+    assert Image.open(made).layout is Layout.DISK
+
+
 @pytest.mark.parametrize("options", [["-c"], []], ids=["compressed", "plain"])
 def test_complete_qcow2_has_its_required_length(make_image, tmp_path: Path, options: list[str]):
     source, path = make_image("source.raw", {0: os.urandom(6 << 20)}), tmp_path / "disk.qcow2"
