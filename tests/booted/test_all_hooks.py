@@ -24,7 +24,6 @@ from hotplate.timing.deadline import GuestDeadline, retry
 from tests.booted.run_settings import settings_of_this_run
 
 pytestmark = [
-    pytest.mark.both_machines,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,
@@ -78,6 +77,7 @@ class Witness:
         return markers
 
 
+@pytest.mark.both_machines
 def test_built_in_case_of_each_group_passes_in_one_boot(all_hooks_trixie, tmp_path):
     command = [sys.executable, "-m", "hotplate", "test", all_hooks_trixie, "--json", "v.json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1800)

@@ -72,7 +72,6 @@ def by_name(done) -> dict[str, dict[str, object]]:
     return {each["name"]: each for each in done.verdict["checks"]}
 
 
-@pytest.mark.both_machines
 def test_each_check_has_its_result_in_every_report(without_cloud_init, test_image, folder):
     year = datetime.date.today().year + 1
     (folder / "known.yaml").write_text(

@@ -27,7 +27,6 @@ def fails_without_network(image, test_image, plain, *words):
     assert done.last_line.startswith("FAILED: not reached: network up: ")
 
 
-@pytest.mark.both_machines
 def test_network_switched_off_at_end_of_boot_fails(all_hooks_bookworm, test_image, plain):
     fails_without_network(all_hooks_bookworm, test_image, plain)
 

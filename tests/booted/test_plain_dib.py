@@ -82,10 +82,9 @@ def built(tmp_path_factory: pytest.TempPathFactory, release: str, *words: str, *
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("release", ["trixie", "bookworm"])
-@pytest.mark.both_machines
-def test_plain_dib_image_passes_unchanged(release, tmp_path_factory, test_image, nothing_left):
-    image = built(tmp_path_factory, release, *ELEMENTS, ELEMENTS_PATH=str(elements_dir()))
+def test_plain_dib_image_passes_unchanged(tmp_path_factory, test_image, nothing_left):
+    """Of bookworm; that of the README, below, is of trixie."""
+    image = built(tmp_path_factory, "bookworm", *ELEMENTS, ELEMENTS_PATH=str(elements_dir()))
     done = test_image(image)
     assert done.status == 0, done.stdout
     assert done.verdict["status"] == "CREATE_COMPLETE"
