@@ -31,17 +31,22 @@ class UserFault:
     :param plant: shell commands, run in the root directory of the image's file system.
     :param says: regular expressions that match the last line, ignoring case.
     :param harmless: deployments still succeed, so the fault must not be named.
+    :param image: the fixture of the image.
+    :param fault: its name in the verdict, when that is to be compared as well.
     :param append: options to add to the kernel command line.
     :param memory: the guest's memory in MiB.
+    :param patience: seconds after which no more output is expected.
     """
 
     name: str
     plant: str
     says: tuple[str, ...]
-    release: str = "trixie"
+    image: str = "trixie"
     harmless: bool = False
+    fault: str = ""
     append: str = ""
     memory: int = 0
+    patience: int = 20
 
     def __str__(self) -> str:
         return self.name
@@ -68,7 +73,7 @@ IN_AN_IMAGE = (
         "mkdir -p etc/systemd/system-preset; "
         f"echo 'disable {AGENT}.service' > etc/systemd/system-preset/10-site.preset",
         (r"os-collect-config", "not enabled|disabled"),
-        release="bookworm",
+        image="bookworm",
     ),
     UserFault(
         "networkd-masked",
@@ -80,7 +85,7 @@ IN_AN_IMAGE = (
         f"ln -sf /dev/null .{UNITS}/cloud-init-local.service; "
         f"ln -sf /dev/null .{UNITS}/cloud-init.service",
         (r"cloud-init(-local)?\.service", "masked"),
-        release="bookworm",
+        image="bookworm",
     ),
     UserFault(
         "cloud-init-disabled-by-a-file",
@@ -97,7 +102,13 @@ IN_AN_IMAGE = (
         "other-datasource",
         "echo 'datasource_list: [ NoCloud ]' > etc/cloud/cloud.cfg.d/99-site.cfg",
         ("datasource_list", r"99-site\.cfg"),
-        release="bookworm",
+        image="bookworm",
+    ),
+    UserFault(
+        "no-datasource",
+        "echo 'datasource: None' > etc/cloud/ds-identify.cfg",
+        ("metadata served", r"/etc/cloud/ds-identify\.cfg"),
+        fault="no-datasource",
     ),
     UserFault(
         "cloud-config-broken",
@@ -111,7 +122,7 @@ IN_AN_IMAGE = (
         "python-gone",
         "rm usr/bin/python3",
         ("/usr/bin/python3",),
-        release="bookworm",
+        image="bookworm",
     ),
     UserFault(
         "half-upgraded",
@@ -135,19 +146,23 @@ IN_AN_IMAGE = (
         "root-read-only-by-fstab",
         "sed -i 's/ext4 *defaults/ext4 ro/' etc/fstab",
         ('"/"', "read-only"),
+        image="without_cloud_init",
     ),
     UserFault(
         "inodes-gone-in-the-image",
         "mkdir -p var/spool/app; cd var/spool/app; "
         "seq -f 'session.%06.0f' 1 200000 | xargs touch 2>/dev/null; true",
         ("inode",),
+        image="without_cloud_init",
     ),
     UserFault(
         "missing-disk-in-fstab",
         # Too long for the console, which cuts it in the middle.
         "echo 'UUID=0f6e1c2a-7b1d-4c55-9d0e-2f2b8a6c1d11 /data ext4 defaults 0 2' >> etc/fstab",
         ("booted: /etc/fstab", "UUID=0f6e1c2a-7b1d-4c55-9d0e-2f2b8a6c1d11", "/data"),
-        release="bookworm",
+        image="bookworm",
+        # Longer than systemd waits for a device.
+        patience=110,
     ),
     UserFault(
         "ordering-cycle",
@@ -167,7 +182,7 @@ IN_AN_IMAGE = (
         "rescue-by-default",
         f"ln -sf /usr/lib/systemd/system/rescue.target .{UNITS}/default.target",
         (r"rescue\.target", "default"),
-        release="bookworm",
+        image="bookworm",
     ),
     UserFault(
         "unit-that-hangs-in-the-boot",
@@ -195,12 +210,13 @@ IN_AN_IMAGE = (
         "access_key_id = old\\nsecret_access_key = old\\n' > etc/os-collect-config.conf; "
         "mkdir -p var/lib/heat-cfntools; echo '{}' > var/lib/heat-cfntools/cfn-init-data",
         (r"192\.0\.2\.7", r"os-collect-config\.conf"),
-        release="bookworm",
+        image="bookworm",
     ),
     UserFault(
         "little-memory",
         "true",
         ("memory",),
+        image="without_cloud_init",
         memory=96,
     ),
 )
@@ -223,9 +239,8 @@ def judge(request, test_image, monkeypatch, tmp_path):
 
     def run(fault: UserFault) -> None:
         disk = tmp_path / f"{fault}.raw"
-        planted(request.getfixturevalue(fault.release), disk, fault.plant)
-        # Longer than systemd waits for a device; no more output is expected after that.
-        monkeypatch.setenv("HOTPLATE_PATIENCE", "110")
+        planted(request.getfixturevalue(fault.image), disk, fault.plant)
+        monkeypatch.setenv("HOTPLATE_PATIENCE", str(fault.patience))
         if fault.append:
             monkeypatch.setenv("HOTPLATE_APPEND", fault.append)
         if fault.memory:
@@ -237,6 +252,7 @@ def judge(request, test_image, monkeypatch, tmp_path):
             assert done.status == 0
             return
         assert done.status == 1
+        assert fault.fault in ("", done.verdict["diagnosis"]["fault"])
         for pattern in fault.says:
             assert re.search(pattern, done.last_line, re.IGNORECASE), pattern
 
