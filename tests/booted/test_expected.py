@@ -11,19 +11,23 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.boots
+from tests.booted.disks import planted
+
+pytestmark = [pytest.mark.boots, pytest.mark.root]
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-@pytest.mark.qemu
+UNIT = "etc/systemd/system/os-collect-config.service"
+
+
 @pytest.mark.long
 def test_masked_agent_names_the_server_with_the_deployment(
-    without_cloud_init, test_image, nothing_left
+    without_cloud_init, test_image, tmp_path, nothing_left
 ):
     """The helper server has no deployment and only has to boot."""
-    mask = "systemd.mask=os-collect-config.service"
-    done = test_image(without_cloud_init, "-t", TEMPLATES / "one-of-two.yaml", "--append", mask)
+    disk = planted(without_cloud_init, tmp_path / "web.raw", f"ln -sf /dev/null {UNIT}")
+    done = test_image(disk, "-t", TEMPLATES / "one-of-two.yaml", "--patience", "20")
     assert done.status == 1, done.stdout
     diagnosis = done.verdict["diagnosis"]
     assert (diagnosis["stage"], diagnosis["server"]) == ("agent polled", "worker")
