@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import string
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,6 @@ import pytest
 import yaml
 
 pytestmark = [
-    pytest.mark.qemu,
     pytest.mark.boots,
     pytest.mark.builds,
     pytest.mark.root,
@@ -76,13 +74,12 @@ def repository(tmp_path: Path, nothing_left: None) -> Path:
 def clean_environment(more: Mapping[str, str]) -> dict[str, str]:
     """Return a job's environment: no virtual environment, the host's pip configuration.
 
-    The PATH keeps the QEMU of this run, which may not be the host's own.
+    The guests are containers, as those of the other tests.
     """
-    names = ("HOME", "LANG", "HOTPLATE_CACHE", "HOTPLATE_CPUS")
+    names = ("HOME", "LANG", "HOTPLATE_CACHE", "HOTPLATE_CPUS", "HOTPLATE_MACHINE")
     kept = {name: text for name, text in os.environ.items() if name in names or "PIP_" in name}
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    qemu = Path(shutil.which("qemu-system-x86_64") or "/usr/bin/qemu").parent
-    return {**kept, "PATH": f"{qemu}:{path}", "CI": "true", **more}
+    return {**kept, "PATH": path, "CI": "true", **more}
 
 
 def run(script: str, *, shell: tuple[str, ...], cwd: Path, environment: Mapping[str, str]) -> None:
