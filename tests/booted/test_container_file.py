@@ -89,8 +89,11 @@ def test_container_has_the_command_the_elements_and_the_tools(podman: Podman, im
 
 
 @pytest.mark.boots
-def test_container_tests_an_image_without_privileges(podman: Podman, image: str, bookworm: Path):
-    mount = f"--volume={bookworm.parent}:/images:ro"
-    words = f"hotplate inspect /images/{bookworm.name}; hotplate test /images/{bookworm.name}"
+def test_container_tests_an_image_without_privileges(
+    podman: Podman, image: str, without_cloud_init: Path
+):
+    path = without_cloud_init
+    mount = f"--volume={path.parent}:/images:ro"
+    words = f"hotplate inspect /images/{path.name}; hotplate test /images/{path.name}"
     printed = in_container(podman, mount, words, image=image, seconds=1500)
     assert "PASSED" in printed
