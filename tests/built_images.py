@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,14 @@ class Images:
         groups: str = "script",
         *words: str,
         seconds: int = SECONDS,
+        variables: Mapping[str, str] | None = None,
     ) -> Path:
-        """Return the image of that kind; skip the test when the mirror lacks a package."""
-        key = hashlib.sha256(json.dumps([groups, words]).encode()).hexdigest()[:8]
+        """Return the image of that kind; skip the test when the mirror lacks a package.
+
+        :param variables: more variables of the build's environment.
+        """
+        kind = [groups, words, *([variables] if variables else [])]
+        key = hashlib.sha256(json.dumps(kind).encode()).hexdigest()[:8]
         path = self.directory / f"{release}-{layout}-{key}-{self._fingerprint}.qcow2"
         with (self.directory / f"{release}-{layout}-{key}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -69,6 +75,7 @@ class Images:
                 done = subprocess.run(
                     [*command, f"--{layout}", "--group", groups, "-o", path, *words],
                     cwd=REPOSITORY,
+                    env={**os.environ, **(variables or {})},
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
                     text=True,
