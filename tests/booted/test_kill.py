@@ -19,13 +19,13 @@ import pytest
 
 pytestmark = [pytest.mark.qemu, pytest.mark.boots, pytest.mark.long]
 
-MOMENTS = 6
+MOMENTS = 4
 SECONDS = 1800
 
 TESTS = """
     import pytest
 
-    @pytest.mark.parametrize("number", range(4))
+    @pytest.mark.parametrize("number", range(2))
     def test_hook(server, number):
         done = server.deploy(group="script", config="#!/bin/sh\\necho out\\n").wait()
         assert done.status == "COMPLETE", server.diagnosis()
@@ -90,7 +90,7 @@ def test_kill_of_a_run_at_random_moments_leaves_nothing(
 
 
 class Pytest:
-    """A run of pytest with the plug-in, in a folder with four short tests."""
+    """A run of pytest with the plug-in, in a folder with two short tests."""
 
     def __init__(self, image: Path, folder: Path, *words: str) -> None:
         (folder / "test_hooks.py").write_text(textwrap.dedent(TESTS))
@@ -131,7 +131,7 @@ def test_kill_of_pytest_at_random_moments_leaves_nothing(
         child.kill()
         child.wait()
         all_ended(machines)
-    assert met >= MOMENTS // 3
+    assert met >= 1
     tests.passes()
 
 

@@ -86,10 +86,10 @@ def manifest(image: Path) -> Path:
     return image.with_suffix(".manifest.json")
 
 
-def test_passing_cases_pass_five_times_side_by_side(hotplate, trixie, without_cloud_init, tmp_path):
+def test_passing_cases_pass_side_by_side_again(hotplate, trixie, without_cloud_init, tmp_path):
     words = ("test", trixie, without_cloud_init, "--retry-lost", "0")
     alone = hotplate(*words, "-j", "1", "--artifacts", tmp_path / "alone")
     assert alone.status == 0, alone
-    for number in range(5):
+    for number in range(2):
         done = hotplate(*words, "-j", "2", "--artifacts", tmp_path / str(number))
         assert done.status == 0, done
