@@ -12,7 +12,7 @@ from hotplate.plugin.server import ServerUnderTest
 from hotplate.testbed.testbed import Testbed
 from hotplate.timing.deadline import DeadlineExceeded
 
-SECONDS = 20
+SECONDS = 10
 
 
 def works(server: ServerUnderTest, word: str) -> None:
