@@ -54,9 +54,9 @@ def as_service(root: Path, level: str) -> None:
     (units / "multi-user.target.wants/wide.service").symlink_to("../wide.service")
 
 
-def as_init(root: Path, level: str, *options: str) -> None:
+def as_init(root: Path, level: str) -> None:
     (root / "sbin/init").unlink()
-    compiled(root / "sbin/init", level, f'-DCOMMAND="{SYSTEMD}"', *options)
+    compiled(root / "sbin/init", level, f'-DCOMMAND="{SYSTEMD}"')
 
 
 @pytest.fixture
@@ -96,11 +96,3 @@ def test_init_for_the_newest_cpu_is_run_on_it(test_image, planted, nothing_left)
     levels = [word for word in LEVELS["x86_64"] if f"trying once more with {word}" in done.stdout]
     assert levels == ["x86-64-v2", "x86-64-v3"]
     assert [each.rpartition("--cpu ")[2].split()[0] for each in done.verdict["reasons"]] == levels
-
-
-def test_init_that_is_marked_is_run_at_once(test_image, planted, nothing_left):
-    done = test_image(planted(as_init, "x86-64-v3", "-mneeded"))
-    assert done.status == 0, done.stdout
-    assert "trying once more" not in done.stdout
-    assert '"/sbin/init" is marked as needing x86-64-v3' in done.stdout
-    assert done.verdict["facts"]["cpu"].startswith(LEVELS["x86_64"]["x86-64-v3"])
