@@ -46,7 +46,6 @@ KINDS = [
     of("bookworm", "slim", pytest.mark.long),
     of("trixie", "slim", pytest.mark.long),
     of("unstable", "slim", pytest.mark.long),
-    of("bookworm", "package", pytest.mark.long),
     of("trixie", "package"),
 ]
 
