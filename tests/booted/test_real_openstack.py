@@ -30,9 +30,9 @@ TOOL = ROOT / "tools" / "openstack"
 #: From nothing: the packages, the databases and a start; on a busy host.
 MAKING_SECONDS = 3600
 SECONDS = 2700
-#: With Heat 19, and with Heat 24 as well.
+#: With Heat 19, and with Heat 24.
 on_zed = pytest.mark.parametrize("real_openstack", ["zed"], indirect=True)
-on_both = pytest.mark.parametrize("real_openstack", ["zed", "epoxy"], indirect=True)
+on_epoxy = pytest.mark.parametrize("real_openstack", ["epoxy"], indirect=True)
 LIMITS = ("--patience", "1500", "--limit", "2400")
 CONFIG = """#!/bin/sh
 echo "about to end with $code"
@@ -262,7 +262,7 @@ def image(images: Any) -> Path:
     return images.get("bookworm", "disk", "script", "--package", "openssh-server")
 
 
-@on_both
+@on_epoxy
 def test_image_passes_without_a_template(cloud, image):
     status, text = cloud.test(image, *LIMITS)
     assert status == 0, text
@@ -290,7 +290,7 @@ def test_two_servers_are_looked_into_at_their_floating_addresses(cloud, image):
     assert cloud.verdict()["outputs"] == {"web": "from web", "db": "from db"}
 
 
-@on_both
+@on_zed
 def test_failed_deployment_is_reported_and_nothing_left(cloud, image):
     template = cloud.write(servers("web", code=7, reachable=True))
     status, text = cloud.test(image, "-t", template, *LIMITS)
@@ -336,8 +336,9 @@ def test_deployments_and_a_reboot(booted_server):
             group="script", config=SCRIPT, inputs={"word": word}, outputs=["back"]
         ).wait()
         assert (done.status, done.outputs["back"]) == ("COMPLETE", word), server.diagnosis()
-        server.reboot()
-        server.wait_for_unit("os-collect-config.service")
+        if word == "a word":
+            server.reboot()
+            server.wait_for_unit("os-collect-config.service")
 
 
 def test_what_a_cloud_cannot_do(booted_server):
