@@ -95,7 +95,7 @@ def test_plain_dib_image_on_xfs_reaches_its_stages(tmp_path_factory, test_image,
 @pytest.mark.qemu
 def test_plain_dib_image_without_a_network_fails_at_its_network(tmp_path_factory, test_image):
     """bookworm's systemd-networkd is installed by dib, and not enabled."""
-    done = test_image(plain(tmp_path_factory))
+    done = test_image(plain(tmp_path_factory), "--patience", "45")
     assert done.status == 1, done.stdout
     assert "network up" in done.stdout.splitlines()[-1]
     assert "systemd-networkd" in done.stdout
