@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -150,6 +151,23 @@ def test_layer_has_another_name_when_its_contents_change(place):
     }
     assert len(names) == 4
     assert place.layer("system", "bookworm", "a").name in names
+
+
+def test_keystone_has_processes_and_no_threads():
+    """Two threads and eventlet's locks have made a process that answers no more."""
+    started: dict[str, tuple[str, ...]] = {}
+
+    class Cloud:
+        def daemon(self, name: str, *words: str, listens: int) -> None:
+            started[name] = words
+
+        def wait(self, *names: str) -> None:
+            assert {*names} <= {*started}
+
+    runpy.run_path(str(TOOL) + ".d/inside.py")["start_keystone"](Cloud())
+    words = started["keystone"]
+    assert words[words.index("--processes") + 1] == "2"
+    assert "--threads" not in words
 
 
 @pytest.mark.parametrize("text", ["", "none", "0", "own", "99999999"])

@@ -23,6 +23,8 @@ SERVICES = {
     "heat": ("orchestration", f"http://{IP}:8004/v1/%(tenant_id)s"),
     "heat-cfn": ("cloudformation", f"http://{IP}:8000/v1"),
 }
+#: Seconds for the answer to one request, also of a service that is just loading itself.
+TIMEOUT = 120
 #: Three services of Nova, four agents of Neutron.
 REPORTS = 7
 #: Name, MiB, processors, GiB.
@@ -39,6 +41,8 @@ def connect(user: str) -> Any:
         user_domain_id="default",
         project_domain_id="default",
         region_name="RegionOne",
+        # A service that does not answer fails the start, which would wait for it forever.
+        api_timeout=TIMEOUT,
     )
 
 

@@ -38,9 +38,11 @@ DATABASES = ("keystone", "glance", "placement", "nova", "nova_api", "nova_cell0"
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "net/tun")
 NEUTRON = ("--config-file", "/etc/neutron/neutron.conf", "--config-file")
 ML2 = (*NEUTRON, "/etc/neutron/plugins/ml2/ml2_conf.ini")
+#: Processes and no threads: a lock of eventlet's, which Keystone loads, cannot be handed from one
+#: thread to another ("cannot switch to a different thread"), and the process answers no more.
 UWSGI = (
     *("uwsgi", "--plugin", "python3", "--master", "--die-on-term", "--need-app", "--lazy-apps"),
-    *("--enable-threads", "--threads", "2", "--buffer-size", "65535"),
+    *("--enable-threads", "--processes", "2", "--buffer-size", "65535"),
     *("--add-header", "Connection: close"),
 )
 
@@ -264,13 +266,13 @@ def start_data_services(cloud: Inside) -> None:
 
 
 def start_keystone(cloud: Inside) -> None:
-    wsgi(cloud, "keystone", "/usr/bin/keystone-wsgi-public", 5000, processes=2)
+    wsgi(cloud, "keystone", "/usr/bin/keystone-wsgi-public", 5000)
     cloud.wait("keystone")
 
 
-def wsgi(cloud: Inside, name: str, file: str, port: int, *, processes: int = 1) -> None:
-    cloud.daemon(name, *UWSGI, "--processes", str(processes), "--http-socket", f"0.0.0.0:{port}",
-                 "--wsgi-file", file, listens=port)  # fmt: skip
+def wsgi(cloud: Inside, name: str, file: str, port: int) -> None:
+    cloud.daemon(name, *UWSGI, "--http-socket", f"0.0.0.0:{port}", "--wsgi-file", file,
+                 listens=port)  # fmt: skip
 
 
 def start_services(cloud: Inside) -> None:
