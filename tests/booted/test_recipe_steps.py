@@ -27,7 +27,7 @@ def run(script: str, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
         cwd=cwd,
-        env={**kept, "PATH": path, "CI": "true", **environment},
+        env={**kept, "PATH": path, "CI": "true", "PIP_NO_COMPILE": "1", **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
