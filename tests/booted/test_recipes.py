@@ -192,6 +192,9 @@ def test_gitlab_recipe_runs(repository: Path, wheel: Path):
 # -- Zuul ----------------------------------------------------------------------------------------
 
 
+AFTER_THE_BUILD = "Test it the whole way, from the console to the last signal"
+
+
 def test_zuul_recipe_runs(repository: Path, wheel: Path, tmp_path: Path):
     first, second = (
         entry["job"] for entry in yaml.safe_load((RECIPES / "zuul.yaml").read_text())[:2]
@@ -204,17 +207,18 @@ def test_zuul_recipe_runs(repository: Path, wheel: Path, tmp_path: Path):
             "zuul": {"project": {"src_dir": str(repository)}},
             "ansible_user_dir": str(tmp_path),
         }
-        # The second shard finds the packages that the first installed.
+        # The second shard finds the packages that the first installed, and its image.
         for each in playbooks if not more else [name, "post.yaml"]:
-            play(RECIPES / "playbooks" / each, variables, tmp_path)
+            words = ("--start-at-task", AFTER_THE_BUILD) if more and each == name else ()
+            play(RECIPES / "playbooks" / each, variables, tmp_path, *words)
     assert (tmp_path / "zuul-output" / "logs" / "verdicts.tar.gz").exists()
 
 
-def play(playbook: Path, variables: Mapping[str, Any], directory: Path) -> None:
+def play(playbook: Path, variables: Mapping[str, Any], directory: Path, *more: str) -> None:
     """Run a playbook on this host, as on a Zuul node."""
     given = directory / "variables.json"
     given.write_text(json.dumps(variables))
-    words = ("-c", "local", "-i", "builder,", "-e", f"@{given}", playbook)
+    words = ("-c", "local", "-i", "builder,", "-e", f"@{given}", *more, playbook)
     done = subprocess.run(
         ["ansible-playbook", *words],
         cwd=directory,
