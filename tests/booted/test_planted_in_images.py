@@ -143,19 +143,6 @@ IN_AN_IMAGE = (
         ("down|switched off",),
     ),
     UserFault(
-        "root-read-only-by-fstab",
-        "sed -i 's/ext4 *defaults/ext4 ro/' etc/fstab",
-        ('"/"', "read-only"),
-        image="without_cloud_init",
-    ),
-    UserFault(
-        "inodes-gone-in-the-image",
-        "mkdir -p var/spool/app; cd var/spool/app; "
-        "seq -f 'session.%06.0f' 1 200000 | xargs touch 2>/dev/null; true",
-        ("inode",),
-        image="without_cloud_init",
-    ),
-    UserFault(
         "missing-disk-in-fstab",
         # Too long for the console, which cuts it in the middle.
         "echo 'UUID=0f6e1c2a-7b1d-4c55-9d0e-2f2b8a6c1d11 /data ext4 defaults 0 2' >> etc/fstab",
@@ -225,10 +212,8 @@ IN_AN_IMAGE = (
 QEMU = frozenset(
     (
         "cloud-init-disabled-by-a-word",
-        "inodes-gone-in-the-image",
         "little-memory",
         "missing-disk-in-fstab",
-        "root-read-only-by-fstab",
     )
 )
 
