@@ -87,10 +87,17 @@ def test_patches_are_undone() -> None:
     [
         ("heat.engine.service_software_config", {"requests.put", "requests.RequestException"}),
         ("oslo_messaging._drivers.impl_fake", {"time.time", "time.sleep"}),
+        (
+            "oslo_db.sqlalchemy.engines",
+            {
+                f"pool.{each}"
+                for each in ("NullPool", "QueuePool", "SingletonThreadPool", "StaticPool")
+            },
+        ),
     ],
 )
 def test_replaced_module_is_used_by_these_names(module: str, names: set[str]) -> None:
-    """The replacement of ``requests`` or ``time`` has no other names."""
+    """The replacement of a module has no other names."""
     replaced = next(iter(names)).partition(".")[0]
     tree = ast.parse(inspect.getsource(importlib.import_module(module)))
     attributes = [each for each in ast.walk(tree) if isinstance(each, ast.Attribute)]
@@ -220,6 +227,22 @@ def test_bus_in_memory_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     listener = impl_fake.FakeListener(exchanges, [Target(topic="engine", exchange="heat")])
     assert listener.poll()
     assert len(naps) == 1
+
+
+def pool_of_a_file(folder: Path) -> object:
+    from oslo_db.sqlalchemy import enginefacade
+
+    manager = enginefacade.transaction_context()
+    manager.configure(connection=f"sqlite:///{folder / 'heat.db'}")
+    return manager.writer.get_engine().pool
+
+
+def test_each_transaction_on_a_file_has_a_connection_of_its_own(tmp_path: Path) -> None:
+    from sqlalchemy.pool import NullPool, QueuePool
+
+    assert isinstance(pool_of_a_file(tmp_path), NullPool)
+    with apply(HOOKS):
+        assert isinstance(pool_of_a_file(tmp_path), QueuePool)
 
 
 def test_end_of_a_thread_pool_wakes_no_idle_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -304,8 +304,6 @@ class Engine:
             # Heat deletes a resource and leaves its data to ON DELETE CASCADE, and SQLite reuses
             # the id of a deleted row: a new resource would have the old one's keys.
             sqlite_fk=True,
-            max_pool_size=32,
-            max_overflow=64,
         )
         writer, reader = manager.writer.get_engine(), manager.reader.get_engine()
         for engine in (writer, reader):

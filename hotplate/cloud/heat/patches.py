@@ -244,6 +244,19 @@ def _load_one_plugin(load: Any, _: Hooks) -> Any:
     return load_one_plugin
 
 
+def _pool(pool: Any, _: Hooks) -> Any:
+    class KeptConnections(pool.QueuePool):  # type: ignore[misc, name-defined, unused-ignore]
+        def __init__(self, creator: Any, **options: Any) -> None:
+            size = {"pool_size": 32, "max_overflow": 64, "use_lifo": True}
+            super().__init__(creator, **{**options, **size})
+
+    # The module uses no other names of sqlalchemy.pool.
+    names = ("QueuePool", "SingletonThreadPool", "StaticPool")
+    return SimpleNamespace(
+        NullPool=KeptConnections, **{name: getattr(pool, name) for name in names}
+    )
+
+
 def _thread_pool_executor(_: Any, __: Hooks) -> Any:
     def make(max_workers: int) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(max_workers)
@@ -336,6 +349,12 @@ PATCHES = (
         "although few templates use them: a tenth of the start",
         "test_heat_imports_all_clients_at_its_start",
         parameters="self ep invoke_on_load invoke_args invoke_kwds",
+    ),
+    Patch(
+        "oslo_db.sqlalchemy.engines:pool",
+        _pool,
+        "each transaction on a SQLite file opens a connection, which reads the schema again",
+        "test_each_transaction_on_a_file_has_a_connection_of_its_own",
     ),
     Patch(
         "futurist:ThreadPoolExecutor",
