@@ -466,7 +466,11 @@ def _supply(
             yield owned.enter_context(_in_cloud(request.config, image, hotplate_settings))
             return
         with one_sentence():
-            agent, reader = _agent_and_reader(image, hotplate_settings)
+            cold = bool(options.value(request.config, "cold"))
+            # An image with a saved state has an agent.
+            agent = reader = not cold and _has_state(image, hotplate_settings)
+            if not agent:
+                agent, reader = _agent_and_reader(image, hotplate_settings)
             if not agent:
                 _say(request.config, f"{image} {NO_AGENT}")
             pool = owned.enter_context(
@@ -476,12 +480,21 @@ def _supply(
                     _folder(request.config),
                     agent=agent,
                     reader=reader,
-                    cold=options.value(request.config, "cold"),
+                    cold=cold,
                     say=lambda text: _say(request.config, text),
                     others=open_images(cloud_images, hotplate_settings),
                 )
             )
         yield pool
+
+
+def _has_state(image: Image, settings: Settings) -> bool:
+    from hotplate.testbed import warm_state
+
+    # What this host lacks is said when the state is used.
+    with contextlib.suppress(HotplateError):
+        return warm_state.find(image, settings) is not None
+    return False
 
 
 def _agent_and_reader(image: Image, settings: Settings) -> tuple[bool, bool]:

@@ -329,6 +329,21 @@ def _only_one(directory: Path, name: str) -> Iterator[None]:
         yield
 
 
+def find(image: Image, settings: Settings) -> WarmState | None:
+    """Return the state for an image and settings, if there is one."""
+    return _kept(identity(image, settings), settings)
+
+
+def _kept(about: dict[str, str], settings: Settings) -> WarmState | None:
+    names = [key(about)]
+    if not is_model(settings.cpu):
+        names += [key({**about, "cpu": model}) for model in models_above(about.get("cpu", ""))]
+    for state in states(settings.cache):
+        if _key_of(state.directory) in names and not state.discarded:
+            return state
+    return None
+
+
 def find_or_make(
     image: Image, settings: Settings, *, directory: Path, say: Callable[[str], None]
 ) -> WarmState:
@@ -347,14 +362,9 @@ def find_or_make(
     name = key(about)
     kept_in = store(settings.cache)
     with _only_one(kept_in, name):
-        names = [name]
-        if not is_model(settings.cpu):
-            better = models_above(about.get("cpu", ""))
-            names += [key({**about, "cpu": model}) for model in better]
         # Under the lock: another process may just have made it.
-        for state in states(settings.cache):
-            if _key_of(state.directory) in names and not state.discarded:
-                return state
+        if (state := _kept(about, settings)) is not None:
+            return state
         state = WarmState(kept_in / f"{name}-{secrets.token_hex(4)}")
         # Memory, disk and QEMU's device stream; most guests fill less.
         check_space(kept_in, needed=settings.memory << 20)
