@@ -194,7 +194,8 @@ def open_pool(
                 pool = ServerPool(testbed, None, agent=agent, reader=reader)
                 break
             state = warm.find_or_make(image, settings, directory=directory / "first-boot", say=say)
-            testbed = testbed_with(settings=state.settings_from(settings))
+            settings_of_it = state.settings_from(settings)
+            testbed = testbed_with(settings=settings_of_it, ahead=state.restore_ahead)
             with contextlib.ExitStack() as trial:
                 try:
                     # The lock keeps other processes from removing the state.

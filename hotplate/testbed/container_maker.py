@@ -146,7 +146,8 @@ class ContainerMaker(Maker):
                 interfaces="ens" if root.predictable_names else "eth",
                 first_interface=FIRST_INTERFACE if root.predictable_names else 0,
                 environment=ENVIRONMENT.get(self.settings.datasource, {}),
-                seeds=self._seeds(start),
+                # A saved layer has them.
+                seeds=self._seeds(start) if start.state is None else {},
                 restored=start.state is not None,
             ),
             wiring=wiring,

@@ -14,7 +14,7 @@ from hotplate.timing.deadline import DeadlineExceeded
 
 #: How long a spare server may wait for its use. Its agent waits for the answer to its first poll
 #: meanwhile, and an agent gives up after ten seconds.
-SPARE_SECONDS = 5.0
+SPARE_SECONDS = 8.0
 
 
 class Spare:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +41,7 @@ class Testbed:
     :param networks: attach servers to the networks of their ports; not when the settings choose a
         wiring, which isolates each server.
     :param saves: whether its servers' states are going to be saved.
+    :param ahead: called with the testbed before its cloud starts, for what need not wait for that.
     """
 
     # Not a test class; pytest collects Test*.
@@ -57,6 +58,7 @@ class Testbed:
         others: Mapping[str, Image] | None = None,
         networks: bool = True,
         saves: bool = False,
+        ahead: Callable[[Testbed], None] = lambda _: None,
     ) -> None:
         self.image = image
         self.settings = settings
@@ -69,6 +71,7 @@ class Testbed:
         networked = networks and settings.wiring is WiringChoice.AUTO
         self._networks = directory / "networks" if networked else None
         self._saves = saves
+        self._ahead = ahead
         self._owned = ExitStack()
 
     def __enter__(self) -> Self:
@@ -91,14 +94,17 @@ class Testbed:
                 images_by_name=images.by_name,
                 upload_refusal=images.refusal,
             )
-            self.cloud = owned.enter_context(
-                Cloud(
-                    directory=self.directory / "cloud",
-                    compute=self.compute,
-                    events=self.events,
-                    options=options,
-                )
+            self.cloud = Cloud(
+                directory=self.directory / "cloud",
+                compute=self.compute,
+                events=self.events,
+                options=options,
             )
+            with ExitStack() as starting:
+                starting.callback(self.compute.close)
+                self._ahead(self)
+                owned.enter_context(self.cloud)
+                starting.pop_all()
             # The cloud is made with the images, so its uploads are known to them only now.
             images.uploaded = self.cloud.parts.images.uploaded
             # Servers end before the cloud that they use.
