@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-pytestmark = [pytest.mark.qemu, pytest.mark.boots]
+pytestmark = [pytest.mark.qemu, pytest.mark.boots, pytest.mark.long]
 
 #: In a chroot the kernel refuses to make user namespaces (user_namespaces(7), EPERM).
 CHROOT = 'mount --rbind / "$0"; exec chroot "$0" "$@"'
