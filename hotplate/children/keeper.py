@@ -156,12 +156,6 @@ class Keeper:
         self._control: socket.socket | None = None
 
     def __enter__(self) -> Keeper:
-        if self._process is None:
-            self.start()
-        return self
-
-    def start(self) -> None:
-        """Start the helper ahead, so that :meth:`__enter__` need not wait for a Python to load."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Close our copy of its end afterwards: otherwise its death would not be an end of file
         # here.
@@ -191,6 +185,7 @@ class Keeper:
                 name=f"helper-{self._process.pid}",
                 daemon=True,
             ).start()
+        return self
 
     def _watch(self, pidfd: int, process: subprocess.Popen[bytes]) -> None:
         ended = select.poll()

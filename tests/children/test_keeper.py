@@ -126,16 +126,6 @@ def test_end_of_a_helper_is_noticed_without_sleeping(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(time, "sleep", sleep)
 
 
-def test_helper_that_was_started_ahead_is_the_one_used(tmp_path: Path) -> None:
-    keeper = Keeper()
-    keeper.start()
-    ahead = keeper.pid
-    with keeper:
-        assert keeper.pid == ahead
-        assert spawn(keeper, tmp_path, "exit 4").wait(Deadline(60, "the child")) == 4
-    assert not Path(f"/proc/{ahead}").exists()
-
-
 def test_helper_that_is_left_ends_with_its_children(tmp_path: Path) -> None:
     with Keeper() as keeper:
         helper, child = keeper.pid, spawn(keeper, tmp_path, "sleep 1000")
@@ -196,8 +186,7 @@ def test_helper_that_starts_after_its_harness_has_gone_is_silent() -> None:
 
 
 def test_helper_whose_end_was_collected_can_be_closed() -> None:
-    keeper = Keeper()
-    keeper.start()
+    keeper = Keeper().__enter__()
     assert keeper._process is not None
     keeper._process.kill()
     keeper._process.wait(60)
