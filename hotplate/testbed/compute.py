@@ -214,8 +214,8 @@ class LocalCompute:
         spare, self._spare = self._spare, None
         server = spare.take() if spare is not None else None
         if server is not None:
-            server.owned.enter_context(self._served(start, server.machine.wiring))
             self.servers[start.spec.id] = server
+            server.owned.enter_context(self._served(start, server.machine.wiring))
         return server
 
     def _run(self, start: Start, memory: ExitStack) -> Server:

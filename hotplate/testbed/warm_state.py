@@ -168,9 +168,9 @@ class WarmState:
             state=self.directory,
             nonce=self.nonce,
         )
-        if another:
-            self.restore_ahead(testbed)
         try:
+            if another:
+                self.restore_ahead(testbed)
             server.renew()
             if Capability.KERNEL not in server.machine.capabilities:
                 # A container's processes are new, and begin where those of the state have ended.
