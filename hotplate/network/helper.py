@@ -46,6 +46,7 @@ class NetworkHelper(reaper.Reaper):
         self.ip = ""
         self.services = ""
         self.subnets: dict[Network, str] = {}
+        self.gateways: set[bytes] = set()
         self.own: socket.socket
 
     def run(self) -> None:
@@ -66,10 +67,13 @@ class NetworkHelper(reaper.Reaper):
         """Deliver the frames whose delay on a slow link is over."""
         self.switch.deliver_due()
 
-    def do_open(self, *, ip: str, mac: str, at: str, mtu: int, metadata: str, base: str) -> str:
+    def do_open(
+        self, *, ip: str, mac: str, at: str, gateway: str, mtu: int, metadata: str, base: str
+    ) -> str:
         """Enter new namespaces; return the directory of dnsmasq's files.
 
         :param at: the services' address with the length of its prefix.
+        :param gateway: see :meth:`do_subnet`.
         :param mtu: bytes of the largest packet.
         :param base: parent of that directory, unless the new user may not write there.
         """
@@ -79,22 +83,33 @@ class NetworkHelper(reaper.Reaper):
         self.ip, self.services = ip, mac
         self.switch.mac, self.switch.mtu = packed(mac), mtu
         links.prepare(ip)
+        links.refuse_beyond(ip)
         links.run(ip, [f"address add {metadata}/32 dev lo"])
         # The services' own link, without a machine.
         links.add(ip, 0, services=mac, guest=mac, owns=[])
-        self.do_subnet(at=at)
+        self.do_subnet(at=at, gateway=gateway)
         self.own = links.tap(f"{links.SWITCH}0")
         self.directory = _directory(base)
         self.do_tables(hosts="", names="", server=0)
         return str(self.directory)
 
-    def do_subnet(self, *, at: str) -> None:
-        """Give the services an address on one more subnet; ``at`` is as for :meth:`do_open`."""
+    def do_subnet(self, *, at: str, gateway: str) -> None:
+        """Give the services an address on one more subnet; ``at`` is as for :meth:`do_open`.
+
+        :param gateway: an address of IPv4 that is answered for until a router has it, so that a
+            machine is told at once that it reaches nothing there; "" for none.
+        """
         network = ip_interface(at).network
         if network.version == 6:
             links.use_ipv6(f"{links.HOST}0")
         links.run(self.ip, [links.serve(0, at)])
         self.subnets[network] = at
+        if gateway:
+            self.gateways.add(ip_address(gateway).packed)
+            self._stand_in(gateway, "add")
+
+    def _stand_in(self, gateway: str, do: str) -> None:
+        links.run(self.ip, [f"address {do} {gateway}/32 dev lo"])
 
     def _at(self, address: Address) -> str:
         """Return the services' address on the subnet of an address."""
@@ -145,12 +160,16 @@ class NetworkHelper(reaper.Reaper):
         self.switch.outlets[number] = Outlet(
             number, packed(mac), _senders(mac, [address]), None, routed=beyond
         )
+        if ip_address(address).packed in self.gateways:
+            self._stand_in(address, "delete")
 
     def do_remove(self, *, number: int) -> None:
         """Remove a port, and the cable plugged into it."""
         outlet = self.switch.outlets.pop(number)
         self._unplug(outlet)
         if outlet.host is None:
+            for gateway in self.gateways & outlet.addresses:
+                self._stand_in(str(ip_address(gateway)), "add")
             return
         self.unwatch(outlet.host.fileno())
         outlet.host.close()

@@ -24,6 +24,9 @@ SWITCH = "s"
 _SETTINGS = {
     # A new namespace takes over from the host each value that is not set here.
     "net/ipv4/ip_forward": "0",
+    # Without forwarding, the kernel drops what refuse_beyond() refuses, and sends no message.
+    "net/ipv4/conf/default/forwarding": "1",
+    "net/ipv4/icmp_ratelimit": "0",
     "net/ipv4/conf/all/rp_filter": "0",
     "net/ipv4/conf/default/rp_filter": "0",
     "net/ipv4/conf/all/arp_ignore": "0",
@@ -77,6 +80,11 @@ def prepare(program: str, *, forwarding: bool = False) -> None:
     """
     _set({**_SETTINGS, **(_FORWARDING if forwarding else {})})
     run(program, ["link set dev lo up"])
+
+
+def refuse_beyond(program: str) -> None:
+    """Answer each packet that is not for this namespace with "network unreachable" (RFC 792)."""
+    run(program, ["rule add not iif lo unreachable pref 100"])
 
 
 def _set(settings: Mapping[str, str]) -> None:

@@ -300,7 +300,7 @@ class Segment:
                         f'the network "{self.name}" has the addresses {other.network} already, '
                         f"which {subnet.network} overlaps"
                     )
-            self.request("subnet", at=_at(subnet))
+            self.request("subnet", at=_at(subnet), gateway=_gateway(subnet))
             self.subnets = (*self.subnets, subnet)
             # dnsmasq reads its ranges at its start only.
             self._restart()
@@ -431,6 +431,7 @@ class Segment:
                 ip=ip,
                 mac=self.mac,
                 at=_at(self.subnets[0]),
+                gateway=_gateway(self.subnets[0]),
                 # A guest without the DHCP option sends packets of Ethernet's size on all networks.
                 mtu=max(ETHERNET_MTU, self.subnets[0].mtu),
                 metadata=str(METADATA_ADDRESS),
@@ -528,6 +529,12 @@ def _check_subnet(name: str, subnet: Subnet) -> None:
 def _at(subnet: Subnet) -> str:
     """Return the services' address on a subnet, with the length of its prefix."""
     return f"{subnet.server}/{subnet.network.prefixlen}"
+
+
+def _gateway(subnet: Subnet) -> str:
+    """Return the gateway that the services stand in for; "" when there is none."""
+    # A gateway of IPv6 is known by its router's announcement alone.
+    return str(subnet.gateway or "") if subnet.network.version == 4 else ""
 
 
 def _overlap(one: Network, other: Network) -> bool:

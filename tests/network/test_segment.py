@@ -23,6 +23,7 @@ import hotplate
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.network import segment as module
 from hotplate.network.dhcp import Subnet
+from hotplate.network.router import Router
 from hotplate.network.segment import Port, Segment, refusal
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
@@ -202,6 +203,30 @@ def test_station_reaches_nothing_beyond_its_segment(attach, station, bystander):
     for address in ("10.0.0.2", "169.254.169.254", host, "127.0.0.1"):
         assert there.ask(address, bystander, seconds=1) == ""
     assert not there.pings("192.0.2.1", tries=1)
+
+
+def test_packets_to_elsewhere_are_refused_at_once(tmp_path, station):
+    """As by the router of a Neutron network without a way out; a router has its own address."""
+    gateway = IPv4Address("10.0.0.1")
+    with Segment("private", subnet(gateway=gateway), directory=tmp_path) as segment:
+        there = station(segment.port(mac=mac(5), addresses=[IPv4Address("10.0.0.5")]))
+        segment.port(mac=mac(6), addresses=[IPv4Address("10.0.0.6")])
+        there.configure("10.0.0.5", f"ip route add default via {gateway}")
+        for _ in range(20):
+            assert "unreachable" in there.run("busybox nc 192.0.2.1 53 </dev/null")[1]
+        # What the services do not forward: a machine is reached by its own link, or not at all.
+        there.run(f"ip route add 10.0.0.6/32 via {gateway}")
+        assert "unreachable" in there.run("busybox nc 10.0.0.6 53 </dev/null")[1]
+        assert "refused" in there.run(f"busybox nc {gateway} 80 </dev/null")[1]
+        with Router("gateway", directory=tmp_path / "router") as router:
+            number = router.attach(segment, mac=mac(1), address=gateway)
+            there.run("ip neighbour flush dev eth0")
+            assert there.pings(str(gateway))
+            assert mac(1) in there.run("ip neighbour")[1]
+            router.detach(number)
+            there.run("ip neighbour flush dev eth0")
+            assert there.pings(str(gateway))
+            assert segment.mac in there.run("ip neighbour")[1]
 
 
 def test_two_segments_with_the_same_addresses_are_isolated(segment, attach, station, tmp_path):
