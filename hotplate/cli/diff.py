@@ -29,7 +29,7 @@ size, but for those of one version of a package that have the same time as well.
 EPILOG = """\
 exit status:
   0      compared, whatever is different
-  1      one is damaged or no image; with --strict, there is a difference
+  1      one is damaged, no image or without a system; with --strict, there is a difference
   2      wrong usage, or an image that does not exist or has another format
   3      the host lacks something, or a root file system cannot be read here
   128+N  interrupted by the signal N
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     """Compare two images; return 1 for a difference when differences count.
 
     :raises UsageError: when the directory of the page is missing.
-    :raises HostError: when a root file system cannot be read.
+    :raises ImageError: when a root file system cannot be read.
     """
     # Before the images are read, which takes a while.
     if args.html is not None and not args.html.absolute().parent.is_dir():
@@ -84,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
     )
     with read(args.first) as first, read(args.second) as second:
         for each in (first, second):
-            if each.contents is None:
-                raise HostError(each.unread)
+            if each.error is not None:
+                raise each.error
         comparison = compared(snapshot(first), snapshot(second), exact=args.exact)
         if args.html is not None:
             _write_page(args.html, as_document(comparison))

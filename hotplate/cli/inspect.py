@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hotplate.cli.arguments import add_settings, load_settings
-from hotplate.errors import HostError, Outcome
+from hotplate.errors import Outcome
 from hotplate.image.inspect import find
 from hotplate.inspection.inspection import inspected
 from hotplate.inspection.sbom import as_cyclonedx, as_spdx
@@ -31,8 +31,8 @@ NAME.manifest.json is used where it is there and is the image's own.
 EPILOG = """\
 exit status:
   0      looked at, whatever was found
-  1      the image is damaged or no image; with --strict, there is a finding; with
-         --verify, the image or a file beside it is not as it was signed
+  1      the image is damaged, no image or without a system; with --strict, there is a
+         finding; with --verify, the image or a file beside it is not as it was signed
   2      wrong usage, or an image that does not exist or has another format
   3      the host lacks something, or the root file system cannot be read here
   128+N  interrupted by the signal N
@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Inspect an image; return 1 for a finding when findings count.
 
-    :raises HostError: when the root file system cannot be read; the rest is printed.
+    :raises ImageError: when the root file system cannot be read; the rest is printed.
     """
     settings = load_settings(args)
     cache = settings.cache
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
         # The image is opened by its name several times, also by qemu-nbd and the kernel.
         verified.check_unchanged()
     print(text, end="")
-    if inspection.contents is None:
-        raise HostError(inspection.unread)
+    if inspection.error is not None:
+        raise inspection.error
     failed = args.strict and inspection.findings
     return (Outcome.FAILED if failed else Outcome.PASSED).exit_status

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hotplate.errors import ImageError
+from hotplate.errors import ImageError, Outcome
 from hotplate.inspection.disk import Disk
 
 ROOT_INODE = 2
@@ -34,8 +34,10 @@ MAX_NODES = 4096
 MAX_DIRECTORY = 16 << 20
 
 
-class Unreadable(ImageError):
-    """A file system that cannot be read: damaged, or with an unsupported feature."""
+class NotReadHere(ImageError):
+    """A file system that hotplate or this host cannot read; the image may be good."""
+
+    outcome = Outcome.HOST
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Ext4:
     """A file system; see :class:`~hotplate.inspection.tree.FileSystem`.
 
     :param disk: its bytes.
-    :raises Unreadable: it is damaged, or of an unsupported kind.
+    :raises ImageError: it is damaged, or, as :class:`NotReadHere`, has an unsupported feature.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -110,7 +112,8 @@ class Ext4:
 
     def _check(self, magic: int, log_size: int, incompatible: int) -> None:
         if other := incompatible & ~_READABLE:
-            raise self._unreadable(f"it has features that are not known here ({other:#x})")
+            words = f"it has features that are not known here ({other:#x})"
+            raise self._unreadable(words, NotReadHere)
         sound = (
             magic == MAGIC
             and log_size <= 6
@@ -121,8 +124,8 @@ class Ext4:
         if not sound:
             raise self._unreadable("its superblock is damaged")
 
-    def _unreadable(self, why: str) -> Unreadable:
-        return Unreadable(
+    def _unreadable(self, why: str, kind: type[ImageError] = ImageError) -> ImageError:
+        return kind(
             f'the ext4 file system in the image "{self._disk.name}" cannot be read: {why}',
             hint="look at it with libguestfs: "
             f"apt-get install guestfish && guestfish --ro -a {shlex.quote(self._disk.name)} -i",

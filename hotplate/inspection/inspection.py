@@ -19,6 +19,7 @@ from hotplate.image.checksum import sha256_of
 from hotplate.image.inspect import HEAD, INITRD, KERNEL, ImageFile, Table, check_end, read_table
 from hotplate.inspection.contents import Contents
 from hotplate.inspection.disk import Disk, open_disk
+from hotplate.inspection.ext4 import NotReadHere
 from hotplate.inspection.findings import ImageFault, fails, findings
 from hotplate.inspection.mounted import KINDS, Mounts
 from hotplate.inspection.partitions import Partition, partitions
@@ -48,7 +49,7 @@ class Inspection:
 
     :param contents: of its root file system, readable while the image is open; None when it cannot
         be read at all.
-    :param unread: the reason for that, "" when it was read.
+    :param error: the reason for that, whose outcome tells whether the image is at fault.
     :param missing: a sentence for each further file system that a guest mounts, and is not read.
     :param elements: the diskimage-builder elements of the image, as far as recorded.
     :param efi: the files of the EFI system partition, when there is a readable one.
@@ -59,13 +60,18 @@ class Inspection:
     partitions: tuple[Partition, ...]
     root: Partition | None
     contents: Contents | None
-    unread: str
+    error: ImageError | None
     manifest: Manifest
     built: Mapping[str, Any] = field(default_factory=dict)
     elements: tuple[str, ...] = ()
     findings: tuple[ImageFault, ...] = ()
     efi: Tree | None = None
     missing: tuple[str, ...] = ()
+
+    @property
+    def unread(self) -> str:
+        """Return why the root file system was not read, "" when it was."""
+        return self.error.message if self.error else ""
 
     @property
     def efi_files(self) -> list[str]:
@@ -144,7 +150,7 @@ def _inspection(
 ) -> Inspection:
     table = read_table(disk.read(0, HEAD))
     contents = Contents(system.tree) if system.tree else None
-    unread = "" if contents else system.unread or _why_not(disk, listed)
+    error = None if contents else system.unread or _why_not(disk, listed)
     state, built = _manifest(file.path, checksums)
     looked_at = Inspection(
         file,
@@ -152,7 +158,7 @@ def _inspection(
         listed,
         system.root,
         contents,
-        unread,
+        error,
         state,
         built,
         _elements(built, contents),
@@ -170,8 +176,8 @@ def _inspection(
     return replace(looked_at, findings=wrong)
 
 
-def _why_not(disk: Disk, listed: tuple[Partition, ...]) -> str:
-    """Return the sentence on how to read a file system that we cannot read."""
+def _why_not(disk: Disk, listed: tuple[Partition, ...]) -> ImageError:
+    """Return the error of an image without a file system that we can read and has a system."""
     kinds = {each.file_system for each in listed if each.purpose == "data" and each.file_system}
     volumes = any(each.volume for each in listed)
     others = sorted(kinds - {"ext4", "swap", *KINDS, *(["lvm"] if volumes else [])})
@@ -189,10 +195,11 @@ def _why_not(disk: Disk, listed: tuple[Partition, ...]) -> str:
             hint=f"look at it with: file {shlex.quote(str(disk.name))}",
         )
     if refused := next((each for each in listed if each.refused), None):
-        return f'{refused} of "{disk.name}" is {refused.refused}'
+        return NotReadHere(f'{refused} of "{disk.name}" is {refused.refused}')
     if not others:
-        return f'no file system in "{disk.name}" has "/etc" and "/usr": there is no system in it'
-    return (
+        words = f'no file system in "{disk.name}" has "/etc" and "/usr": there is no system in it'
+        return ImageError(words)
+    return NotReadHere(
         f'the file system of "{disk.name}" is {" and ".join(others)}, which is not read here: '
         "look at it with libguestfs: apt-get install guestfish && "
         f"guestfish --ro -a {shlex.quote(disk.name)} -i"

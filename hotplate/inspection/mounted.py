@@ -25,7 +25,7 @@ from hotplate.errors import ImageError
 from hotplate.image.inspect import ImageFile
 from hotplate.image.overlay import bounded, check_space
 from hotplate.inspection.disk import Disk, image_options, opened_files
-from hotplate.inspection.ext4 import ROOT_INODE, Inode
+from hotplate.inspection.ext4 import ROOT_INODE, Inode, NotReadHere
 from hotplate.inspection.mount_helper import DISK
 from hotplate.inspection.partitions import Partition
 from hotplate.inspection.raw_disk import raw_disk
@@ -230,7 +230,7 @@ class Mounts:
                     size=partition.size,
                 )
             except OSError as error:
-                raise ImageError(
+                raise NotReadHere(
                     f'{partition} of "{self._disk.name}" is {partition.file_system}, and the '
                     f"host's kernel does not mount it: {error.strerror}"
                 ) from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from hotplate.errors import ImageError
 from hotplate.inspection.disk import Disk
-from hotplate.inspection.ext4 import Ext4
+from hotplate.inspection.ext4 import Ext4, NotReadHere
 from hotplate.inspection.fat import Fat
 from hotplate.inspection.mounted import KINDS, Mounted, Mounts
 from hotplate.inspection.partitions import Partition, identity
@@ -48,7 +48,7 @@ class System:
 
     :param root: its partition; None when there is none that is read.
     :param tree: all files, None without a root.
-    :param unread: why there is no tree.
+    :param unread: why there is no tree, as far as an error tells.
     :param efi: the files of its EFI system partition; None when there is none that is read.
     :param missing: a sentence for each file system that a guest mounts, and is not read.
     :param nowhere: name and place of each mount that a boot waits for, and no partition has.
@@ -57,7 +57,7 @@ class System:
 
     root: Partition | None = None
     tree: Tree | None = None
-    unread: str = ""
+    unread: ImageError | None = None
     efi: Tree | None = None
     missing: list[str] = field(default_factory=list)
     nowhere: list[tuple[str, str]] = field(default_factory=list)
@@ -84,7 +84,7 @@ class _Opener:
 
     def _open(self, partition: Partition) -> tuple[FileSystem, Mounted | None]:
         if partition.refused:
-            raise ImageError(f'{partition} of "{self._disk.name}" is {partition.refused}')
+            raise NotReadHere(f'{partition} of "{self._disk.name}" is {partition.refused}')
         content, kind = partition.on(self._disk), partition.file_system
         if kind == "ext4":
             return Ext4(content), None
@@ -92,7 +92,7 @@ class _Opener:
         if kind == "vfat":
             return Fat(content, uuid=uuid, label=label), None
         if obstacle := self._mounts.obstacle(kind):
-            raise ImageError(f'{partition} of "{self._disk.name}" is {obstacle}')
+            raise NotReadHere(f'{partition} of "{self._disk.name}" is {obstacle}')
         return self._mounts.open(partition, uuid=uuid.replace("-", ""), label=label)
 
 
@@ -112,7 +112,7 @@ def put_together(disk: Disk, listed: tuple[Partition, ...], mounts: Mounts) -> S
                 system.root = partition
                 break
         except ImageError as error:
-            system.unread = error.message
+            system.unread = error
     else:
         return system
     joined = Joined(opened)
@@ -127,7 +127,7 @@ def put_together(disk: Disk, listed: tuple[Partition, ...], mounts: Mounts) -> S
     system.other_root = next(
         (each for each in roots if _TAGGED.match(_source(each)) and _source(each) not in own), ""
     )
-    system.tree, system.unread = Tree(joined), ""
+    system.tree, system.unread = Tree(joined), None
     system.tree.efi = system.efi
     return system
 

@@ -114,6 +114,28 @@ def test_unreadable_file_system_is_a_host_error(tmp_path, capsys):
     assert ("does not mount it" if os.geteuid() == 0 else "guestfish") in err
 
 
+@pytest.mark.parametrize(
+    ("at", "value", "status", "reason"),
+    [
+        (0x58, b"\x41\x01", 1, "its superblock is damaged"),
+        (0x60, b"\xff\xff", 3, "features that are not known here"),
+        (0x60, b"", 1, "there is no system in it"),
+    ],
+    ids=["damaged", "of a newer kind", "without a system"],
+)
+@pytest.mark.tool("mkfs.ext4")
+def test_unread_file_system_is_a_host_error_only_when_the_image_may_be_good(
+    tmp_path, capsys, at: int, value: bytes, status: int, reason: str
+):
+    path = tmp_path / "x.raw"
+    subprocess.run(["/sbin/mkfs.ext4", "-q", path, "4M"], check=True)
+    with path.open("r+b") as stream:
+        stream.seek(1024 + at)
+        stream.write(value)
+    done, out, err = run(capsys, path)
+    assert (done, "ext4, 4 MB" in out, reason in err) == (status, True, True)
+
+
 NESTED = b'{"elements":' * 200_000
 BESIDE = {
     "a fifo": os.mkfifo,
