@@ -245,4 +245,6 @@ def system_in(folder: Path) -> str:
         # A link of the image could lead anywhere on the host.
         if not top.is_symlink() and all(os.path.lexists(top / each) for each in ("etc", "usr")):
             return name
-    raise OSError(2, 'there is no system with "/etc" and "/usr" in the root file system')
+    # As the kernel says it of a damaged file system.
+    words = 'there is no system with "/etc" and "/usr" in the root file system'
+    raise OSError(errno.EUCLEAN, words)

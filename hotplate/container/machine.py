@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -21,7 +22,7 @@ from hotplate.children.keeper import Child, Keeper
 from hotplate.children.mounts import IDS
 from hotplate.container import guest_files
 from hotplate.container.root import Root
-from hotplate.errors import HostError, MachineLostError, UsageError
+from hotplate.errors import HostError, ImageError, MachineLostError, UsageError
 from hotplate.events import kinds
 from hotplate.events.background import guarded
 from hotplate.events.log import EventLog
@@ -320,7 +321,9 @@ class ContainerMachine(Machine):
             except OSError as error:
                 if new:
                     layer.unlink()
-                raise HostError(
+                # A layer that was used may be damaged, too.
+                damaged = new and error.errno in (errno.EBADMSG, errno.EUCLEAN)
+                raise (ImageError if damaged else HostError)(
                     f"this host cannot mount the root of a container: {error}",
                     hint="--machine qemu",
                 ) from error

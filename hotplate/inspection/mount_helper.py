@@ -73,7 +73,7 @@ class MountHelper(reaper.Reaper):
         )
         try:
             system = top / mounts.system_in(top)
-        except FileNotFoundError:
+        except OSError:
             system = top
         for each in (system, *([volumes] if btrfs else [])):
             self.handed_out.append(os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))

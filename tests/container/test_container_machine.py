@@ -17,7 +17,7 @@ from tiny_container import Made, addresses, attached, make_ext4, plant, root_of
 
 from hotplate.container.cgroups import name_of
 from hotplate.container.root import Root
-from hotplate.errors import HostError, MachineLostError
+from hotplate.errors import HostError, HotplateError, ImageError, MachineLostError
 from hotplate.guest.shell import Shell
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 
@@ -298,20 +298,20 @@ def test_nspawn_killed_by_another_process_is_lost(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "kind", "said"),
     [
-        ("etc/os-release", "could not start the container.*os-release"),
-        ("etc", 'no system with "/etc" and "/usr"'),
-        ("usr", 'no system with "/etc" and "/usr"'),
+        ("etc/os-release", HostError, "could not start the container.*os-release"),
+        ("etc", ImageError, 'no system with "/etc" and "/usr"'),
+        ("usr", ImageError, 'no system with "/etc" and "/usr"'),
     ],
 )
 def test_root_without_a_system_is_refused_in_one_sentence(
-    make: Make, tmp_path: Path, spoil: str, said: str
+    make: Make, tmp_path: Path, spoil: str, kind: type[HotplateError], said: str
 ) -> None:
     tree = plant(tmp_path / "tree")
     subprocess.run(["rm", "-r", tree / spoil], check=True)
     made = make(root=root_of(make_ext4(tree, tmp_path / "other.ext4")), start=False)
-    with pytest.raises(HostError, match=said) as caught:
+    with pytest.raises(kind, match=said) as caught:
         made.machine.start()
     assert caught.value.hint == "--machine qemu"
     assert not made.machine.running
@@ -327,6 +327,19 @@ def test_root_that_is_no_file_system_is_refused(make: Make, tmp_path: Path) -> N
         made.machine.start()
     # A layer that was never used does not count as one.
     assert not list((tmp_path / "tiny").glob("*.ext4"))
+
+
+def test_root_with_a_damaged_superblock_is_the_images_fault(
+    tree: Path, make: Make, tmp_path: Path
+) -> None:
+    file = make_ext4(tree, tmp_path / "other.ext4")
+    with file.open("r+b") as stream:
+        # A part of a name, which only the checksum protects.
+        stream.seek(1024 + 0x88)
+        stream.write(b"x")
+    made = make(root=root_of(file), start=False)
+    with pytest.raises(ImageError, match="cannot mount the root of a container"):
+        made.machine.start()
 
 
 def test_full_layer_is_the_guests_error_and_it_goes_on(make: Make) -> None:
