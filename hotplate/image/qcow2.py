@@ -20,6 +20,7 @@ from pathlib import Path
 
 from hotplate.errors import ImageError
 from hotplate.image import vmdk
+from hotplate.text import shortened
 
 #: The formats that machines use; others are to be converted first. None of them but qcow2 and VMDK
 #: names other files: QEMU opens no VHDX or VDI with a parent.
@@ -116,7 +117,13 @@ def read_header(file: Path) -> Header:
         head = stream.read(1 << 16)
     try:
         return _header(head)
-    except (struct.error, ValueError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ImageError(
+            f'the image "{file}" names another file, {shortened(repr(error.object), 200)}; '
+            "expected UTF-8",
+            hint=f"if you trust the image: {_convert(file)}",
+        ) from None
+    except (struct.error, ValueError) as error:
         raise ImageError(
             f'the image "{file}" has a damaged qcow2 header: {error}', hint="build it again"
         ) from None

@@ -86,6 +86,13 @@ def test_protocol_is_always_refused(folder: Path, name: str, allow: bool):
         Image.open(named(folder / "evil.qcow2", name), allow_backing=allow)
 
 
+def test_backing_file_name_that_is_not_utf8_is_quoted(folder: Path):
+    image = named(folder / "top.qcow2", "basis.raw")
+    changed(image, b"basis.raw", b"bas\xefs.raw")
+    with pytest.raises(ImageError, match=r"names another file, b.bas\\xefs.raw.; expected UTF-8"):
+        Image.open(image)
+
+
 def test_network_backing_file_is_not_connected_to(folder: Path):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
