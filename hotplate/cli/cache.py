@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hotplate import locks
 from hotplate.cli.arguments import load_settings
-from hotplate.errors import HostError, Outcome
+from hotplate.errors import HostError, Outcome, UsageError
 from hotplate.image.image_store import size_of
 from hotplate.inspection.raw_disk import IMAGE_NAME
 from hotplate.machine import admission
@@ -84,9 +84,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def entries(root: Path) -> list[Entry]:
     """Return the entries of the cache, by kind, the most recently used first.
 
-    :raises HostError: when the cache cannot be read.
+    :raises UsageError: when the cache is a file.
+    :raises HostError: when it cannot be read.
     """
     try:
+        if root.is_file():
+            raise UsageError(
+                f'the cache "{root}" is not a directory', hint="name one with HOTPLATE_CACHE"
+            )
         return [
             entry
             for kind in KINDS

@@ -71,6 +71,15 @@ def test_empty_and_missing_cache_are_reported(root):
     assert (done.returncode, done.stdout) == (0, f'there is nothing in "{root}"\n')
 
 
+@pytest.mark.parametrize("action", ["list", "clean"])
+def test_cache_that_is_a_file_is_a_usage_error(root, action):
+    root.rmdir()
+    root.touch()
+    done = hotplate(action)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f'the cache "{root}" is not a directory' in done.stderr
+
+
 @pytest.mark.parametrize("words", [(), ("list",)])
 def test_list_has_names_sizes_and_times(root, words):
     state(root, days=2)
