@@ -152,6 +152,11 @@ def ago(seconds: float) -> str:
     return "just now"
 
 
+def _total(root: Path, listed: Sequence[Entry]) -> int:
+    """Return the bytes of the whole cache; entries are not walked again."""
+    return sum(each.size for each in listed) + size_of(root, without={each.path for each in listed})
+
+
 def as_text(root: Path, listed: Sequence[Entry], *, now: float) -> str:
     """Return the list for people; the last line is the total."""
     lines = []
@@ -163,7 +168,7 @@ def as_text(root: Path, listed: Sequence[Entry], *, now: float) -> str:
         lines += [
             f"  {human(entry.size):>8}  {ago(now - entry.used):<14}  {entry.what}" for entry in mine
         ]
-    lines.append(f'{human(size_of(root))} in all in "{root}"')
+    lines.append(f'{human(_total(root, listed))} in all in "{root}"')
     return "\n".join(lines) + "\n"
 
 
@@ -171,7 +176,7 @@ def as_json(root: Path, listed: Sequence[Entry]) -> str:
     """Return the list as JSON."""
     document = {
         "directory": str(root),
-        "bytes": size_of(root),
+        "bytes": _total(root, listed),
         "entries": [
             {
                 "kind": entry.kind.folder,

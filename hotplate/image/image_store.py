@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from hotplate import locks
@@ -117,13 +117,18 @@ class ImageStore:
                 room += size
 
 
-def size_of(path: Path) -> int:
-    """Return the disk usage of a file or tree in bytes; files that vanish count as 0."""
+def size_of(path: Path, *, without: Collection[Path] = ()) -> int:
+    """Return the disk usage of a file or tree in bytes; files that vanish count as 0.
+
+    :param without: files and folders that are left out.
+    """
     total = 0
     paths = [path]
     # Unlike Path.rglob(), it goes on where a folder has vanished.
     for folder, folders, files in os.walk(path):
-        paths += (Path(folder, name) for name in (*folders, *files))
+        folders[:] = [name for name in folders if Path(folder, name) not in without]
+        paths += (Path(folder, name) for name in folders)
+        paths += (each for name in files if (each := Path(folder, name)) not in without)
     for each in paths:
         with contextlib.suppress(OSError):
             # In units of 512 bytes, whatever the file system; a sparse image takes less than its

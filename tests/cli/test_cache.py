@@ -99,6 +99,20 @@ def test_sizes_are_those_on_the_disk(root):
     assert listing["entries"][0]["bytes"] >= 100_000
 
 
+def test_each_folder_is_sized_once(root, monkeypatch):
+    state(root)
+    kept(root, "dib/base", "tarball")
+    seen = []
+
+    def lstat(path, see=Path.lstat):
+        seen.append(path)
+        return see(path)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    hotplate("list")
+    assert sorted(seen) == sorted([root, *root.rglob("*")])
+
+
 def test_clean_removes_states_and_old_entries_only(root):
     state(root)
     fresh = kept(root, "releases", "fresh.qcow2", days=6)
