@@ -11,14 +11,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shlex
 import signal
 import sqlite3
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import ClassVar
 
-from hotplate.text import clean, shortened
+from hotplate.text import clean, quoted, shortened
 
 
 class Outcome(StrEnum):
@@ -156,7 +155,7 @@ def usable_names() -> Iterator[None]:
         name = os.fsdecode(error.filename)
         raise UsageError(
             f'"{shortened(name, 200)}" cannot be used: {error.strerror}',
-            hint=shlex.join(["namei", "-l", name]) if error.errno == errno.EACCES else "",
+            hint=f"namei -l {quoted(name)}" if error.errno == errno.EACCES else "",
         ) from error
 
 

@@ -9,7 +9,9 @@ read differently (Unicode Technical Report 36, 3.5; CVE-2021-42574).
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 # CSI and OSC sequences, and the two-character escapes of ECMA-48. The rest of others, or of
@@ -58,6 +60,15 @@ def map_json(value: Any, change: Callable[[Any], Any]) -> Any:
 def clean_line(text: str) -> str:
     """Return text as one clean line, which cannot look like two."""
     return " ".join(clean(text).split("\n"))
+
+
+def quoted(path: Path | str) -> str:
+    """Return a path as an argument in a command to paste, where a dash begins no option.
+
+    >>> print(quoted("-my web.qcow2"))
+    './-my web.qcow2'
+    """
+    return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
 def file_name(text: str, *, longest: int = 100, otherwise: str = "unnamed") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hotplate.inspection.inspection import Inspection, inspected
 from hotplate.inspection.mounted import KINDS
 from hotplate.settings import Settings
 from hotplate.stacks import builtin
+from hotplate.text import quoted
 
 PLAIN = (
     "tried: boot, network, metadata, cloud-init, user data, host name, growth of the root file "
@@ -76,7 +76,7 @@ def _choice(image: Path, groups: Sequence[str], contents: Contents) -> TemplateC
             raise UsageError(
                 f'the image "{image.name}" has no agent, so no hook of the group "{groups[0]}" is '
                 "ever called",
-                hint=f"hotplate inspect {shlex.quote(str(image))}",
+                hint=f"hotplate inspect {quoted(image)}",
             )
         return TemplateChoice(builtin.PLAIN, note=PLAIN)
     check_cases(groups, f'"{image.name}"', there)

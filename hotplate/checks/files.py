@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 from hotplate.checks.check import DataFile, UserCheck
 from hotplate.checks.metadata import NO_METADATA, CheckMetadata, of_script, parse
 from hotplate.errors import UsageError
+from hotplate.text import quoted
 
 #: kola's names for the files beside executables.
 DATA = "data"
@@ -53,7 +53,7 @@ def _found(path: Path) -> list[tuple[str, Path]]:
     if path.is_file():
         if not os.access(path, os.X_OK):
             raise UsageError(
-                f'the check "{path}" is not executable', hint=f"chmod +x {shlex.quote(str(path))}"
+                f'the check "{path}" is not executable', hint=f"chmod +x {quoted(path)}"
             )
         return [(path.name, path)]
     if not path.is_dir():
@@ -91,8 +91,7 @@ def _executables(directory: Path, above: tuple[Path, ...] = ()) -> Iterator[Path
             # Left out in silence, it would look like a check that passes.
             raise UsageError(
                 f'"{each}" begins as a script and is not executable',
-                hint=f"chmod +x {shlex.quote(str(each))}, or move it into the directory "
-                f'"{DATA}" beside it',
+                hint=f'chmod +x {quoted(each)}, or move it into the directory "{DATA}" beside it',
             )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import shlex
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from hotplate.errors import HostError, Outcome, UsageError
 from hotplate.image.image_store import size_of
 from hotplate.inspection.raw_disk import IMAGE_NAME
 from hotplate.machine import admission
+from hotplate.text import quoted
 
 #: Days of disuse after which ``clean`` removes a file.
 DAYS = 7
@@ -100,7 +100,7 @@ def entries(root: Path) -> list[Entry]:
     except OSError as error:
         raise HostError(
             f'the cache "{root}" cannot be read: {error.strerror}',
-            hint=f"ls -ld {shlex.quote(str(root))}",
+            hint=f"ls -ld {quoted(root)}",
         ) from error
 
 

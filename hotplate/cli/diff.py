@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from hotplate.errors import HostError, Outcome, UsageError
 from hotplate.inspection.compare import compared, snapshot
 from hotplate.inspection.inspection import inspected
 from hotplate.inspection.show_comparison import as_document, as_text
+from hotplate.text import quoted
 
 ABOUT = """\
 Say what is different in two images: system, agent, hooks with their tools,
@@ -110,5 +110,5 @@ def _write_page(file: Path, document: dict[str, Any]) -> None:
     except OSError as error:
         raise HostError(
             f'"{file}" cannot be written: {error.strerror}',
-            hint=f"df -h {shlex.quote(str(file.parent))}",
+            hint=f"df -h {quoted(file.parent)}",
         ) from error

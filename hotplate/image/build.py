@@ -38,6 +38,7 @@ from hotplate.image.preflight import (
     work_directory,
 )
 from hotplate.image.progress import TIMESTAMP, BuildProgress
+from hotplate.text import quoted
 
 #: Variables whose values ``--dry-run`` hides, such as ``DIB_DEV_USER_PASSWORD``.
 SECRET_NAME = re.compile("PASSWORD|SECRET|TOKEN|KEY")
@@ -212,7 +213,7 @@ class Build:
         line = replace(self.plan, environment=self.environment).shell(str(self.request.name))
         # disk-image-create fails with its last step where there is no such directory.
         parent = self.request.name.parent
-        first = "" if parent.is_dir() else f"{shlex.join(['mkdir', '-p', str(parent)])}\n"
+        first = "" if parent.is_dir() else f"mkdir -p {quoted(parent)}\n"
         return first + " \\\n    ".join([*settings, line])
 
     def run(self) -> BuildResult:

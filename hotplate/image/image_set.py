@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,6 +11,7 @@ from hotplate.errors import HotplateError, UsageError
 from hotplate.image import manifest
 from hotplate.image.checksum import sha256_of
 from hotplate.image.inspect import Image, ImageFile
+from hotplate.text import quoted
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def of_file(path: Path, *, allow_backing: bool, checksums: Path | None = None) -
             raise UsageError(
                 f'"{each}", which belongs to the image "{path}", lies in another folder, so it '
                 "does not go to a worker with it",
-                hint=f"qemu-img convert -O qcow2 {shlex.quote(str(path))} whole.qcow2",
+                hint=f"qemu-img convert -O qcow2 {quoted(path)} whole.qcow2",
             )
     return ImageSet(
         tuple(

@@ -17,6 +17,7 @@ from hotplate.image import manifest, overlay, qcow2
 from hotplate.image.checksum import sha256_of
 from hotplate.image.plan import Layout
 from hotplate.image.qcow2 import FORMATS
+from hotplate.text import quoted
 
 KERNEL = ("vmlinuz", "kernel")
 #: The suffixes of a partition image's kernel and initrd: diskimage-builder's, then others'.
@@ -271,13 +272,11 @@ def find(path: Path) -> Path:
             )
         raise UsageError(
             f'there is no image "{path}"',
-            hint=f"name a file that is there: {shlex.join(['ls', str(path.parent)])}; or build "
-            f"one: {shlex.join(['hotplate', 'build', '-o', str(path)])}",
+            hint=f"name a file that is there: ls {quoted(path.parent)}; or build "
+            f"one: hotplate build -o {quoted(path)}",
         )
     if not os.access(file, os.R_OK):
-        raise UsageError(
-            f'the image "{path}" cannot be read', hint=f"ls -l {shlex.quote(str(path))}"
-        )
+        raise UsageError(f'the image "{path}" cannot be read', hint=f"ls -l {quoted(path)}")
     return file
 
 

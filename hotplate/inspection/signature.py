@@ -29,6 +29,7 @@ from hotplate.errors import HostError, ImageError, UsageError
 from hotplate.image import manifest as manifests
 from hotplate.image.checksum import hash_file, read_regular
 from hotplate.inspection import sbom
+from hotplate.text import quoted
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import (
@@ -115,8 +116,7 @@ def others_can_read(file: Path) -> str:
     if not mode & 0o077:
         return ""
     return (
-        f'other users can read the private key "{file}" (mode {mode:04o}): '
-        f"{shlex.join(['chmod', '600', str(file)])}"
+        f'other users can read the private key "{file}" (mode {mode:04o}): chmod 600 {quoted(file)}'
     )
 
 
@@ -151,7 +151,7 @@ def _read_key(file: Path) -> bytes:
     except OSError as error:
         raise UsageError(
             f'the key "{file}" cannot be read: {error.strerror or error}',
-            hint=f"ls -l {shlex.quote(str(file))}",
+            hint=f"ls -l {quoted(file)}",
         ) from error
 
 

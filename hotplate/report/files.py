@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from hotplate.errors import HostError, UsageError
 from hotplate.report import junit, tap
 from hotplate.report.artifacts import json_bytes
+from hotplate.text import quoted
 from hotplate.verdict.verdict import Verdict
 
 #: Linux follows no more, see path_resolution(7).
@@ -120,5 +120,5 @@ def _is_stream(file: Path) -> bool:
 def _cannot(file: Path, error: OSError) -> HostError:
     return HostError(
         f'"{file}" cannot be written: {error.strerror}',
-        hint=f"df -h {shlex.quote(str(file.parent))}",
+        hint=f"df -h {quoted(file.parent)}",
     )

@@ -99,6 +99,12 @@ def test_missing_image_is_a_usage_error(tmp_path, capsys):
     assert (status, "there is no image" in err) == (2, True)
 
 
+def test_name_that_begins_with_a_dash_can_be_pasted(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, _, err = run(capsys, "--", "-my/web.qcow2")
+    assert "ls ./-my; or build one: hotplate build -o ./-my/web.qcow2\n" in err
+
+
 def test_file_that_is_no_image_fails(tmp_path, capsys):
     (tmp_path / "text.raw").write_text("hello\n" * 100)
     status, _, err = run(capsys, tmp_path / "text.raw")

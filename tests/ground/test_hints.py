@@ -29,7 +29,7 @@ def unquoted(source: str) -> Iterator[tuple[int, str]]:
                 for part in keyword.value.values:
                     if isinstance(part, ast.FormattedValue):
                         word = ast.unparse(part.value)
-                        if COMMAND.search(before) and not word.startswith("shlex."):
+                        if COMMAND.search(before) and not word.startswith(("shlex.", "quoted(")):
                             yield keyword.value.lineno, word
                         before = ""
                     else:
