@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import json
 import os
@@ -137,9 +138,12 @@ def public_key(file: Path) -> PublicKey:
     try:
         key = serialization.load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm):
-        raise UsageError(
-            f'"{file}" is no public key in PEM', hint="openssl pkey -pubout -in KEY.pem > KEY.pub"
-        ) from None
+        what, command = "no public key in PEM", "openssl pkey -pubout -in KEY.pem"
+        with contextlib.suppress(ValueError, UnsupportedAlgorithm):
+            serialization.load_der_public_key(data)
+            what = "a public key in DER; expected PEM"
+            command = shlex.join(["openssl", "pkey", "-pubin", "-inform", "DER", "-in", str(file)])
+        raise UsageError(f'"{file}" is {what}', hint=f"{command} > KEY.pub") from None
     if not _is_usable(key):
         raise UsageError(f'the public key "{file}" is neither Ed25519 nor ECDSA P-256')
     return key  # type: ignore[return-value]  # _is_usable() has looked

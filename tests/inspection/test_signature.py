@@ -385,6 +385,17 @@ def test_unusable_keys_are_refused_by_name(tmp_path):
         signature.private_key(secret, "")
 
 
+def test_public_key_in_der_is_converted_by_the_hint(keys):
+    pem = keys[1].read_bytes()
+    der = keys[1].with_name("key.der")
+    command = ["openssl", "pkey", "-pubin", "-in", keys[1], "-pubout", "-outform", "DER"]
+    der.write_bytes(subprocess.run(command, check=True, capture_output=True).stdout)
+    with pytest.raises(UsageError, match="is a public key in DER; expected PEM") as caught:
+        signature.public_key(der)
+    line = caught.value.hint.removesuffix(" > KEY.pub")
+    assert subprocess.run(line, shell=True, check=True, capture_output=True).stdout == pem
+
+
 def test_open_modes_of_a_private_key_are_reported(keys):
     assert signature.others_can_read(keys[0]) == ""
     keys[0].chmod(0o640)
