@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import os
 import signal
 import stat
 import subprocess
@@ -43,8 +45,10 @@ class Session:
 
     def __init__(self, image: Path, directory: Path, *words: object) -> None:
         self.directory = directory
+        # Tests that are cut short, by a time limit for one, end no fixture.
+        end = ["setpriv", "--pdeathsig", "KILL"]
         self.process = subprocess.Popen(
-            command("up", image, "--directory", directory, *words),
+            end + command("up", image, "--directory", directory, *words),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -102,6 +106,26 @@ def openstack(session, tmp_path_factory):
     clouds = session.directory / "clouds.yaml"
     with in_directory(tmp_path_factory.mktemp("openstack"), clouds) as command:
         yield command
+
+
+def test_session_ends_with_killed_tests(disk, tmp_path):
+    program = (
+        "import os, pathlib, sys, test_up\n"
+        "session = test_up.Session(*map(pathlib.Path, sys.argv[1:])).wait_until_up()\n"
+        "print([*test_up.family(os.getpid())], flush=True)\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, disk, tmp_path / "up"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        stdout=subprocess.PIPE,
+    )
+    those = ast.literal_eval(done.stdout.decode())
+    try:
+        retry(lambda _: not any(map(alive, those)), Deadline(20, "the session to end"), every=0.05)
+    finally:
+        for pid, _ in filter(alive, those):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_up_prints_its_heat_and_how_to_reach_it(session):
