@@ -26,7 +26,9 @@ _SETTINGS = {
     "net/ipv4/ip_forward": "0",
     # Without forwarding, the kernel drops what refuse_beyond() refuses, and sends no message.
     "net/ipv4/conf/default/forwarding": "1",
-    "net/ipv4/icmp_ratelimit": "0",
+    # A router of the kernel's sends a machine five such messages at once and then one a second;
+    # a second limit beside that is shared with the host's own messages (icmp_msgs_per_sec).
+    "net/ipv4/icmp_ratemask": "0",
     "net/ipv4/conf/all/rp_filter": "0",
     "net/ipv4/conf/default/rp_filter": "0",
     "net/ipv4/conf/all/arp_ignore": "0",
