@@ -29,7 +29,8 @@ size, but for those of one version of a package that have the same time as well.
 EPILOG = """\
 exit status:
   0      compared, whatever is different
-  1      one is damaged, no image or without a system; with --strict, there is a difference
+  1      one is damaged, no image or without a system; with --strict, there is a
+         difference
   2      wrong usage, or an image that does not exist or has another format
   3      the host lacks something, or a root file system cannot be read here
   128+N  interrupted by the signal N

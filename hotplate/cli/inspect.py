@@ -31,8 +31,8 @@ NAME.manifest.json is used where it is there and is the image's own.
 EPILOG = """\
 exit status:
   0      looked at, whatever was found
-  1      the image is damaged, no image or without a system; with --strict, there is a
-         finding; with --verify, the image or a file beside it is not as it was signed
+  1      the image is damaged, no image or without a system; with --strict, there
+         is a finding; with --verify, the image or a file beside it is not as signed
   2      wrong usage, or an image that does not exist or has another format
   3      the host lacks something, or the root file system cannot be read here
   128+N  interrupted by the signal N
