@@ -217,6 +217,7 @@ def use():
         facts.setdefault("looks", len(looks))
         facts.setdefault("goes on", gc.isenabled())
         facts.setdefault("frozen", gc.get_freeze_count())
+        facts.setdefault("examined", len(gc.get_objects()))
         try:
             with cloud(Path(name, "2")):
                 pass
@@ -248,6 +249,7 @@ def test_cloud_starts_and_ends_without_garbage_collection(alone: dict[str, Any])
     assert alone["looks"] <= 10
     assert alone["goes on"]
     assert alone["frozen"] > 100_000
+    assert alone["examined"] < 10_000
     assert alone["objects"] <= 1000
 
 

@@ -65,6 +65,7 @@ ANSWER_SECONDS = 600
 _WRITES = "hotplate_writes"
 
 _loaded = False
+_frozen = False
 _running = threading.Lock()
 
 
@@ -81,9 +82,7 @@ def load() -> None:
         raise UsageError("Heat was imported before the cloud could choose its threading backend")
     with without_garbage_collection():
         _import_heat()
-        # Exempt the imported modules from later collections, including the one at the end of the
-        # process.
-        gc.freeze()
+        # Exempt all objects from the collection at the end of the process.
         atexit.register(gc.freeze)
     _loaded = True
 
@@ -92,8 +91,11 @@ def load() -> None:
 def without_garbage_collection() -> Iterator[None]:
     """Pause garbage collection while a block creates long-lived objects.
 
-    Collections take a quarter of Heat's start.  If it was off before, it stays off.
+    Collections take a quarter of Heat's start.  The objects of the first block (the modules, the
+    mappings of the databases, the engine) are exempt from later collections too.  If collection was
+    off before, it stays off.
     """
+    global _frozen
     if not gc.isenabled():
         yield
         return
@@ -101,6 +103,10 @@ def without_garbage_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        # Only once: the objects of an earlier cloud would never be freed.
+        if not _frozen:
+            gc.freeze()
+            _frozen = True
         gc.enable()
 
 
