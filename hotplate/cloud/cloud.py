@@ -132,7 +132,8 @@ class Cloud:
         self._exit.callback(heat_engine.claim())
         heat_engine.load()
         # Only now: Heat must not be imported before its threading backend is chosen.
-        from hotplate.cloud import services
+        with heat_engine.without_unused_modules():
+            from hotplate.cloud import services
 
         # Listen first: the addresses go into the catalogue, and into Heat's configuration.
         listeners = self._listen()

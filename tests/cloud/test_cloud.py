@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 from recording_cloud import RecordingCompute, Stacks, attribute, hot, resource
+from stevedore import _cache
 from test_software_config import TEMPLATE, booted, poll_for_deployment
 from wire_guest import describe, guest
 
 from hotplate.cloud.cloud import Cloud
-from hotplate.cloud.heat import patches
+from hotplate.cloud.heat import engine, patches
 from hotplate.cloud.options import CloudOptions
 from hotplate.errors import UsageError
 from hotplate.events.log import EventLog
@@ -233,7 +234,7 @@ for _ in range(2):
     thread.join()
 facts["left"] = [t.name for t in threading.enumerate()
                  if t is not threading.main_thread() and not t.daemon]
-facts["eventlet"] = "eventlet" in sys.modules
+facts["unused"] = [*{"eventlet", "pygments"} & sys.modules.keys()]
 """
 
 
@@ -264,7 +265,11 @@ def test_thread_that_ran_a_cloud_ends(alone: dict[str, Any]) -> None:
     eventlet took it for the main thread: no part of a cloud imports eventlet any more.
     """
     assert alone["refusals"] == ["only one cloud can run in a process"] * 2
-    assert not alone["eventlet"]
+    assert not alone["unused"]
+
+
+def test_entry_points_are_grouped_as_by_stevedore() -> None:
+    assert engine._grouped_entry_points() == _cache._build_cacheable_data()
 
 
 def test_start_imports_no_unneeded_library():
