@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -425,21 +426,26 @@ class Cloud:
         """Return a python-heatclient (v1), over HTTP on loopback."""
         from heatclient import client
         from keystoneauth1 import session
+
+        return client.Client(
+            "1",
+            session=session.Session(auth=self._login),
+            service_type="orchestration",
+            interface="public",
+            region_name=REGION,
+        )
+
+    @cached_property
+    def _login(self) -> Any:
+        """The owner's login, whose token all clients share until it expires."""
         from keystoneauth1.identity import v3
 
         owner = self.identity.owner
-        auth = v3.Password(
+        return v3.Password(
             auth_url=self._host["keystone"] + "/v3",
             user_id=owner.user_id,
             password=owner.password,
             project_id=owner.project_id,
-        )
-        return client.Client(
-            "1",
-            session=session.Session(auth=auth),
-            service_type="orchestration",
-            interface="public",
-            region_name=REGION,
         )
 
     def clouds_yaml(self) -> str:

@@ -244,5 +244,4 @@ class Deployment:
         return f"<Deployment {self}>"
 
     def _shown(self) -> Any:
-        physical = self.stack.resource(RESOURCE).physical_resource_id
-        return self._heat.software_deployments.get(physical)
+        return self._heat.software_deployments.get(self.stack.physical_id(RESOURCE))

@@ -127,7 +127,7 @@ class Stack:
         given = template or self.template
         new = replace(given, parameters={**given.parameters, **(parameters or {})})
         arguments = new.create_arguments()
-        self._act("UPDATE", lambda: self._heat.stacks.update(self.name, **arguments))
+        self._act("UPDATE", lambda: self._heat.stacks.update(self._identity, **arguments))
         # Only after Heat has accepted it.
         self.template = new
         return self
@@ -138,7 +138,7 @@ class Stack:
         >>> stack.suspend().wait().status
         'SUSPEND_COMPLETE'
         """
-        self._act("SUSPEND", lambda: self._heat.actions.suspend(self.name))
+        self._act("SUSPEND", lambda: self._heat.actions.suspend(self._identity))
         return self
 
     def resume(self) -> Stack:
@@ -148,7 +148,7 @@ class Stack:
         >>> stack.resume().wait().status
         'RESUME_COMPLETE'
         """
-        self._act("RESUME", lambda: self._heat.actions.resume(self.name))
+        self._act("RESUME", lambda: self._heat.actions.resume(self._identity))
         return self
 
     def delete(self) -> Stack:
@@ -157,7 +157,7 @@ class Stack:
         >>> stack.delete().wait().status
         'DELETE_COMPLETE'
         """
-        self._act("DELETE", lambda: self._heat.stacks.delete(self.name))
+        self._act("DELETE", lambda: self._heat.stacks.delete(self._identity))
         return self
 
     def forget(self) -> None:
@@ -232,7 +232,7 @@ class Stack:
 
         def stored(_: bool) -> bool:
             try:
-                shown = self._heat.stacks.get(self.name, resolve_outputs=False)
+                shown = self._heat.stacks.get(self._identity, resolve_outputs=False)
             except exc.HTTPNotFound:
                 return True
             return bool(shown.stack_status != f"{self._action}_IN_PROGRESS")
@@ -253,12 +253,12 @@ class Stack:
     @property
     def outputs(self) -> dict[str, Any]:
         """Return the stack's current outputs."""
-        stack = self._heat.stacks.get(self.name)
+        stack = self._heat.stacks.get(self._identity)
         return {each["output_key"]: each.get("output_value") for each in stack.outputs}
 
     def output_errors(self) -> dict[str, str]:
         """Return the outputs that Heat cannot resolve, with its reasons; their values are None."""
-        stack = self._heat.stacks.get(self.name)
+        stack = self._heat.stacks.get(self._identity)
         return {
             each["output_key"]: str(each["output_error"])
             for each in stack.outputs
@@ -319,7 +319,15 @@ class Stack:
 
     def resource(self, name: str) -> Any:
         """Return a resource of the stack, as python-heatclient shows it."""
-        return self._heat.resources.get(self.name, name)
+        return self._heat.resources.get(self._identity, name)
+
+    def physical_id(self, name: str) -> str:
+        """Return the id of the object of a resource, without resolving the resource's attributes.
+
+        :raises KeyError: when the stack has no such resource.
+        """
+        listed = self._heat.resources.list(self._identity)
+        return {each.resource_name: str(each.physical_resource_id) for each in listed}[name]
 
     def servers(self) -> list[tuple[str, str]]:
         """Return its current servers, those of nested stacks included: resource and Nova id.
@@ -328,7 +336,7 @@ class Stack:
         >>> [resource for resource, _ in made.servers()]
         ['server']
         """
-        resources = self._heat.resources.list(self.name, nested_depth=MAX_NESTED)
+        resources = self._heat.resources.list(self._identity, nested_depth=MAX_NESTED)
         return [
             (each.resource_name, each.physical_resource_id)
             for each in resources
@@ -343,6 +351,11 @@ class Stack:
         return f"<{self}>"
 
     # -- inside ----------------------------------------------------------------------------------
+
+    @property
+    def _identity(self) -> str:
+        """Name and id, which Heat's API answers at once; to a name it answers with a redirect."""
+        return f"{self.name}/{self.id}"
 
     def _act(self, action: str, call: Callable[[], object]) -> None:
         """Ask Heat for an action; again where it has not yet released the stack after the last."""
