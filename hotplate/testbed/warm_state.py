@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -281,6 +282,7 @@ def key(about: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:24]
 
 
+@functools.cache
 def _code(package: Path = Path(__file__).parents[1]) -> str:
     """Return a hash of the code that makes states; two checkouts may share a version.
 
@@ -290,7 +292,7 @@ def _code(package: Path = Path(__file__).parents[1]) -> str:
     for room in rooms:
         # The list grows while it is read.
         for module in (package / room).rglob("*.py"):
-            imported = re.findall(r"^ *from hotplate\.(\w+)", module.read_text(), re.MULTILINE)
+            imported = re.findall(r"from hotplate\.(\w+)", module.read_text())
             rooms += [each for each in dict.fromkeys(imported) if each not in rooms]
     parts = [hash_directory(package / room) for room in sorted(rooms)]
     return hashlib.sha256("".join(parts).encode()).hexdigest()
