@@ -13,9 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from hotplate.text import clean
+
+#: The number of console lines whose matches are kept; a line has at most 1,024 characters.
+CACHED_LINES = 4096
 
 #: The kernel's timestamp before a line; some settings add the task or CPU.
 _KERNEL = r"(?:\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? )?"
@@ -451,6 +454,8 @@ PATTERNS: tuple[Pattern, ...] = (
 BY_NAME: dict[str, Pattern] = {pattern.name: pattern for pattern in PATTERNS}
 
 
+# A line is looked at several times in a run, and most lines are the same in each test of an image.
+@lru_cache(CACHED_LINES)
 def match(line: str) -> Pattern | None:
     """Return the first pattern that matches a console line, or None."""
     text = clean(line)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import math
 import os
@@ -80,8 +81,19 @@ def json_bytes(document: object, *, indent: int | None = 2) -> bytes:
     Values unknown to JSON become text: ``NaN`` and the infinities too, which Python would write as
     words of its own (RFC 8259, 6).  A file name that is not UTF-8 keeps its bytes as escapes.
     """
-    text = json.dumps(map_json(document, _finite), indent=indent, ensure_ascii=False, default=str)
+    try:
+        text = _dumps(document, indent)
+    except ValueError:
+        text = _dumps(map_json(document, _finite), indent)
     return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _dumps(document: object, indent: int | None) -> str:
+    """Return a document as JSON.
+
+    :raises ValueError: when a number in it is ``NaN`` or infinite.
+    """
+    return json.dumps(document, indent=indent, ensure_ascii=False, allow_nan=False, default=str)
 
 
 def json_line(document: object) -> str:
@@ -194,13 +206,13 @@ class Folder:
             (each.at for each in listed if each.source == "machine" and each.kind == "power-on"),
             listed[0].at if listed else 0.0,
         )
-        self.write_json("timeline.json", [event_json(event, start) for event in listed])
-        lines = [
-            json_bytes(event_json(event, start), indent=None)
-            for event in listed
-            if event.source in GUEST_SERVICES
-        ]
-        self.write("requests.jsonl", b"".join(lines))
+        lines = [json_bytes(event_json(event, start), indent=None) for event in listed]
+        # Each event in a line: Python's JSON is three times as fast without an indentation.
+        self.write(
+            "timeline.json", b"[\n" + b",\n".join(each.rstrip() for each in lines) + b"\n]\n"
+        )
+        asked = [event.source in GUEST_SERVICES for event in listed]
+        self.write("requests.jsonl", b"".join(itertools.compress(lines, asked)))
 
     def write_output(self, output: HookOutput, *, server: str, label: str, group: str) -> None:
         """Write the whole output of a deployment to a file below ``deployments``.

@@ -11,8 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from hotplate.events import classify, expected
+from hotplate.events.console_patterns import CACHED_LINES
 from hotplate.events.event import Event
 from hotplate.events.expected import ExpectedDeployment
 from hotplate.events.kinds import GuestFlood, GuestJournal, GuestProbe, PowerOn, UserDataParts
@@ -302,11 +304,19 @@ def _see_script(seen: _Seen, line: str) -> None:
 
 
 def _see_line(seen: _Seen, line: str) -> None:
-    seen.units.update(names_in(line))
-    for row in PATTERNS:
-        match = row.line.search(line)
-        if match and not _is_no_problem(seen, row.kind, match["what"]):
-            seen.matched.setdefault((row.kind, match["what"].strip()), row)
+    units, matched = _read(line)
+    seen.units.update(units)
+    for row, what in matched:
+        if not _is_no_problem(seen, row.kind, what):
+            seen.matched.setdefault((row.kind, what.strip()), row)
+
+
+# Most lines are the same in each test of an image.
+@lru_cache(CACHED_LINES)
+def _read(line: str) -> tuple[list[str], list[tuple[NoticePattern, str]]]:
+    """Return the names of units in a line, and each pattern that it matches with its "what"."""
+    matches = [(row, row.line.search(line)) for row in PATTERNS]
+    return names_in(line), [(row, match["what"]) for row, match in matches if match]
 
 
 def _is_no_problem(seen: _Seen, kind: str, what: str) -> bool:
