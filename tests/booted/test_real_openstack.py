@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.qemu,
     pytest.mark.boots,
     pytest.mark.long,
-    pytest.mark.xdist_group("real_openstack"),
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,9 +29,17 @@ TOOL = ROOT / "tools" / "openstack"
 #: From nothing: the packages, the databases and a start; on a busy host.
 MAKING_SECONDS = 3600
 SECONDS = 2700
+
+
+def on(release: str) -> pytest.MarkDecorator:
+    """Return the mark of a test in the cloud of a release; each cloud belongs to one worker."""
+    cloud = pytest.param(release, marks=pytest.mark.xdist_group(f"OpenStack {release}"))
+    return pytest.mark.parametrize("real_openstack", [cloud], indirect=True)
+
+
 #: With Heat 19, and with Heat 24.
-on_zed = pytest.mark.parametrize("real_openstack", ["zed"], indirect=True)
-on_epoxy = pytest.mark.parametrize("real_openstack", ["epoxy"], indirect=True)
+on_zed = on("zed")
+on_epoxy = on("epoxy")
 LIMITS = ("--patience", "1500", "--limit", "2400")
 CONFIG = """#!/bin/sh
 echo "about to end with $code"
