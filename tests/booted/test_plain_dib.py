@@ -167,7 +167,16 @@ pip install --quiet diskimage-builder
 @pytest.mark.long
 @pytest.mark.both_machines
 @pytest.mark.parametrize(
-    "release, words", [("unstable", ()), ("bullseye", ("--kernel", "generic"))]
+    "release, words",
+    [
+        # test_image_contents.py has the same images.
+        pytest.param("unstable", (), marks=pytest.mark.xdist_group("image of unstable-slim")),
+        pytest.param(
+            "bullseye",
+            ("--kernel", "generic"),
+            marks=pytest.mark.xdist_group("image of bullseye-slim"),
+        ),
+    ],
 )
 def test_newest_and_oldest_release_build_and_boot(release, words, images, test_image):
     """bullseye's security suite lacks the cloud kernel at times, so use the generic one."""

@@ -12,6 +12,8 @@ import pytest
 from built_images import Images
 from programs import completed
 
+from tests.booted.disks import root_offset
+
 pytestmark = [
     pytest.mark.root,
     pytest.mark.builds,
@@ -24,6 +26,7 @@ pytestmark = [
 @dataclass(frozen=True)
 class Kind:
     release: str
+    layout: str
     install_type: str
 
     @property
@@ -35,18 +38,18 @@ class Kind:
         return f"{self.release}-{self.install_type}"
 
 
-def of(release: str, install_type: str, *marks: pytest.MarkDecorator) -> object:
+def of(release: str, layout: str, install_type: str, *marks: pytest.MarkDecorator) -> object:
     """One kind of image, whose tests share a build that takes a minute."""
-    kind = Kind(release, install_type)
+    kind = Kind(release, layout, install_type)
     return pytest.param(kind, marks=[pytest.mark.xdist_group(f"image of {kind}"), *marks])
 
 
 KINDS = [
-    of("bullseye", "slim", pytest.mark.long),
-    of("bookworm", "slim", pytest.mark.long),
-    of("trixie", "slim", pytest.mark.long),
-    of("unstable", "slim", pytest.mark.long),
-    of("trixie", "package"),
+    of("bullseye", "disk", "slim", pytest.mark.long),
+    of("bookworm", "disk", "slim", pytest.mark.long),
+    of("trixie", "partition", "slim", pytest.mark.long),
+    of("unstable", "disk", "slim", pytest.mark.long),
+    of("trixie", "partition", "package"),
 ]
 
 
@@ -86,12 +89,13 @@ def tree(
     if kind.release == "bullseye":
         # The cloud kernel of its security suite comes and goes.
         words += ("--kernel", "generic")
-    built = images.get(kind.release, "partition", "script", *words)
+    built = images.get(kind.release, kind.layout, "script", *words)
     directory = tmp_path_factory.mktemp(str(kind))
     image, root = directory / "image.raw", directory / "root"
     root.mkdir()
     subprocess.run(["qemu-img", "convert", "-O", "raw", built, image], check=True)
-    subprocess.run(["mount", "-o", "loop,ro,noload", image, root], check=True)
+    offset = root_offset(image) if kind.layout == "disk" else 0
+    subprocess.run(["mount", "-o", f"loop,ro,noload,offset={offset}", image, root], check=True)
     try:
         yield Tree(root, kind)
     finally:
