@@ -10,18 +10,30 @@ import pytest
 
 from hotplate.verdict.stages import ASKED, BOOT
 from tests import alpine
+from tests.booted.disks import planted
 from tests.booted.test_plain_dib import built
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
 
-ELEMENTS = Path(__file__).parent / "elements"
+#: Run in the root directory: bookworm's systemd-networkd is not enabled, and the build host's
+#: resolv.conf stays in the image.
+NETWORK_ON = (
+    "systemctl --root=$PWD enable systemd-networkd && "
+    "ln -sf /run/systemd/resolve/resolv.conf etc/resolv.conf"
+)
 
 
-def plain(tmp_path_factory: pytest.TempPathFactory, *elements: str, **variables: str) -> Path:
+def plain(tmp_path_factory: pytest.TempPathFactory, **variables: str) -> Path:
     """Build a partition image of bookworm with diskimage-builder alone."""
-    words = ["debian-minimal", "baremetal", "cloud-init", *elements, "-p", "openssh-server"]
-    own = {"ELEMENTS_PATH": str(ELEMENTS), **variables}
-    return built(tmp_path_factory, "bookworm", *words, **own)
+    words = ["debian-minimal", "baremetal", "cloud-init", "-p", "openssh-server"]
+    return built(tmp_path_factory, "bookworm", *words, **variables)
+
+
+@pytest.fixture(scope="module")
+def networked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The plain image, with its network service enabled."""
+    disk = tmp_path_factory.mktemp("networked") / "plain.raw"
+    return planted(plain(tmp_path_factory), disk, NETWORK_ON)
 
 
 def unreached(verdict: Mapping[str, object]) -> list[str]:
@@ -65,16 +77,17 @@ def test_alpine_is_refused_as_a_container(tmp_path_factory, test_image):
 
 @pytest.mark.long
 @pytest.mark.both_machines
-def test_plain_dib_image_reaches_its_stages(tmp_path_factory, machine, test_image, nothing_left):
-    done = test_image(plain(tmp_path_factory, "network-on"))
-    assert_reaches_its_stages(done, grows=machine == "qemu")
+@pytest.mark.xdist_group("plain dib")
+def test_plain_dib_image_reaches_its_stages(networked, machine, test_image, nothing_left):
+    assert_reaches_its_stages(test_image(networked), grows=machine == "qemu")
 
 
 @pytest.mark.long
+@pytest.mark.xdist_group("plain dib")
 def test_plain_dib_image_with_a_config_drive_reaches_its_stages(
-    tmp_path_factory, test_image, nothing_left
+    networked, test_image, nothing_left
 ):
-    done = test_image(plain(tmp_path_factory, "network-on"), "--datasource", "config-drive")
+    done = test_image(networked, "--datasource", "config-drive")
     assert_reaches_its_stages(done, grows=False)
 
 
@@ -86,13 +99,18 @@ def assert_reaches_its_stages(done, *, grows: bool) -> None:
 
 
 @pytest.mark.long
-def test_plain_dib_image_on_xfs_reaches_its_stages(tmp_path_factory, test_image, nothing_left):
-    done = test_image(plain(tmp_path_factory, "network-on", FS_TYPE="xfs"))
+@pytest.mark.xdist_group("plain dib")
+def test_plain_dib_image_on_xfs_reaches_its_stages(
+    tmp_path_factory, tmp_path, test_image, nothing_left
+):
+    image = plain(tmp_path_factory, FS_TYPE="xfs")
+    done = test_image(planted(image, tmp_path / "xfs.raw", NETWORK_ON))
     assert done.status == 0, done.stdout
 
 
 @pytest.mark.long
 @pytest.mark.qemu
+@pytest.mark.xdist_group("plain dib")
 def test_plain_dib_image_without_a_network_fails_at_its_network(tmp_path_factory, test_image):
     """bookworm's systemd-networkd is installed by dib, and not enabled."""
     done = test_image(plain(tmp_path_factory), "--patience", "45")
@@ -102,6 +120,7 @@ def test_plain_dib_image_without_a_network_fails_at_its_network(tmp_path_factory
 
 
 @pytest.mark.long
+@pytest.mark.xdist_group("plain dib")
 def test_plain_dib_image_has_a_network_in_a_container(tmp_path_factory, test_image, nothing_left):
     """Its root file system is writable when systemd enables the units of the presets."""
     done = test_image(plain(tmp_path_factory))

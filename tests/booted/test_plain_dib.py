@@ -27,8 +27,6 @@ pytestmark = [
     pytest.mark.network,
 ]
 
-ELEMENTS = ["debian-minimal", "baremetal", "cloud-init", "heat-config-script"]
-
 
 def package_source(release: str) -> dict[str, str]:
     """Return the variables that point diskimage-builder to this host's mirrors."""
@@ -70,8 +68,9 @@ def built(tmp_path_factory: pytest.TempPathFactory, release: str, *words: str, *
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not image.exists():
             with log.open("w") as stream:
+                # -u: the image is not compressed, as it is only booted here.
                 status = subprocess.run(
-                    ["disk-image-create", "-o", image, *words],
+                    ["disk-image-create", "-u", "-o", image, *words],
                     env=environment,
                     stdout=stream,
                     stderr=subprocess.STDOUT,
@@ -79,15 +78,6 @@ def built(tmp_path_factory: pytest.TempPathFactory, release: str, *words: str, *
                 ).returncode
             assert status == 0, log.read_text()[-3000:]
     return image
-
-
-@pytest.mark.long
-def test_plain_dib_image_passes_unchanged(tmp_path_factory, test_image, nothing_left):
-    """Of bookworm; that of the README, below, is of trixie."""
-    image = built(tmp_path_factory, "bookworm", *ELEMENTS, ELEMENTS_PATH=str(elements_dir()))
-    done = test_image(image)
-    assert done.status == 0, done.stdout
-    assert done.verdict["status"] == "CREATE_COMPLETE"
 
 
 ROOT = Path(__file__).parents[2]
