@@ -1,14 +1,12 @@
-"""The usual calls to the cloud, by each client that has them.
+"""The usual calls to the cloud, by the SDK and by the ``openstack`` command.
 
-A row is a call, a column a client: the project's own library (novaclient, glanceclient,
-neutronclient), the SDK, and the ``openstack`` command.  A call's effect is checked in the API's
-answers without a client.  Refusals and the contents of answers are tested in test_nova_api.py,
-test_glance_api.py and test_neutron_api.py.
+A row is a call, a column a client.  A call's effect is checked in the API's answers without a
+client.  Calls by novaclient, glanceclient and neutronclient, refusals and the contents of answers
+are tested in test_nova_api.py, test_glance_api.py and test_neutron_api.py.
 """
 
 from __future__ import annotations
 
-import io
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from glanceclient import client as glance_client
-from novaclient import api_versions
-from test_clients import ask, owner_session
+from test_clients import ask
 
 from hotplate.cloud.glance.images import SessionImage
 from hotplate.cloud.nova.microversions import NEWEST
@@ -44,9 +40,6 @@ class World:
     cloud: Any
     compute: Any
     command: Any
-    nova: Any
-    glance: Any
-    neutron: Any
     sdk: Any
     disk: Path
     it: str = ""
@@ -105,11 +98,8 @@ def cloud_options(disk: Path) -> CloudOptions:
 
 
 @pytest.fixture(scope="module")
-def clients(
-    cloud: Any, compute: Any, openstack: Any, at: Any, neutron: Any, connection: Any, disk: Path
-) -> World:
-    glance = glance_client.Client("2", session=owner_session(cloud))
-    return World(cloud, compute, openstack, at("2.91"), glance, neutron, connection, disk)
+def clients(cloud: Any, compute: Any, openstack: Any, connection: Any, disk: Path) -> World:
+    return World(cloud, compute, openstack, connection, disk)
 
 
 @dataclass(frozen=True)
@@ -120,7 +110,6 @@ class Call:
     :param before: prepares the subject.
     """
 
-    own: Callable[[World], Any]
     sdk: Callable[[World], Any]
     command: str
     check: Callable[[World], object]
@@ -129,14 +118,12 @@ class Call:
 
 def usual(
     single: str,
-    own: Callable[[World], Any],
     in_sdk: Callable[[World], Any],
     gone: Callable[[World], object] | None = None,
     command: str = "",
 ) -> dict[str, Call]:
     """Return the calls that list, show and, if it can be deleted, delete a kind of resource.
 
-    :param own: the kind's manager in the project's own library.
     :param in_sdk: the service in the SDK.
     :param gone: checks that the subject is deleted.
     :param command: its words in the command.
@@ -144,13 +131,11 @@ def usual(
     command = command or single
     calls = {
         "list": Call(
-            lambda world: list(own(world).list()),
             lambda world: list(getattr(in_sdk(world), f"{single}s")()),
             f"{command} list",
             lambda world: world.it in world.listed(),
         ),
         "show": Call(
-            lambda world: own(world).get(world.it),
             lambda world: getattr(in_sdk(world), f"get_{single}")(world.it),
             f"{command} show {{it}}",
             lambda world: {world.it, world.name} <= world.shown(),
@@ -158,7 +143,6 @@ def usual(
     }
     if gone is not None:
         calls["delete"] = Call(
-            lambda world: own(world).delete(world.it),
             lambda world: getattr(in_sdk(world), f"delete_{single}")(world.it),
             f"{command} delete {{it}}",
             gone,
@@ -196,7 +180,6 @@ def power(action: str, before: str = "ACTIVE") -> Call:
         world.compute.states[world.it] = (before, "")
 
     return Call(
-        lambda world: getattr(world.nova.servers, action)(world.it),
         lambda world: getattr(world.sdk.compute, f"{action}_server")(world.it),
         f"server {action} {{it}}",
         did(action),
@@ -206,7 +189,6 @@ def power(action: str, before: str = "ACTIVE") -> Call:
 
 def reboot(kind: str, call: str) -> Call:
     return Call(
-        lambda world: world.nova.servers.reboot(world.it, kind),
         lambda world: world.sdk.compute.reboot_server(world.it, kind),
         f"server reboot --{kind.lower()} --wait {{it}}",
         did(call),
@@ -241,7 +223,7 @@ def another(world: World) -> None:
 
 
 SERVERS = {
-    **usual("server", lambda world: world.nova.servers, compute_sdk),
+    **usual("server", compute_sdk),
     "start": power("start", "SHUTOFF"),
     "stop": power("stop"),
     "pause": power("pause"),
@@ -251,7 +233,6 @@ SERVERS = {
     "reboot soft": reboot("SOFT", "reboot"),
     "reboot hard": reboot("HARD", "hard_reboot"),
     "create": Call(
-        lambda world: world.nova.servers.create(world.name, "debian", "m1.small", nics="auto"),
         lambda world: world.sdk.compute.wait_for_server(
             world.sdk.compute.create_server(
                 name=world.name, image_id="debian", flavor_id="m1.small", networks="auto"
@@ -264,13 +245,11 @@ SERVERS = {
         another,
     ),
     "delete": Call(
-        lambda world: world.nova.servers.delete(world.it),
         sdk_deletes,
         "server delete --wait {it}",
         is_deleted,
     ),
     "rebuild": Call(
-        lambda world: world.nova.servers.rebuild(world.it, "other"),
         lambda world: world.sdk.compute.rebuild_server(world.it, image="other"),
         "server rebuild --image session {it}",
         lambda world: (
@@ -279,25 +258,21 @@ SERVERS = {
         ),
     ),
     "console output": Call(
-        lambda world: world.nova.servers.get_console_output(world.it),
         lambda world: world.sdk.compute.get_server_console_output(world.it)["output"],
         "console log show --lines 5 {it}",
         lambda world: LOGIN in world.answer,
     ),
     "addresses": Call(
-        lambda world: world.nova.servers.ips(world.it),
         lambda world: [each.address for each in world.sdk.compute.server_ips(world.it)],
         "server show -c addresses {it}",
         lambda world: "10.0.0." in str(world.answer),
     ),
     "metadata": Call(
-        lambda world: world.nova.servers.set_meta(world.it, {"x": "y"}),
         lambda world: world.sdk.compute.set_server_metadata(world.it, x="y"),
         "server set --property x=y {it}",
         server_has("metadata", "x"),
     ),
     "tags": Call(
-        lambda world: world.nova.servers.add_tag(world.it, "blue"),
         lambda world: world.sdk.compute.add_tag_to_server(world.it, "blue"),
         "server set --tag blue {it}",
         server_has("tags", "blue"),
@@ -314,7 +289,7 @@ def flavor(world: World) -> Iterator[None]:
     yield
 
 
-FLAVORS = usual("flavor", lambda world: world.nova.flavors, compute_sdk)
+FLAVORS = usual("flavor", compute_sdk)
 
 
 def keypair(world: World) -> Iterator[None]:
@@ -337,19 +312,16 @@ def generated(world: World) -> None:
 KEYPAIRS = {
     **usual(
         "keypair",
-        lambda world: world.nova.keypairs,
         compute_sdk,
         lambda world: world.it not in keys(world),
     ),
     "import": Call(
-        lambda world: world.nova.keypairs.create(world.name, KEY),
         lambda world: world.sdk.compute.create_keypair(name=world.name, public_key=KEY),
         "keypair create --public-key key.pub {name}",
         lambda world: world.name in keys(world),
         another,
     ),
     "generate": Call(
-        lambda world: world.nova.keypairs.create(world.name),
         lambda world: world.sdk.compute.create_keypair(name=world.name),
         "keypair create {name}",
         generated,
@@ -375,13 +347,11 @@ def groups(world: World) -> list[Any]:
 GROUPS = {
     **usual(
         "server_group",
-        lambda world: world.nova.server_groups,
         compute_sdk,
         lambda world: world.it not in {each["id"] for each in groups(world)},
         "server group",
     ),
     "create": Call(
-        lambda world: world.nova.server_groups.create(world.name, "anti-affinity"),
         lambda world: world.sdk.compute.create_server_group(
             name=world.name, policy="anti-affinity"
         ),
@@ -393,9 +363,6 @@ GROUPS = {
 
 MICROVERSIONS = {
     "negotiate": Call(
-        lambda world: api_versions.discover_version(
-            world.nova, api_versions.APIVersion("2.latest")
-        ).get_string(),
         lambda world: world.sdk.compute.get_endpoint_data().max_microversion,
         "versions show --service compute",
         lambda world: any(sign in str(world.answer) for sign in (f"2.{NEWEST}", f"(2, {NEWEST})")),
@@ -413,11 +380,6 @@ def image(world: World) -> Iterator[None]:
         world.try_("glance", f"/v2/images/{each['id']}", "DELETE")
 
 
-def upload(world: World) -> None:
-    made = world.glance.images.create(name=world.name, disk_format="raw", container_format="bare")
-    world.glance.images.upload(made.id, io.BytesIO(DATA))
-
-
 def is_uploaded(world: World) -> None:
     images = world.json("glance", "/v2/images")["images"]
     (image,) = [each for each in images if each["name"] == world.name]
@@ -427,18 +389,15 @@ def is_uploaded(world: World) -> None:
 IMAGES = {
     **usual(
         "image",
-        lambda world: world.glance.images,
         lambda world: world.sdk.image,
         lambda world: not world.is_there("glance", f"/v2/images/{world.it}"),
     ),
     "session's": Call(
-        lambda world: list(world.glance.images.list()),
         lambda world: list(world.sdk.image.images()),
         "image list",
         lambda world: "session" in world.listed(),
     ),
     "create and upload": Call(
-        upload,
         lambda world: world.sdk.image.create_image(
             world.name, filename=str(world.disk), disk_format="raw", container_format="bare"
         ),
@@ -535,28 +494,22 @@ def neutron_kind(kind: Kind) -> tuple[Callable[[World], Iterator[None]], dict[st
 
     calls = {
         "create": Call(
-            lambda world: getattr(world.neutron, f"create_{kind.single}")(
-                {kind.single: body(world)}
-            ),
             lambda world: getattr(world.sdk.network, f"create_{word}")(**body(world)),
             f"{kind.command} create {kind.typed}",
             is_new,
             count,
         ),
         "list": Call(
-            lambda world: getattr(world.neutron, f"list_{kind.single}s")(),
             lambda world: list(getattr(world.sdk.network, f"{word}s")()),
             f"{kind.command} list",
             lambda world: world.it in world.listed(),
         ),
         "show": Call(
-            lambda world: getattr(world.neutron, f"show_{kind.single}")(world.it),
             lambda world: getattr(world.sdk.network, f"get_{word}")(world.it),
             f"{kind.command} show {{it}}",
             lambda world: world.it in world.shown(),
         ),
         "delete": Call(
-            lambda world: getattr(world.neutron, f"delete_{kind.single}")(world.it),
             lambda world: getattr(world.sdk.network, f"delete_{word}")(world.it),
             f"{kind.command} delete {{it}}",
             lambda world: world.it not in ids(world),
@@ -564,9 +517,6 @@ def neutron_kind(kind: Kind) -> tuple[Callable[[World], Iterator[None]], dict[st
     }
     if kind.single != "security_group_rule":
         calls["update"] = Call(
-            lambda world: getattr(world.neutron, f"update_{kind.single}")(
-                world.it, {kind.single: {"description": "changed"}}
-            ),
             lambda world: getattr(world.sdk.network, f"update_{word}")(
                 world.it, description="changed"
             ),
@@ -602,7 +552,6 @@ def project(world: World) -> Iterator[None]:
 
 QUOTAS = {
     "show": Call(
-        lambda world: world.neutron.show_quota(world.it),
         lambda world: world.sdk.network.get_quota(world.it).networks,
         "quota show --network {it}",
         lambda world: "100" in str(world.answer),
@@ -627,7 +576,7 @@ def calls() -> list[Any]:
         pytest.param(name, verb, client, id=f"{name}-{verb}-{client}", marks=slow.get(client, []))
         for name, (_, verbs) in TABLE.items()
         for verb in verbs
-        for client in ("own", "sdk", "openstack")
+        for client in ("sdk", "openstack")
     ]
 
 
@@ -657,9 +606,7 @@ def test_call_has_its_effect(clients: World, name: str, verb: str, client: str) 
     next(life)
     try:
         call.before(world)
-        if client == "own":
-            world.answer = call.own(world)
-        elif client == "sdk":
+        if client == "sdk":
             world.answer = call.sdk(world)
         else:
             world.answer = typed(world, call.command)

@@ -585,6 +585,8 @@ def test_security_groups(neutron: Any, made: Any) -> None:
                 remote_ip_prefix="10.0.0.7")  # fmt: skip
     assert (rule["remote_ip_prefix"], rule["ethertype"]) == ("10.0.0.7/32", "IPv4")
     shown = neutron.show_security_group(group["id"])["security_group"]
+    listed = neutron.list_security_group_rules(security_group_id=group["id"])
+    assert listed["security_group_rules"] == shown["security_group_rules"]
     assert rule in shown["security_group_rules"]
     port = made("port", network_id=neutron.list_networks(name="hotplate")["networks"][0]["id"],
                 security_groups=[group["id"]])  # fmt: skip

@@ -14,6 +14,7 @@ import pytest
 import requests
 import test_clients
 from cryptography.hazmat.primitives import serialization
+from novaclient import api_versions
 from novaclient import exceptions as nova_exceptions
 from oslo_utils import uuidutils
 from recording_cloud import owner_headers
@@ -60,13 +61,15 @@ def ask(cloud: Any, method: str, path: str, **fields: Any) -> requests.Response:
 # -- versions and access --------------------
 
 
-def test_catalogue_leads_to_the_api(cloud: Any) -> None:
+def test_catalogue_leads_to_the_api(cloud: Any, nova: Any) -> None:
     session = owner_session(cloud)
     for interface in ("public", "internal", "admin"):
         endpoint = session.get_endpoint(service_type="compute", interface=interface)
         assert endpoint == url(cloud, "/v2.1")
     data = session.get_endpoint_data(service_type="compute")
     assert (data.min_microversion, data.max_microversion) == ((2, 1), (2, NEWEST))
+    newest = api_versions.discover_version(nova, api_versions.APIVersion("2.latest"))
+    assert newest.get_string() == f"2.{NEWEST}"
 
 
 def test_versions_are_described_without_a_token(cloud: Any) -> None:
@@ -996,7 +999,8 @@ def test_server_groups(nova: Any, at: Any, connection: Any, cloud: Any, made: No
     assert (group.policy, group.rules) == ("anti-affinity", {"max_server_per_host": 2})
     assert at("2.15").server_groups.get(group.id).policies == ["anti-affinity"]
     old = at("2.15").server_groups.create("near", ["soft-affinity"])
-    assert {each.name for each in connection.compute.server_groups()} == {"apart", "near"}
+    for groups in (nova.server_groups.list(), connection.compute.server_groups()):
+        assert {each.name for each in groups} == {"apart", "near"}
     server = nova.servers.create("n", "i", "f", nics="auto", scheduler_hints={"group": group.id})
     assert nova.server_groups.get(group.id).members == [server.id]
     assert nova.servers.get(server.id).server_groups == [group.id]
