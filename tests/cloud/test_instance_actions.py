@@ -103,7 +103,7 @@ def test_failed_action_has_a_reason(
         raise MachineLostError("the machine is gone")
 
     monkeypatch.setattr(compute, "stop", stop)
-    with pytest.raises(nova_exceptions.Conflict):
+    with pytest.raises(nova_exceptions.Conflict, match="the machine is gone"):
         web.stop()
     newest = nova.instance_action.list(web)[0]
     assert (newest.action, newest.message) == ("stop", "Error")

@@ -28,7 +28,7 @@ from hotplate.cloud.nova import capacity
 from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.cloud.nova.microversions import NEWEST
 from hotplate.cloud.nova.server_records import Notes
-from hotplate.errors import HostError, MachineLostError
+from hotplate.errors import HostError
 
 MINE = "169.254.169.15"
 
@@ -792,18 +792,6 @@ def test_action_in_a_wrong_state_is_refused(
     with pytest.raises(nova_exceptions.Conflict, match=sentence):
         getattr(nova.servers, method)(web)
     assert len(compute.calls) == before
-
-
-def test_action_without_a_machine_is_refused(nova: Any, compute: Any, web: str) -> None:
-    def lost(server_id: str) -> None:
-        raise MachineLostError(f'there is no server "{server_id}"')
-
-    compute.stop = lost
-    try:
-        with pytest.raises(nova_exceptions.Conflict, match="there is no server"):
-            nova.servers.stop(web)
-    finally:
-        del compute.stop
 
 
 def test_console_output(nova: Any, connection: Any, compute: Any, web: str) -> None:

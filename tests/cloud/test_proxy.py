@@ -168,12 +168,6 @@ def test_cloudformation_handle_is_signalled(curl: Curl, stacks: Any) -> None:
     stacks.wait(stack_id, "CREATE_COMPLETE")
 
 
-@pytest.mark.usefixtures("proxied")
-def test_host_clients_work_with_the_proxy(cloud: Cloud) -> None:
-    assert cloud.heat().stacks.get is not None
-    assert isinstance(list(cloud.heat().stacks.list()), list)
-
-
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [

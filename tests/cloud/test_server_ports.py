@@ -499,7 +499,11 @@ def test_five_servers_of_a_group_have_five_addresses(stacks: Any) -> None:
             },
             "is still in use",
         ),
-        ({"web": server(user_data="x" * 60_000)}, "User data too large"),
+        (
+            {"web": server(user_data="x" * 49_153)},
+            "User data too large. User data must be no larger than 65535 bytes once base64 "
+            "encoded. Your data is 65540 bytes",
+        ),
     ],
     ids=["outside", "twice", "large"],
 )

@@ -368,16 +368,6 @@ def test_server_that_does_not_come_up_fails_the_stack(compute: Any, stacks: Any)
     assert "there is no kernel in the image" in stack.stack_status_reason
 
 
-def test_user_data_that_nova_would_refuse_fails_the_stack(compute: Any, stacks: Any) -> None:
-    big = resource("Nova::Server", **SERVER["properties"], user_data="x" * 49153)
-    stack = stacks.wait(stacks.create(hot(server=big), name="too-big"), "CREATE_FAILED")
-    assert "User data must be no larger than 65535 bytes once base64 encoded" in (
-        stack.stack_status_reason
-    )
-    assert "Your data is 65540 bytes" in stack.stack_status_reason
-    assert "too-big" not in {spec.stack_name for spec in compute.specs.values()}
-
-
 def test_deployment_group_and_dependent_inputs(cloud: Any, compute: Any, stacks: Any) -> None:
     config = {"key": {"get_input": "word"}}
     template = hot(
