@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any
 import pytest
 from recording_cloud import Stacks, attribute, hot, ref, resource
 from wire_guest import Guest, collect, describe, guest
+
+from hotplate.timing.deadline import Deadline, retry
 
 TEMPLATE = hot(
     {
@@ -64,26 +65,23 @@ def inputs_of(deployment: dict[str, Any]) -> dict[str, Any]:
 
 def booted(stacks: Any, compute: Any, stack_id: str) -> str:
     """Return the id of the server that the stack booted."""
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        name = stacks.client.stacks.get(stack_id).stack_name
-        for spec in list(compute.specs.values()):
-            if spec.stack_name == name:
-                server_id: str = spec.id
-                return server_id
-        time.sleep(0.05)
-    raise AssertionError("no server was booted")
+    name = stacks.client.stacks.get(stack_id).stack_name
+
+    def look(_: bool) -> str | None:
+        specs = list(compute.specs.values())
+        return next((spec.id for spec in specs if spec.stack_name == name), None)
+
+    return retry(look, Deadline(120, "the server to boot"), every=0.05)
 
 
-def poll_for_deployment(guest: Guest, cfn: dict[str, str]) -> dict[str, Any]:
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        deployments = metadata_of(describe(guest, cfn))["deployments"]
-        if deployments:
-            first: dict[str, Any] = deployments[0]
-            return first
-        time.sleep(0.1)
-    raise AssertionError("no deployment was delivered")
+def poll_for_deployment(guest: Guest, cfn: dict[str, str], action: str = "") -> dict[str, Any]:
+    """Return the first deployment, once Heat serves one for the action if it is given."""
+
+    def look(_: bool) -> dict[str, Any] | None:
+        served = metadata_of(describe(guest, cfn))["deployments"]
+        return next((each for each in served if action in inputs_of(each)["deploy_action"]), None)
+
+    return retry(look, Deadline(120, f"a deployment {action}"))
 
 
 def test_script_deployment_completes(cloud: Any, compute: Any, stacks: Any, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ import requests
 from recording_cloud import attribute
 from test_software_config import TEMPLATE, booted, inputs_of, poll_for_deployment
 from wire_guest import Guest, collect, guest, notify
+
+from hotplate.timing.deadline import Deadline, retry
 
 POLLS = {
     "POLL_SERVER_CFN": "cfn",
@@ -103,14 +104,15 @@ def collect_deployments(
 
     A poll of a queue gets one message, and Heat posts one for each deployment.
     """
-    end = time.monotonic() + 300
-    collected = None
-    while time.monotonic() < end:
+
+    def poll(last: bool) -> list[dict[str, Any]] | None:
         collected = collect(vm, state, section, kind)
         deployments = collected.deployments(kind)
-        if len(deployments) == count:
-            return deployments
-    raise AssertionError(f"not all were collected: {collected}")
+        done = len(deployments) == count
+        assert done or not last, collected
+        return deployments if done else None
+
+    return retry(poll, Deadline(300, f"{count} deployments"))
 
 
 def all_signals(poll: str) -> dict[str, Any]:
