@@ -21,18 +21,21 @@ from hotplate.cloud.http.rest import (
 )
 from hotplate.cloud.keystone.guard import admit
 from hotplate.cloud.keystone.identity import Identity
-from hotplate.cloud.nova import microversions, policy
-from hotplate.cloud.nova.capacity import QuotasApi, add_flavors
-from hotplate.cloud.nova.groups import Groups, GroupsApi
-from hotplate.cloud.nova.instance_actions import InstanceActions, InstanceActionsApi
-from hotplate.cloud.nova.keypairs import KeyPairsApi
+from hotplate.cloud.nova import (
+    capacity,
+    groups,
+    instance_actions,
+    keypairs,
+    microversions,
+    policy,
+    server_actions,
+    server_changes,
+    server_create,
+    servers_api,
+    usage,
+)
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_actions import ActionsApi
-from hotplate.cloud.nova.server_changes import ChangesApi
-from hotplate.cloud.nova.server_create import CreateApi
 from hotplate.cloud.nova.servers import Servers
-from hotplate.cloud.nova.servers_api import ServersApi
-from hotplate.cloud.nova.usage import UsageApi
 
 #: Nova's name for an HTTP status (``nova/api/openstack/wsgi.py``); others are ``computeFault``.
 FAULTS = {
@@ -48,28 +51,28 @@ FAULTS = {
 }
 
 
+ROUTES: Routes[Caller] = Routes(
+    # First: some of its paths match those of others.
+    *policy.ROUTES,
+    *servers_api.ROUTES,
+    *server_create.ROUTES,
+    *server_changes.ROUTES,
+    *server_actions.ROUTES,
+    *instance_actions.ROUTES,
+    *keypairs.ROUTES,
+    *groups.ROUTES,
+    *capacity.ROUTES,
+    *usage.ROUTES,
+)
+
+
 class NovaApi:
     """Nova's WSGI application."""
 
     def __init__(self, servers: Servers, identity: Identity, store: Store) -> None:
+        self._servers = servers
         self._identity = identity
-        self._routes: Routes[Caller] = Routes()
-        groups, actions = Groups(store), InstanceActions(store)
-        # First: some of its paths match those of others.
-        policy.add_admin_routes(self._routes)
-        for part in (
-            ServersApi(servers),
-            CreateApi(servers, groups, actions),
-            ChangesApi(servers, actions),
-            ActionsApi(servers, actions),
-            InstanceActionsApi(actions, servers),
-            KeyPairsApi(servers),
-            GroupsApi(groups, servers),
-            QuotasApi(servers, groups),
-            UsageApi(servers),
-        ):
-            part.add_to(self._routes)
-        add_flavors(self._routes)
+        self._store = store
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         return respond(environ, start_response, self._answer, describe=_fault)
@@ -92,8 +95,8 @@ class NovaApi:
                 grant = admit(request, self._identity)
                 minor = microversions.asked_for(request)
                 headers = (*headers, *microversions.headers(f"2.{minor}"))
-                caller = Caller(grant, minor, self._base, this)
-                answer = self._routes.answer(_below_version(request, grant.project), caller)
+                caller = Caller(grant, minor, self._base, this, self._servers, self._store)
+                answer = ROUTES.answer(_below_version(request, grant.project), caller)
         except HttpError as error:
             # An error names its version and request id, too.
             error.headers += headers

@@ -7,12 +7,14 @@ is its name, and every flavor is found by its name as well.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
-from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.http.rest import Answer, HttpError, Request
 from hotplate.cloud.nova import policy
-from hotplate.cloud.nova.groups import Groups
+from hotplate.cloud.nova.groups import all_groups
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import UNLIMITED
 from hotplate.cloud.nova.servers import Servers
@@ -71,14 +73,6 @@ def embedded(name: str) -> dict[str, Any]:
     }
 
 
-def add_flavors(routes: Routes[Caller]) -> None:
-    """Add the routes below ``/flavors``."""
-    routes.add("GET", "/flavors", lambda request, caller: _list(request, caller, _brief))
-    routes.add("GET", "/flavors/detail", lambda request, caller: _list(request, caller, _full))
-    routes.add("GET", "/flavors/{name}", _show)
-    routes.add("GET", "/flavors/{name}/os-extra_specs", _extra_specs)
-
-
 def _brief(each: Flavor, caller: Caller) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "id": each.id,
@@ -108,7 +102,7 @@ def _full(each: Flavor, caller: Caller) -> dict[str, Any]:
     return shown
 
 
-def _list(request: Request, caller: Caller, view: Any) -> Answer:
+def _list(view: Callable[..., object], request: Request, caller: Caller) -> Answer:
     least_ram = request.number("minRam", default=0, most=1 << 40)
     least_disk = request.number("minDisk", default=0, most=1 << 40)
     fitting = [each for each in USUAL if each.ram >= least_ram and each.disk >= least_disk]
@@ -198,70 +192,74 @@ def _too_many(
     )
 
 
-class QuotasApi:
-    """Resources below ``/limits``, ``/os-quota-sets``, ``/os-availability-zone`` and the like."""
+def _used(caller: Caller) -> dict[str, int]:
+    return {**_usage(caller.servers), "server_groups": len(all_groups(caller.store))}
 
-    def __init__(self, servers: Servers, groups: Groups) -> None:
-        self._servers = servers
-        self._groups = groups
 
-    def add_to(self, routes: Routes[Caller]) -> None:
-        """Add the routes of limits, quotas and availability zones."""
-        routes.add("GET", "/limits", self._limits)
-        routes.add("GET", "/os-quota-sets/{project}", self._quota)
-        routes.add("GET", "/os-quota-sets/{project}/defaults", self._quota)
-        routes.add("GET", "/os-quota-sets/{project}/detail", self._detail)
-        routes.add("GET", "/os-availability-zone", self._zones)
-        routes.add("GET", "/extensions", lambda *_: Answer(body={"extensions": []}))
+def _limits(_request: Request, caller: Caller) -> Answer:
+    quotas, used = caller.servers.quotas, _used(caller)
+    absolute = {most: getattr(quotas, name) for name, (most, _) in _LIMITS.items()}
+    absolute |= {word: used[name] for name, (_, word) in _LIMITS.items() if word}
+    # 2.57 removed the injection of files, and its limits; 2.39 those of images.
+    if not caller.since(57):
+        absolute["maxPersonality"] = quotas.injected_files
+        absolute["maxPersonalitySize"] = quotas.injected_file_content_bytes
+    if not caller.since(39):
+        absolute["maxImageMeta"] = quotas.metadata_items
+    # 2.36 left the limits of networks to Neutron.
+    if not caller.since(36):
+        absolute |= dict.fromkeys(
+            ("maxTotalFloatingIps", "maxSecurityGroups", "maxSecurityGroupRules"), UNLIMITED
+        )
+        absolute |= dict.fromkeys(("totalFloatingIpsUsed", "totalSecurityGroupsUsed"), 0)
+    return Answer(body={"limits": {"rate": [], "absolute": absolute}})
 
-    def _used(self) -> dict[str, int]:
-        return {**_usage(self._servers), "server_groups": len(self._groups.all())}
 
-    def _limits(self, _request: Request, caller: Caller) -> Answer:
-        quotas, used = self._servers.quotas, self._used()
-        absolute = {most: getattr(quotas, name) for name, (most, _) in _LIMITS.items()}
-        absolute |= {word: used[name] for name, (_, word) in _LIMITS.items() if word}
-        # 2.57 removed the injection of files, and its limits; 2.39 those of images.
-        if not caller.since(57):
-            absolute["maxPersonality"] = quotas.injected_files
-            absolute["maxPersonalitySize"] = quotas.injected_file_content_bytes
-        if not caller.since(39):
-            absolute["maxImageMeta"] = quotas.metadata_items
-        # 2.36 left the limits of networks to Neutron.
-        if not caller.since(36):
-            absolute |= dict.fromkeys(
-                ("maxTotalFloatingIps", "maxSecurityGroups", "maxSecurityGroupRules"), UNLIMITED
-            )
-            absolute |= dict.fromkeys(("totalFloatingIpsUsed", "totalSecurityGroupsUsed"), 0)
-        return Answer(body={"limits": {"rate": [], "absolute": absolute}})
+def _of_project(request: Request, caller: Caller) -> dict[str, int]:
+    """Return the limits of the caller's project, which Nova shows with its version.
 
-    def _of_project(self, request: Request, caller: Caller) -> dict[str, int]:
-        """Return the limits of the caller's project, which Nova shows with its version.
+    :raises HttpError: 403 for another project.
+    """
+    if request.parts["project"] != caller.grant.project:
+        kind = "detail" if request.path.endswith("/detail") else "show"
+        raise policy.forbidden(f"os-quota-sets:{kind}")
+    of_networks = ("fixed_ips", "floating_ips", "security_group_rules", "security_groups")
+    return {
+        name: limit
+        for name, limit in asdict(caller.servers.quotas).items()
+        if not (caller.since(57) and name.startswith("injected_"))
+    } | ({} if caller.since(36) else dict.fromkeys(of_networks, UNLIMITED))
 
-        :raises HttpError: 403 for another project.
-        """
-        if request.parts["project"] != caller.grant.project:
-            kind = "detail" if request.path.endswith("/detail") else "show"
-            raise policy.forbidden(f"os-quota-sets:{kind}")
-        of_networks = ("fixed_ips", "floating_ips", "security_group_rules", "security_groups")
-        return {
-            name: limit
-            for name, limit in asdict(self._servers.quotas).items()
-            if not (caller.since(57) and name.startswith("injected_"))
-        } | ({} if caller.since(36) else dict.fromkeys(of_networks, UNLIMITED))
 
-    def _quota(self, request: Request, caller: Caller) -> Answer:
-        limits = self._of_project(request, caller)
-        return Answer(body={"quota_set": {"id": request.parts["project"], **limits}})
+def _quota(request: Request, caller: Caller) -> Answer:
+    limits = _of_project(request, caller)
+    return Answer(body={"quota_set": {"id": request.parts["project"], **limits}})
 
-    def _detail(self, request: Request, caller: Caller) -> Answer:
-        used = self._used()
-        detail: dict[str, object] = {
-            name: {"limit": limit, "in_use": used.get(name, 0), "reserved": 0}
-            for name, limit in self._of_project(request, caller).items()
-        }
-        return Answer(body={"quota_set": {"id": request.parts["project"], **detail}})
 
-    def _zones(self, _request: Request, _caller: Caller) -> Answer:
-        zone = {"zoneName": "nova", "zoneState": {"available": True}, "hosts": None}
-        return Answer(body={"availabilityZoneInfo": [zone]})
+def _detail(request: Request, caller: Caller) -> Answer:
+    used = _used(caller)
+    detail: dict[str, object] = {
+        name: {"limit": limit, "in_use": used.get(name, 0), "reserved": 0}
+        for name, limit in _of_project(request, caller).items()
+    }
+    return Answer(body={"quota_set": {"id": request.parts["project"], **detail}})
+
+
+def _zones(_request: Request, _caller: Caller) -> Answer:
+    zone = {"zoneName": "nova", "zoneState": {"available": True}, "hosts": None}
+    return Answer(body={"availabilityZoneInfo": [zone]})
+
+
+#: The routes of flavors, limits, quotas and availability zones.
+ROUTES = (
+    ("GET", "/flavors", partial(_list, _brief)),
+    ("GET", "/flavors/detail", partial(_list, _full)),
+    ("GET", "/flavors/{name}", _show),
+    ("GET", "/flavors/{name}/os-extra_specs", _extra_specs),
+    ("GET", "/limits", _limits),
+    ("GET", "/os-quota-sets/{project}", _quota),
+    ("GET", "/os-quota-sets/{project}/defaults", _quota),
+    ("GET", "/os-quota-sets/{project}/detail", _detail),
+    ("GET", "/os-availability-zone", _zones),
+    ("GET", "/extensions", lambda *_: Answer(body={"extensions": []})),
+)

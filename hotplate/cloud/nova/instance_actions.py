@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from hotplate.cloud.database.store import Store
-from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.http.rest import Answer, HttpError, Request
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import HOST
-from hotplate.cloud.nova.servers import Servers
 from hotplate.cloud.nova.servers_api import moment
 from hotplate.errors import sentence_of
 
@@ -98,114 +97,97 @@ class InstanceAction:
         return event | ({"hostId": host_id} if caller.since(62) else {})
 
 
-class InstanceActions:
-    """Store of the newest actions on servers, including deleted servers."""
+@contextmanager
+def recorded(server_id: str, action: str, caller: Caller) -> Iterator[None]:
+    """Record the action that the ``with`` block performs on a server; see :func:`begun`."""
+    with begun(server_id, action, caller) as end:
+        yield
+        end("")
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
-    @contextmanager
-    def recorded(self, server_id: str, action: str, caller: Caller) -> Iterator[None]:
-        """Record the action that the ``with`` block performs on a server; see :meth:`begun`."""
-        with self.begun(server_id, action, caller) as end:
-            yield
-            end("")
+@contextmanager
+def begun(server_id: str, action: str, caller: Caller) -> Iterator[Callable[[str], None]]:
+    """Record the action that the ``with`` block begins on a server.
 
-    @contextmanager
-    def begun(self, server_id: str, action: str, caller: Caller) -> Iterator[Callable[[str], None]]:
-        """Record the action that the ``with`` block begins on a server.
+    A refused request (an :class:`HttpError` below 500) is not recorded.
 
-        A refused request (an :class:`HttpError` below 500) is not recorded.
+    :param action: a name of :data:`EVENTS`.
+    :return: a function that ends the action, given the failure, "" when there was none; when
+        the block raises, the action has ended.
+    """
+    store, by, request_id = caller.store, caller.grant, caller.request_id
 
-        :param action: a name of :data:`EVENTS`.
-        :return: a function that ends the action, given the failure, "" when there was none; when
-            the block raises, the action has ended.
-        """
-        began, by, request_id = time.time(), caller.grant, caller.request_id
-        self._store.insert(
-            "hotplate_action",
-            *(None, server_id, action, request_id, by.user.id, by.project, began, 0, ""),
-        )
-        self._forget_old(server_id)
-        try:
-            yield lambda error: self._end(server_id, request_id, error)
-        except HttpError as error:
-            if error.status < 500:
-                self._store.delete("hotplate_action", server=server_id, request_id=request_id)
-            # A forgotten action has no row to update.
-            self._end(server_id, request_id, str(error))
-            raise
-        except Exception as error:
-            self._end(server_id, request_id, sentence_of(error))
-            raise
-
-    def of(self, server_id: str) -> list[InstanceAction]:
-        """Return the actions on a server, newest first."""
-        rows = self._store.find("hotplate_action", server=server_id)
-        return [InstanceAction(*tuple(row)[1:]) for row in reversed(rows)]
-
-    def _end(self, server_id: str, request_id: str, error: str) -> None:
-        self._store.write(
+    def end(error: str) -> None:
+        # A forgotten action has no row to update.
+        store.write(
             "UPDATE hotplate_action SET ended = ?, error = ? WHERE server = ? AND request_id = ?",
             *(time.time(), error[:MAX_DETAILS], server_id, request_id),
         )
 
-    def _forget_old(self, server_id: str) -> None:
-        # The newest action beyond the limit, and all before it.
-        self._store.write(
-            "DELETE FROM hotplate_action WHERE server = ? AND number <= (SELECT number FROM "
-            "hotplate_action WHERE server = ? ORDER BY number DESC LIMIT 1 OFFSET ?)",
-            *(server_id, server_id, MAX_PER_SERVER),
-        )
-        self._store.write(
-            "DELETE FROM hotplate_action WHERE number <= (SELECT number FROM "
-            "hotplate_action ORDER BY number DESC LIMIT 1 OFFSET ?)",
-            MAX_ACTIONS,
-        )
+    store.insert(
+        "hotplate_action",
+        *(None, server_id, action, request_id, by.user.id, by.project, time.time(), 0, ""),
+    )
+    _forget_old(store, server_id)
+    try:
+        yield end
+    except HttpError as error:
+        if error.status < 500:
+            store.delete("hotplate_action", server=server_id, request_id=request_id)
+        end(str(error))
+        raise
+    except Exception as error:
+        end(sentence_of(error))
+        raise
 
 
-class InstanceActionsApi:
-    """Resources below ``/servers/{id}/os-instance-actions``."""
+def _forget_old(store: Store, server_id: str) -> None:
+    # The newest action beyond the limit, and all before it.
+    store.write(
+        "DELETE FROM hotplate_action WHERE server = ? AND number <= (SELECT number FROM "
+        "hotplate_action WHERE server = ? ORDER BY number DESC LIMIT 1 OFFSET ?)",
+        *(server_id, server_id, MAX_PER_SERVER),
+    )
+    store.write(
+        "DELETE FROM hotplate_action WHERE number <= (SELECT number FROM "
+        "hotplate_action ORDER BY number DESC LIMIT 1 OFFSET ?)",
+        MAX_ACTIONS,
+    )
 
-    def __init__(self, actions: InstanceActions, servers: Servers) -> None:
-        self._actions = actions
-        self._servers = servers
 
-    def add_to(self, routes: Routes[Caller]) -> None:
-        """Add the routes of instance actions."""
-        routes.add("GET", "/servers/{id}/os-instance-actions", self._list)
-        routes.add("GET", "/servers/{id}/os-instance-actions/{request}", self._show)
+def _list(request: Request, caller: Caller) -> Answer:
+    rows = _of(request, caller)
+    links: dict[str, object] = {}
+    # Periods and pages came with 2.58.
+    if caller.since(58):
+        rows = _between(rows, request, caller)
+        rows, links = caller.page(request, rows, lambda each: each.request_id, "links")
+    return Answer(body={"instanceActions": [each.shown(caller) for each in rows], **links})
 
-    def _list(self, request: Request, caller: Caller) -> Answer:
-        rows = self._of(request, caller)
-        links: dict[str, object] = {}
-        # Periods and pages came with 2.58.
-        if caller.since(58):
-            rows = _between(rows, request, caller)
-            rows, links = caller.page(request, rows, lambda each: each.request_id, "links")
-        return Answer(body={"instanceActions": [each.shown(caller) for each in rows], **links})
 
-    def _show(self, request: Request, caller: Caller) -> Answer:
-        rows, wanted = self._of(request, caller), request.parts["request"]
-        for place, each in enumerate(rows):
-            if each.request_id == wanted:
-                status = self._servers.status_if_present(each.server)
-                # Only the newest action can still be running.
-                unfinished = place == 0 and status is not None and status[0] in UNFINISHED
-                shown = each.shown(caller)
-                # Users see them since 2.51.
-                if caller.since(51):
-                    shown["events"] = [each.event(caller, unfinished=unfinished)]
-                return Answer(body={"instanceAction": shown})
-        raise HttpError(404, f"Action {wanted[:255]} not found")
+def _show(request: Request, caller: Caller) -> Answer:
+    rows, wanted = _of(request, caller), request.parts["request"]
+    for place, each in enumerate(rows):
+        if each.request_id == wanted:
+            status = caller.servers.status_if_present(each.server)
+            # Only the newest action can still be running.
+            unfinished = place == 0 and status is not None and status[0] in UNFINISHED
+            shown = each.shown(caller)
+            # Users see them since 2.51.
+            if caller.since(51):
+                shown["events"] = [each.event(caller, unfinished=unfinished)]
+            return Answer(body={"instanceAction": shown})
+    raise HttpError(404, f"Action {wanted[:255]} not found")
 
-    def _of(self, request: Request, caller: Caller) -> list[InstanceAction]:
-        """Return the actions on a server; since 2.21 it may be a deleted one."""
-        server_id = request.parts["id"]
-        rows = self._actions.of(server_id)
-        if not (rows and caller.since(21)):
-            self._servers.get(server_id)
-        return rows
+
+def _of(request: Request, caller: Caller) -> list[InstanceAction]:
+    """Return the actions on a server, newest first; since 2.21 it may be a deleted one."""
+    server_id = request.parts["id"]
+    found = reversed(caller.store.find("hotplate_action", server=server_id))
+    rows = [InstanceAction(*tuple(row)[1:]) for row in found]
+    if not (rows and caller.since(21)):
+        caller.servers.get(server_id)
+    return rows
 
 
 def _between(rows: list[InstanceAction], request: Request, caller: Caller) -> list[InstanceAction]:
@@ -222,3 +204,10 @@ def _between(rows: list[InstanceAction], request: Request, caller: Caller) -> li
 def _text(moment: float) -> str:
     """Return a time in Nova's format for actions."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
+
+
+#: The routes of instance actions.
+ROUTES = (
+    ("GET", "/servers/{id}/os-instance-actions", _list),
+    ("GET", "/servers/{id}/os-instance-actions/{request}", _show),
+)

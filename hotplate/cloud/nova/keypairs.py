@@ -10,76 +10,65 @@ import base64
 import binascii
 import hashlib
 
-from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes, now
+from hotplate.cloud.http.rest import Answer, HttpError, Request, now
 from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.microversions import MAX_PAGE, Caller
 from hotplate.cloud.nova.server_records import KeyPair, naive
-from hotplate.cloud.nova.servers import Servers
 
 _BAD = "Keypair data is invalid: failed to generate fingerprint"
 
 
-class KeyPairsApi:
-    """Resources below ``/os-keypairs``."""
+def _list(request: Request, caller: Caller) -> Answer:
+    rows = caller.servers.keypairs()
+    links: dict[str, object] = {}
+    # Pages came with 2.35.
+    if caller.since(35):
+        rows, links = caller.page(request, rows, lambda each: each.name, "keypairs_links")
+    else:
+        rows = rows[: request.number("limit", default=MAX_PAGE, most=MAX_PAGE)]
+    shown = [{"keypair": _view(row, caller)} for row in rows]
+    return Answer(body={"keypairs": shown, **links})
 
-    def __init__(self, servers: Servers) -> None:
-        self._servers = servers
 
-    def add_to(self, routes: Routes[Caller]) -> None:
-        """Add the routes of key pairs."""
-        routes.add("GET", "/os-keypairs", self._list)
-        routes.add("POST", "/os-keypairs", self._create)
-        routes.add("GET", "/os-keypairs/{name}", self._show)
-        routes.add("DELETE", "/os-keypairs/{name}", self._delete)
+def _create(request: Request, caller: Caller) -> Answer:
+    schema = schemas.KEY_PAIR_SINCE_92 if caller.since(92) else schemas.KEY_PAIR
+    asked = schemas.read(request, schema)["keypair"]
+    name, kind = asked["name"], asked.get("type", "ssh")
+    if caller.servers.has_keypair(name):
+        raise HttpError(409, f"Key pair '{name}' already exists.")
+    if len(caller.servers.keypairs()) >= caller.servers.quotas.key_pairs:
+        raise HttpError(403, "Quota exceeded, too many key pairs.")
+    private, public = "", asked.get("public_key") or ""
+    if not public:
+        private, public = generate(name, kind)
+    pair = KeyPair(name, public, kind, naive(now()))
+    shown = _view(pair, caller) | {"user_id": caller.grant.user.id}
+    caller.servers.create_keypair(pair, caller.grant.user.id)
+    if private:
+        shown["private_key"] = private
+    # 2.2 changed these statuses.
+    return Answer(201 if caller.since(2) else 200, {"keypair": shown})
 
-    def _list(self, request: Request, caller: Caller) -> Answer:
-        rows = self._servers.keypairs()
-        links: dict[str, object] = {}
-        # Pages came with 2.35.
-        if caller.since(35):
-            rows, links = caller.page(request, rows, lambda each: each.name, "keypairs_links")
-        else:
-            rows = rows[: request.number("limit", default=MAX_PAGE, most=MAX_PAGE)]
-        shown = [{"keypair": _view(row, caller)} for row in rows]
-        return Answer(body={"keypairs": shown, **links})
 
-    def _create(self, request: Request, caller: Caller) -> Answer:
-        schema = schemas.KEY_PAIR_SINCE_92 if caller.since(92) else schemas.KEY_PAIR
-        asked = schemas.read(request, schema)["keypair"]
-        name, kind = asked["name"], asked.get("type", "ssh")
-        if self._servers.has_keypair(name):
-            raise HttpError(409, f"Key pair '{name}' already exists.")
-        if len(self._servers.keypairs()) >= self._servers.quotas.key_pairs:
-            raise HttpError(403, "Quota exceeded, too many key pairs.")
-        private, public = "", asked.get("public_key") or ""
-        if not public:
-            private, public = generate(name, kind)
-        pair = KeyPair(name, public, kind, naive(now()))
-        shown = _view(pair, caller) | {"user_id": caller.grant.user.id}
-        self._servers.create_keypair(pair, caller.grant.user.id)
-        if private:
-            shown["private_key"] = private
-        # 2.2 changed these statuses.
-        return Answer(201 if caller.since(2) else 200, {"keypair": shown})
+def _show(request: Request, caller: Caller) -> Answer:
+    pair = caller.servers.keypair(request.parts["name"][:255])
+    more = {
+        "user_id": caller.grant.user.id,
+        "id": 1,
+        "created_at": pair.created or None,
+        "updated_at": None,
+        "deleted": False,
+        "deleted_at": None,
+    }
+    return Answer(body={"keypair": {**_view(pair, caller), **more}})
 
-    def _show(self, request: Request, caller: Caller) -> Answer:
-        pair = self._servers.keypair(request.parts["name"][:255])
-        more = {
-            "user_id": caller.grant.user.id,
-            "id": 1,
-            "created_at": pair.created or None,
-            "updated_at": None,
-            "deleted": False,
-            "deleted_at": None,
-        }
-        return Answer(body={"keypair": {**_view(pair, caller), **more}})
 
-    def _delete(self, request: Request, caller: Caller) -> Answer:
-        name = request.parts["name"]
-        if not self._servers.delete_keypair(name):
-            user = caller.grant.user.id
-            raise HttpError(404, f"Keypair {name} not found for user {user}")
-        return Answer(204 if caller.since(2) else 202)
+def _delete(request: Request, caller: Caller) -> Answer:
+    name = request.parts["name"]
+    if not caller.servers.delete_keypair(name):
+        user = caller.grant.user.id
+        raise HttpError(404, f"Keypair {name} not found for user {user}")
+    return Answer(204 if caller.since(2) else 202)
 
 
 def _view(pair: KeyPair, caller: Caller) -> dict[str, object]:
@@ -144,3 +133,12 @@ def generate(comment: str, kind: str = "ssh") -> tuple[str, str]:
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
     return private, f"{public.decode()} {comment}"
+
+
+#: The routes of key pairs.
+ROUTES = (
+    ("GET", "/os-keypairs", _list),
+    ("POST", "/os-keypairs", _create),
+    ("GET", "/os-keypairs/{name}", _show),
+    ("DELETE", "/os-keypairs/{name}", _delete),
+)

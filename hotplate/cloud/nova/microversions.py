@@ -12,8 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.rest import Headers, HttpError, Request, page
 from hotplate.cloud.keystone.identity import Grant
+from hotplate.cloud.nova.server_records import ServerRecord
+from hotplate.cloud.nova.servers import Servers
 
 #: The minor number of the newest version, which is that of Nova 29 (2024.1).
 NEWEST = 96
@@ -29,21 +32,31 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class Caller:
-    """The caller of a request, and the version that it asks for.
+    """The caller of a request, the version that it asks for, and Nova's records.
 
     :param minor: the microversion is 2.``minor``.
     :param base: the URL of the API, ``http://127.0.0.1:8774/v2.1``.
     :param request_id: Nova's id of the request.
+    :param store: of the groups of servers and the actions on them.
     """
 
     grant: Grant
     minor: int
     base: str
     request_id: str
+    servers: Servers
+    store: Store
 
     def since(self, minor: int) -> bool:
         """Return True when the microversion is 2.``minor`` or newer."""
         return self.minor >= minor
+
+    def server(self, request: Request) -> ServerRecord:
+        """Return the server of a request's path.
+
+        :raises NoSuchServerError: when there is none.
+        """
+        return self.servers.get(request.parts["id"])
 
     def link(self, path: str, *, bookmark: bool = False) -> list[dict[str, str]]:
         """Return the links of a resource at ``path`` below the base.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from hotplate.cloud.http.rest import TAG_FILTERS, Answer, HttpError, Request, Routes
+from hotplate.cloud.http.rest import TAG_FILTERS, Answer, HttpError, Request
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import ServerRecord
 
@@ -69,12 +69,6 @@ def forbidden(rule: str) -> HttpError:
     return HttpError(403, f"Policy doesn't allow os_compute_api:{rule} to be performed.")
 
 
-def add_admin_routes(routes: Routes[Caller]) -> None:
-    """Add the routes that are refused to users."""
-    for (method, path), rule in ADMIN_ROUTES.items():
-        routes.add(method, path, partial(_refuse, rule))
-
-
 def _refuse(rule: str, _request: Request, _caller: Caller) -> Answer:
     raise forbidden(rule)
 
@@ -86,3 +80,9 @@ def check_lock(server: ServerRecord) -> None:
     """
     if server.notes.locked:
         raise HttpError(409, f"Instance {server.spec.id} is locked")
+
+
+#: The routes that are refused to users.
+ROUTES = tuple(
+    (method, path, partial(_refuse, rule)) for (method, path), rule in ADMIN_ROUTES.items()
+)

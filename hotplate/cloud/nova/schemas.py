@@ -126,10 +126,10 @@ CONSOLE = _wrapped(
     _object({"length": {"type": ["integer", "string", "null"], "pattern": "^-?[0-9]{1,9}$"}}),
 )
 PASSWORD = _wrapped("changePassword", _object({"adminPass": _TEXT}, ("adminPass",)))
-GROUP_CHANGES = {
-    action: _body(action, {"name": {**_TEXT, "minLength": 1}}, "name")
+ADD_GROUP, REMOVE_GROUP = (
+    _body(action, {"name": {**_TEXT, "minLength": 1}}, "name")
     for action in ("addSecurityGroup", "removeSecurityGroup")
-}
+)
 LOCK = _wrapped(
     "lock", {"anyOf": [{"type": "null"}, _object({"locked_reason": {**_TEXT, "minLength": 1}})]}
 )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.http.rest import Answer, HttpError, Request
 from hotplate.cloud.nova import policy, schemas
 from hotplate.cloud.nova.capacity import check_resize, flavor
-from hotplate.cloud.nova.instance_actions import InstanceActions
+from hotplate.cloud.nova.instance_actions import recorded
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_create import (
     bootable,
@@ -22,7 +23,7 @@ from hotplate.cloud.nova.server_create import (
     user_data,
 )
 from hotplate.cloud.nova.server_records import ServerRecord, check_state
-from hotplate.cloud.nova.servers import Action, Servers
+from hotplate.cloud.nova.servers import Action as Power
 from hotplate.cloud.nova.servers_api import changed_view
 from hotplate.errors import MachineLostError, sentence_of
 
@@ -59,211 +60,201 @@ CONSOLES = frozenset(
 #: ``ALLOW_HARD_REBOOT`` of ``vm_states.py`` and ``ALLOW_REBOOT`` of ``task_states.py``).
 REBOOT_IN = ("ACTIVE", "PAUSED", "SUSPENDED", "SHUTOFF", "ERROR", "REBOOT", "HARD_REBOOT")
 
-#: Actions on a locked server that are refused to nobody.
-WHEN_LOCKED = frozenset(
-    {"addSecurityGroup", "lock", "os-getConsoleOutput", "removeSecurityGroup", "unlock"}
-)
 
-#: Actions for which Nova records no instance action.
-UNRECORDED = frozenset({"addSecurityGroup", "os-getConsoleOutput", "removeSecurityGroup"})
+def _act(request: Request, caller: Caller) -> Answer:
+    server = caller.server(request)
+    body = request.json()
+    # The only key of the body names the action.
+    name = next(iter(body), "")
+    if len(body) != 1:
+        raise HttpError(400, "Malformed request body: it must name one action.")
+    if name in CONSOLES:
+        raise _no_console(body[name])
+    if name in policy.ADMIN_ACTIONS:
+        raise policy.forbidden(policy.ADMIN_ACTIONS[name])
+    if name in UNSUPPORTED:
+        raise HttpError(400, f"This cloud does not support the action {name}.")
+    if name not in ACTIONS:
+        raise HttpError(400, f"There is no such action: {name[:100]}")
+    action = ACTIONS[name]
+    if not action.when_locked:
+        policy.check_lock(server)
+    if action.states:
+        word, _ = caller.servers.status(server.spec.id)
+        check_state(server.spec.id, word, name.removeprefix("os-"), action.states)
+    if action.schema:
+        schemas.check(body, action.schema)
+    record = recorded(server.spec.id, action.recorded, caller) if action.recorded else nullcontext()
+    try:
+        with record:
+            return action.do(server, body[name], caller) or Answer(202)
+    except MachineLostError as error:
+        raise HttpError(409, sentence_of(error)) from error
 
-#: Name of an action -> name of its instance action, where they differ.
-RECORDED_AS = {"os-start": "start", "os-stop": "stop", "forceDelete": "delete"}
 
-
-@dataclass(frozen=True)
-class _Call:
-    """A requested action."""
-
-    body: dict[str, Any]
-    caller: Caller
-    server: ServerRecord
-
-    def asked(self, name: str, schema: schemas.Schema) -> Any:
-        """Return the argument of the action.
-
-        :raises HttpError: 400, when it does not conform to ``schema``.
-        """
-        schemas.check(self.body, schema)
-        return self.body[name]
-
-
-class ActionsApi:
-    """Actions that change the state of a server's machine."""
-
-    def __init__(self, servers: Servers, actions: InstanceActions) -> None:
-        self._servers = servers
-        self._recorded = actions.recorded
-        self._actions: dict[str, tuple[tuple[str, ...], Callable[[_Call], Answer]]] = {
-            "os-start": (("SHUTOFF",), partial(self._power, "start")),
-            "os-stop": (("ACTIVE", "ERROR"), partial(self._power, "stop")),
-            "pause": (("ACTIVE",), partial(self._power, "pause")),
-            "unpause": (("PAUSED",), partial(self._power, "unpause")),
-            "suspend": (("ACTIVE",), partial(self._power, "suspend")),
-            "resume": (("SUSPENDED",), partial(self._power, "resume")),
-            "reboot": (REBOOT_IN, self._reboot),
-            "rebuild": (("ACTIVE", "SHUTOFF", "ERROR"), self._rebuild),
-            "resize": (("ACTIVE", "SHUTOFF"), self._resize),
-            "confirmResize": (("VERIFY_RESIZE",), self._confirm_resize),
-            "revertResize": (("VERIFY_RESIZE",), self._revert_resize),
-            "changePassword": (("ACTIVE",), self._change_password),
-            "os-getConsoleOutput": ((), self._console),
-            "addSecurityGroup": ((), self._change_groups),
-            "removeSecurityGroup": ((), self._change_groups),
-            "lock": ((), self._lock),
-            "unlock": ((), self._unlock),
-            "forceDelete": ((), self._delete),
-        }
-
-    def add_to(self, routes: Routes[Caller]) -> None:
-        """Add the routes of server actions and remote consoles."""
-        routes.add("POST", "/servers/{id}/action", self._act)
-        routes.add("POST", "/servers/{id}/remote-consoles", self._remote_console)
-
-    def _act(self, request: Request, caller: Caller) -> Answer:
-        server = self._servers.get(request.parts["id"])
-        body = request.json()
-        # The only key of the body names the action.
-        name = next(iter(body), "")
-        if len(body) != 1:
-            raise HttpError(400, "Malformed request body: it must name one action.")
-        if name in CONSOLES:
-            raise _no_console(body[name])
-        if name in policy.ADMIN_ACTIONS:
-            raise policy.forbidden(policy.ADMIN_ACTIONS[name])
-        if name in UNSUPPORTED:
-            raise HttpError(400, f"This cloud does not support the action {name}.")
-        if name not in self._actions:
-            raise HttpError(400, f"There is no such action: {name[:100]}")
-        allowed, do = self._actions[name]
-        if name not in WHEN_LOCKED:
-            policy.check_lock(server)
-        self._check_state(server, name, allowed)
-        try:
-            if name in UNRECORDED:
-                return do(_Call(body, caller, server))
-            with self._recorded(server.spec.id, RECORDED_AS.get(name, name), caller):
-                return do(_Call(body, caller, server))
-        except MachineLostError as error:
-            raise HttpError(409, sentence_of(error)) from error
-
-    def _check_state(self, server: ServerRecord, name: str, allowed: tuple[str, ...]) -> None:
-        word, _ = self._servers.status(server.spec.id)
-        if allowed:
-            check_state(server.spec.id, word, name.removeprefix("os-"), allowed)
-
-    # -- power --------------------
-
-    def _power(self, action: Action, call: _Call) -> Answer:
-        self._servers.act(call.server.spec.id, action)
-        return Answer(202)
-
-    def _reboot(self, call: _Call) -> Answer:
-        kind = call.asked("reboot", schemas.REBOOT)["type"].upper()
-        # The guest has to run for a soft one; REBOOT_IN has the states for a hard one.
-        if kind == "SOFT":
-            self._check_state(call.server, "reboot", ("ACTIVE",))
-        self._servers.act(call.server.spec.id, "reboot" if kind == "SOFT" else "hard_reboot")
-        return Answer(202)
-
-    def _delete(self, call: _Call) -> Answer:
-        self._servers.delete(call.server.spec.id)
-        return Answer(202)
-
-    # -- another image or size --------------------
-
-    def _rebuild(self, call: _Call) -> Answer:
-        asked = call.asked("rebuild", schemas.REBUILD)
-        check_metadata(self._servers, asked.get("metadata") or {})
-        check_supported(asked)
-        server_id = call.server.spec.id
-        changes, notes = self._rebuild_changes(asked), kept(asked)
-        try:
-            self._servers.rebuild(server_id, changes)
-        except HttpError:
-            raise
-        except Exception as error:
-            raise HttpError(500, sentence_of(error)) from error
-        if notes:
-            self._servers.note(server_id, **notes)
-        shown = changed_view(self._servers, server_id, call.caller, rebuilt=True)
-        shown["adminPass"] = asked.get("adminPass") or secrets.token_urlsafe(9)
-        return Answer(202, {"server": shown})
-
-    def _rebuild_changes(self, asked: dict[str, Any]) -> dict[str, Any]:
-        changes: dict[str, Any] = {"image": bootable(self._servers, asked["imageRef"])}
-        changes |= {name: asked[name] for name in ("name", "metadata") if name in asked}
-        if "user_data" in asked:
-            changes["user_data"] = user_data(asked["user_data"])
-        if "key_name" in asked:
-            key_name = asked["key_name"] or ""
-            changes["key_name"] = key_name
-            changes["public_keys"] = public_keys(self._servers, key_name)
-        return changes
-
-    def _resize(self, call: _Call) -> Answer:
-        """Record another flavor; the machine stays as it is."""
-        asked = call.asked("resize", schemas.RESIZE)
-        name = flavor(str(asked["flavorRef"])).name
-        spec = call.server.spec
-        if name == spec.flavor:
-            raise HttpError(400, "When resizing, instances must change flavor!")
-        check_resize(self._servers, flavor(spec.flavor), flavor(name))
-        self._servers.change(spec.id, lambda spec: replace(spec, flavor=name))
-        self._servers.note(spec.id, old_flavor=spec.flavor, **kept(asked))
-        return Answer(202)
-
-    def _confirm_resize(self, call: _Call) -> Answer:
-        self._servers.note(call.server.spec.id, old_flavor="")
-        return Answer(204)
-
-    def _revert_resize(self, call: _Call) -> Answer:
-        spec, old = call.server.spec, call.server.notes.old_flavor
-        self._servers.change(spec.id, lambda spec: replace(spec, flavor=old))
-        self._servers.note(spec.id, old_flavor="")
-        return Answer(202)
-
-    # -- the rest --------------------
-
-    def _change_password(self, call: _Call) -> Answer:
-        """Accept the password and ignore it: there is no guest agent that Nova could ask."""
-        call.asked("changePassword", schemas.PASSWORD)
-        return Answer(202)
-
-    def _change_groups(self, call: _Call) -> Answer:
-        (action,) = call.body
-        name = call.asked(action, schemas.GROUP_CHANGES[action])["name"]
-        server_id = call.server.spec.id
-        ports = self._servers.ports_of(server_id)
-        change = ports.add_group if action == "addSecurityGroup" else ports.remove_group
-        change(server_id, name)
-        return Answer(202)
-
-    def _lock(self, call: _Call) -> Answer:
-        """Record the lock, which keeps out users until one of them unlocks the server."""
-        asked = call.asked("lock", schemas.LOCK) or {}
-        reason = asked.get("locked_reason", "")
-        self._servers.note(call.server.spec.id, locked=True, locked_reason=reason)
-        return Answer(202)
-
-    def _unlock(self, call: _Call) -> Answer:
-        self._servers.note(call.server.spec.id, locked=False, locked_reason="")
-        return Answer(202)
-
-    def _console(self, call: _Call) -> Answer:
-        asked = call.asked("os-getConsoleOutput", schemas.CONSOLE)
-        length = asked.get("length")
-        wanted = MAX_CONSOLE_LINES if length in (None, "") else int(length)
-        wanted = min(wanted, MAX_CONSOLE_LINES) if wanted >= 0 else MAX_CONSOLE_LINES
-        lines = self._servers.console(call.server.spec.id).splitlines()
-        # A slice from -0 would have all lines.
-        return Answer(body={"output": "\n".join(lines[-wanted:] if wanted else [])})
-
-    def _remote_console(self, request: Request, _caller: Caller) -> Answer:
-        self._servers.get(request.parts["id"])
-        raise _no_console(request.json().get("remote_console"))
+def _remote_console(request: Request, caller: Caller) -> Answer:
+    caller.server(request)
+    raise _no_console(request.json().get("remote_console"))
 
 
 def _no_console(asked: object) -> HttpError:
     kind = asked.get("type", "") if isinstance(asked, dict) else ""
     return HttpError(400, f"Unavailable console type {str(kind)[:50]}.")
+
+
+# -- power --------------------
+
+
+def _power(action: Power, server: ServerRecord, _: object, caller: Caller) -> None:
+    caller.servers.act(server.spec.id, action)
+
+
+def _reboot(server: ServerRecord, asked: Any, caller: Caller) -> None:
+    if asked["type"].upper() == "HARD":
+        caller.servers.act(server.spec.id, "hard_reboot")
+        return
+    # The guest has to run for a soft one; REBOOT_IN has the states for a hard one.
+    check_state(server.spec.id, caller.servers.status(server.spec.id)[0], "reboot", ("ACTIVE",))
+    caller.servers.act(server.spec.id, "reboot")
+
+
+def _delete(server: ServerRecord, _: object, caller: Caller) -> None:
+    caller.servers.delete(server.spec.id)
+
+
+# -- another image or size --------------------
+
+
+def _rebuild(server: ServerRecord, asked: Any, caller: Caller) -> Answer:
+    check_metadata(caller.servers, asked.get("metadata") or {})
+    check_supported(asked)
+    server_id = server.spec.id
+    changes, notes = _rebuild_changes(asked, caller), kept(asked)
+    try:
+        caller.servers.rebuild(server_id, changes)
+    except HttpError:
+        raise
+    except Exception as error:
+        raise HttpError(500, sentence_of(error)) from error
+    if notes:
+        caller.servers.note(server_id, **notes)
+    shown = changed_view(server_id, caller, rebuilt=True)
+    shown["adminPass"] = asked.get("adminPass") or secrets.token_urlsafe(9)
+    return Answer(202, {"server": shown})
+
+
+def _rebuild_changes(asked: dict[str, Any], caller: Caller) -> dict[str, Any]:
+    changes: dict[str, Any] = {"image": bootable(caller.servers, asked["imageRef"])}
+    changes |= {name: asked[name] for name in ("name", "metadata") if name in asked}
+    if "user_data" in asked:
+        changes["user_data"] = user_data(asked["user_data"])
+    if "key_name" in asked:
+        key_name = asked["key_name"] or ""
+        changes["key_name"] = key_name
+        changes["public_keys"] = public_keys(caller.servers, key_name)
+    return changes
+
+
+def _resize(server: ServerRecord, asked: Any, caller: Caller) -> None:
+    """Record another flavor; the machine stays as it is."""
+    name = flavor(str(asked["flavorRef"])).name
+    spec = server.spec
+    if name == spec.flavor:
+        raise HttpError(400, "When resizing, instances must change flavor!")
+    check_resize(caller.servers, flavor(spec.flavor), flavor(name))
+    caller.servers.change(spec.id, lambda spec: replace(spec, flavor=name))
+    caller.servers.note(spec.id, old_flavor=spec.flavor, **kept(asked))
+
+
+def _confirm_resize(server: ServerRecord, _: object, caller: Caller) -> Answer:
+    caller.servers.note(server.spec.id, old_flavor="")
+    return Answer(204)
+
+
+def _revert_resize(server: ServerRecord, _: object, caller: Caller) -> None:
+    old = server.notes.old_flavor
+    caller.servers.change(server.spec.id, lambda spec: replace(spec, flavor=old))
+    caller.servers.note(server.spec.id, old_flavor="")
+
+
+# -- the rest --------------------
+
+
+def _change_password(*_: object) -> None:
+    """Ignore the password: there is no guest agent that Nova could ask."""
+
+
+def _add_group(server: ServerRecord, asked: Any, caller: Caller) -> None:
+    caller.servers.ports_of(server.spec.id).add_group(server.spec.id, asked["name"])
+
+
+def _remove_group(server: ServerRecord, asked: Any, caller: Caller) -> None:
+    caller.servers.ports_of(server.spec.id).remove_group(server.spec.id, asked["name"])
+
+
+def _lock(server: ServerRecord, asked: Any, caller: Caller) -> None:
+    """Record the lock, which keeps out users until one of them unlocks the server."""
+    reason = (asked or {}).get("locked_reason", "")
+    caller.servers.note(server.spec.id, locked=True, locked_reason=reason)
+
+
+def _unlock(server: ServerRecord, _: object, caller: Caller) -> None:
+    caller.servers.note(server.spec.id, locked=False, locked_reason="")
+
+
+def _console(server: ServerRecord, asked: Any, caller: Caller) -> Answer:
+    length = asked.get("length")
+    wanted = MAX_CONSOLE_LINES if length in (None, "") else int(length)
+    wanted = min(wanted, MAX_CONSOLE_LINES) if wanted >= 0 else MAX_CONSOLE_LINES
+    lines = caller.servers.console(server.spec.id).splitlines()
+    # A slice from -0 would have all lines.
+    return Answer(body={"output": "\n".join(lines[-wanted:] if wanted else [])})
+
+
+@dataclass(frozen=True)
+class _Action:
+    """An action on a server.
+
+    :param recorded: the name of its instance action, "" when Nova records none.
+    :param do: performs it, given the server, the action's argument and the caller; the answer is an
+        empty one with 202 unless it returns another.
+    :param states: the statuses that allow it; () for all.
+    :param schema: of the body; None for an action whose argument does not count.
+    :param when_locked: it is performed on a locked server, too.
+    """
+
+    recorded: str
+    do: Callable[[ServerRecord, Any, Caller], Answer | None]
+    states: tuple[str, ...] = ()
+    schema: schemas.Schema | None = None
+    when_locked: bool = False
+
+
+ACTIONS = {
+    "os-start": _Action("start", partial(_power, "start"), ("SHUTOFF",)),
+    "os-stop": _Action("stop", partial(_power, "stop"), ("ACTIVE", "ERROR")),
+    "pause": _Action("pause", partial(_power, "pause"), ("ACTIVE",)),
+    "unpause": _Action("unpause", partial(_power, "unpause"), ("PAUSED",)),
+    "suspend": _Action("suspend", partial(_power, "suspend"), ("ACTIVE",)),
+    "resume": _Action("resume", partial(_power, "resume"), ("SUSPENDED",)),
+    "reboot": _Action("reboot", _reboot, REBOOT_IN, schemas.REBOOT),
+    "rebuild": _Action("rebuild", _rebuild, ("ACTIVE", "SHUTOFF", "ERROR"), schemas.REBUILD),
+    "resize": _Action("resize", _resize, ("ACTIVE", "SHUTOFF"), schemas.RESIZE),
+    "confirmResize": _Action("confirmResize", _confirm_resize, ("VERIFY_RESIZE",)),
+    "revertResize": _Action("revertResize", _revert_resize, ("VERIFY_RESIZE",)),
+    "changePassword": _Action("changePassword", _change_password, ("ACTIVE",), schemas.PASSWORD),
+    "os-getConsoleOutput": _Action("", _console, schema=schemas.CONSOLE, when_locked=True),
+    "addSecurityGroup": _Action("", _add_group, schema=schemas.ADD_GROUP, when_locked=True),
+    "removeSecurityGroup": _Action(
+        "", _remove_group, schema=schemas.REMOVE_GROUP, when_locked=True
+    ),
+    "lock": _Action("lock", _lock, schema=schemas.LOCK, when_locked=True),
+    "unlock": _Action("unlock", _unlock, when_locked=True),
+    "forceDelete": _Action("delete", _delete),
+}
+
+#: The routes of server actions and remote consoles.
+ROUTES = (
+    ("POST", "/servers/{id}/action", _act),
+    ("POST", "/servers/{id}/remote-consoles", _remote_console),
+)

@@ -10,107 +10,93 @@ import uuid
 from dataclasses import asdict, replace
 from typing import Any
 
-from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.http.rest import Answer, HttpError, Request
 from hotplate.cloud.nova import schemas
 from hotplate.cloud.nova.capacity import check_servers, flavor
 from hotplate.cloud.nova.compute import ServerSpec
-from hotplate.cloud.nova.groups import Groups
-from hotplate.cloud.nova.instance_actions import InstanceActions
+from hotplate.cloud.nova.instance_actions import recorded
 from hotplate.cloud.nova.interfaces import Wanted, host_name
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_records import (
-    HOST,
-    Notes,
-    ServerRecord,
-)
+from hotplate.cloud.nova.server_records import HOST, Notes, ServerRecord
 from hotplate.cloud.nova.servers import Servers
 
 
-class CreateApi:
-    """The requests that create servers."""
+def _create(request: Request, caller: Caller) -> Answer:
+    # Since 2.37 a request must have networks.
+    schema = schemas.CREATE_SINCE_37 if caller.since(37) else schemas.CREATE
+    body = schemas.read(request, schema)
+    asked = body["server"]
+    # Nova accepts both names.
+    hints = body.get("os:scheduler_hints") or body.get("OS-SCH-HNT:scheduler_hints") or {}
+    # These checks come before the first server is made.
+    least, count = _count(asked)
+    check_supported(asked)
+    check_metadata(caller.servers, asked.get("metadata") or {})
+    count = check_servers(caller.servers, flavor(str(asked["flavorRef"])), least, count)
+    notes = _notes(asked, hints, caller)
+    networks = _networks(asked, count)
+    made = []
+    for number in range(1, count + 1):
+        spec = _spec(asked, hints, _name(asked["name"], number, count), caller.servers)
+        groups = tuple(str(each.get("name")) for each in asked.get("security_groups") or [])
+        notes = replace(notes, host_name=asked.get("hostname") or host_name(spec.name))
+        wanted = Wanted(spec.id, notes.host_name, networks, groups)
+        with (
+            recorded(spec.id, "create", caller),
+            caller.servers.ports_for(wanted) as ports,
+        ):
+            if ports is None:
+                requested = [asdict(each) for each in caller.servers.requested_networks(wanted)]
+                notes = replace(notes, requested_networks=requested)
+            else:
+                notes, spec = replace(notes, has_ports=True), replace(spec, ports=ports)
+            made.append(caller.servers.boot(spec, notes))
+    return _answer(asked, made[0], caller)
 
-    def __init__(self, servers: Servers, groups: Groups, actions: InstanceActions) -> None:
-        self._servers = servers
-        self._groups = groups
-        self._actions = actions
 
-    def add_to(self, routes: Routes[Caller]) -> None:
-        """Add the route ``POST /servers``."""
-        routes.add("POST", "/servers", self._create)
+def _answer(asked: dict[str, Any], server: ServerRecord, caller: Caller) -> Answer:
+    if str(asked.get("return_reservation_id", "")).lower() in ("true", "1"):
+        return Answer(202, {"reservation_id": f"r-{server.number:08x}"})
+    path = f"/servers/{server.spec.id}"
+    shown = {
+        "id": server.spec.id,
+        "links": caller.link(path),
+        "OS-DCF:diskConfig": asked.get("OS-DCF:diskConfig", "MANUAL"),
+        "security_groups": asked.get("security_groups") or [{"name": "default"}],
+        "adminPass": asked.get("adminPass") or secrets.token_urlsafe(9),
+    }
+    return Answer(202, {"server": shown}, (("Location", caller.base + path),))
 
-    def _create(self, request: Request, caller: Caller) -> Answer:
-        # Since 2.37 a request must have networks.
-        schema = schemas.CREATE_SINCE_37 if caller.since(37) else schemas.CREATE
-        body = schemas.read(request, schema)
-        asked = body["server"]
-        # Nova accepts both names.
-        hints = body.get("os:scheduler_hints") or body.get("OS-SCH-HNT:scheduler_hints") or {}
-        # These checks come before the first server is made.
-        least, count = _count(asked)
-        check_supported(asked)
-        check_metadata(self._servers, asked.get("metadata") or {})
-        count = check_servers(self._servers, flavor(str(asked["flavorRef"])), least, count)
-        notes = self._notes(asked, hints, caller)
-        networks = _networks(asked, count)
-        made = []
-        for number in range(1, count + 1):
-            spec = self._spec(asked, hints, _name(asked["name"], number, count))
-            groups = tuple(str(each.get("name")) for each in asked.get("security_groups") or [])
-            notes = replace(notes, host_name=asked.get("hostname") or host_name(spec.name))
-            wanted = Wanted(spec.id, notes.host_name, networks, groups)
-            with (
-                self._actions.recorded(spec.id, "create", caller),
-                self._servers.ports_for(wanted) as ports,
-            ):
-                if ports is None:
-                    requested = [asdict(each) for each in self._servers.requested_networks(wanted)]
-                    notes = replace(notes, requested_networks=requested)
-                else:
-                    notes, spec = replace(notes, has_ports=True), replace(spec, ports=ports)
-                made.append(self._servers.boot(spec, notes))
-        return self._answer(asked, made[0], caller)
 
-    def _answer(self, asked: dict[str, Any], server: ServerRecord, caller: Caller) -> Answer:
-        if str(asked.get("return_reservation_id", "")).lower() in ("true", "1"):
-            return Answer(202, {"reservation_id": f"r-{server.number:08x}"})
-        path = f"/servers/{server.spec.id}"
-        shown = {
-            "id": server.spec.id,
-            "links": caller.link(path),
-            "OS-DCF:diskConfig": asked.get("OS-DCF:diskConfig", "MANUAL"),
-            "security_groups": asked.get("security_groups") or [{"name": "default"}],
-            "adminPass": asked.get("adminPass") or secrets.token_urlsafe(9),
-        }
-        return Answer(202, {"server": shown}, (("Location", caller.base + path),))
+def _notes(asked: dict[str, Any], hints: dict[str, Any], caller: Caller) -> Notes:
+    group = str(first(hints.get("group")) or "")
+    if group and not caller.store.first("hotplate_server_group", id=group):
+        raise HttpError(400, f"Instance group {group} could not be found.")
+    return Notes(
+        tags=list(dict.fromkeys(asked.get("tags") or [])),
+        user=caller.grant.user.id,
+        group=group,
+        **kept(asked),
+    )
 
-    def _notes(self, asked: dict[str, Any], hints: dict[str, Any], caller: Caller) -> Notes:
-        group = str(first(hints.get("group")) or "")
-        if group and not self._groups.get(group):
-            raise HttpError(400, f"Instance group {group} could not be found.")
-        return Notes(
-            tags=list(dict.fromkeys(asked.get("tags") or [])),
-            user=caller.grant.user.id,
-            group=group,
-            **kept(asked),
-        )
 
-    def _spec(self, asked: dict[str, Any], hints: dict[str, Any], name: str) -> ServerSpec:
-        key_name = asked.get("key_name") or ""
-        return ServerSpec(
-            id=str(uuid.uuid4()),
-            name=name,
-            user_data=user_data(asked.get("user_data")),
-            image=bootable(self._servers, _image(asked)),
-            flavor=flavor(str(asked["flavorRef"])).name,
-            key_name=key_name,
-            public_keys=public_keys(self._servers, key_name),
-            metadata=dict(asked.get("metadata") or {}),
-            config_drive=str(asked.get("config_drive")).lower() in ("true", "1"),
-            # The name that a user gave: that of the root stack, not of a nested one.
-            stack_name=str(first(hints.get("heat_path_in_stack")) or ""),
-            resource_name=str(first(hints.get("heat_resource_name")) or ""),
-            availability_zone=asked.get("availability_zone") or "nova",
-        )
+def _spec(asked: dict[str, Any], hints: dict[str, Any], name: str, servers: Servers) -> ServerSpec:
+    key_name = asked.get("key_name") or ""
+    return ServerSpec(
+        id=str(uuid.uuid4()),
+        name=name,
+        user_data=user_data(asked.get("user_data")),
+        image=bootable(servers, _image(asked)),
+        flavor=flavor(str(asked["flavorRef"])).name,
+        key_name=key_name,
+        public_keys=public_keys(servers, key_name),
+        metadata=dict(asked.get("metadata") or {}),
+        config_drive=str(asked.get("config_drive")).lower() in ("true", "1"),
+        # The name that a user gave: that of the root stack, not of a nested one.
+        stack_name=str(first(hints.get("heat_path_in_stack")) or ""),
+        resource_name=str(first(hints.get("heat_resource_name")) or ""),
+        availability_zone=asked.get("availability_zone") or "nova",
+    )
 
 
 def kept(asked: dict[str, Any]) -> dict[str, Any]:
@@ -253,3 +239,7 @@ def _count(asked: dict[str, Any]) -> tuple[int, int]:
 def _name(name: str, number: int, count: int) -> str:
     # Six digits of a number and the dash fit into Nova's 255 characters then.
     return name if count == 1 else f"{name[:248]}-{number}"
+
+
+#: The route that creates servers.
+ROUTES = (("POST", "/servers", _create),)

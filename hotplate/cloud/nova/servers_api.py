@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from hotplate.cloud.http.rest import TAG_FILTERS, Answer, HttpError, Request, Routes
+from hotplate.cloud.http.rest import TAG_FILTERS, Answer, HttpError, Request
 from hotplate.cloud.nova import capacity, policy
 from hotplate.cloud.nova.interfaces import GUEST_IP, Interface, by_network, group_names
 from hotplate.cloud.nova.microversions import Caller
@@ -34,144 +34,134 @@ SORT_KEYS: dict[str, Callable[[ServerRecord], object]] = {
 }
 
 
-class ServersApi:
-    """Resources below ``/servers``."""
+# -- lists --------------------
 
-    def __init__(self, servers: Servers) -> None:
-        self._servers = servers
 
-    def add_to(self, routes: Routes[Caller]) -> None:
-        """Add the routes below ``/servers``."""
-        routes.add("GET", "/servers", self._list)
-        routes.add("GET", "/servers/detail", self._detail)
-        routes.add("GET", "/servers/{id}", self._show)
-        routes.add("GET", "/servers/{id}/ips", self._addresses)
-        routes.add("GET", "/servers/{id}/ips/{network}", self._addresses)
-        routes.add("GET", "/servers/{id}/os-server-password", self._password)
-        routes.add("DELETE", "/servers/{id}/os-server-password", self._clear_password)
-        routes.add("GET", "/servers/{id}/topology", self._topology)
-        routes.add("GET", "/servers/{id}/os-security-groups", self._security_groups)
+def _list(request: Request, caller: Caller) -> Answer:
+    rows, links = _page(request, caller)
+    return Answer(body={"servers": [brief(row, caller) for row in rows], **links})
 
-    def _server(self, request: Request) -> ServerRecord:
-        return self._servers.get(request.parts["id"])
 
-    # -- lists --------------------
+def _detail(request: Request, caller: Caller) -> Answer:
+    rows, links = _page(request, caller)
+    # A server may be deleted while the list is built.
+    states = [(row, caller.servers.status_if_present(row.spec.id)) for row in rows]
+    shown = [_view(row, state, caller) for row, state in states if state]
+    for each in shown:
+        # A list has no groups (2.71 shows them for one server).
+        each.pop("server_groups", None)
+    return Answer(body={"servers": shown, **links})
 
-    def _list(self, request: Request, caller: Caller) -> Answer:
-        rows, links = self._page(request, caller)
-        return Answer(body={"servers": [brief(row, caller) for row in rows], **links})
 
-    def _detail(self, request: Request, caller: Caller) -> Answer:
-        rows, links = self._page(request, caller)
-        # A server may be deleted while the list is built.
-        states = [(row, self._servers.status_if_present(row.spec.id)) for row in rows]
-        shown = [_view(self._servers, row, state, caller) for row, state in states if state]
-        for each in shown:
-            # A list has no groups (2.71 shows them for one server).
-            each.pop("server_groups", None)
-        return Answer(body={"servers": shown, **links})
+def _page(request: Request, caller: Caller) -> tuple[list[ServerRecord], dict[str, object]]:
+    request = _of_user(request, caller)
+    rows = _sorted(request, _filtered(request, caller.servers))
+    return caller.page(request, rows, lambda row: row.spec.id, "servers_links")
 
-    def _page(
-        self, request: Request, caller: Caller
-    ) -> tuple[list[ServerRecord], dict[str, object]]:
-        request = _of_user(request, caller)
-        rows = self._sorted(request, self._filtered(request))
-        return caller.page(request, rows, lambda row: row.spec.id, "servers_links")
 
-    def _sorted(self, request: Request, rows: list[ServerRecord]) -> list[ServerRecord]:
-        """Sort as requested; newest first by default."""
-        keys = request.query.get("sort_key") or ["created_at"]
-        directions = request.query.get("sort_dir") or ["desc"]
-        # The last key first, because sorted() is stable.
-        for index, key in reversed(list(enumerate(keys[: len(SORT_KEYS)]))):
-            by = SORT_KEYS.get(key, SORT_KEYS["created_at"])
-            down = (directions[index] if index < len(directions) else directions[-1]) == "desc"
-            rows = sorted(rows, key=by, reverse=down)  # type: ignore[arg-type]
+def _sorted(request: Request, rows: list[ServerRecord]) -> list[ServerRecord]:
+    """Sort as requested; newest first by default."""
+    keys = request.query.get("sort_key") or ["created_at"]
+    directions = request.query.get("sort_dir") or ["desc"]
+    # The last key first, because sorted() is stable.
+    for index, key in reversed(list(enumerate(keys[: len(SORT_KEYS)]))):
+        by = SORT_KEYS.get(key, SORT_KEYS["created_at"])
+        down = (directions[index] if index < len(directions) else directions[-1]) == "desc"
+        rows = sorted(rows, key=by, reverse=down)  # type: ignore[arg-type]
+    return rows
+
+
+def _filtered(request: Request, servers: Servers) -> list[ServerRecord]:
+    # No deleted server is kept.
+    if request.one("deleted").lower() in ("true", "1"):
+        return []
+    tests = [*_plain_filters(request), *_tag_filters(request), *_address_filters(request, servers)]
+    if image := request.one("image"):
+        tests.append(lambda row: servers.image_id(row.spec.image) == image)
+    rows = [row for row in servers.all() if all(test(row) for test in tests)]
+    # The compute is asked for a state only if a filter needs it.
+    if not any(request.one(name) for name in ("status", *STATE_FILTERS)):
         return rows
+    return [
+        row
+        for row in rows
+        if (state := servers.status_if_present(row.spec.id)) and _in_state(state, request)
+    ]
 
-    def _filtered(self, request: Request) -> list[ServerRecord]:
-        # No deleted server is kept.
-        if request.one("deleted").lower() in ("true", "1"):
-            return []
-        tests = [*_plain_filters(request), *_tag_filters(request), *self._address_filters(request)]
-        if image := request.one("image"):
-            tests.append(lambda row: self._servers.image_id(row.spec.image) == image)
-        rows = [row for row in self._servers.all() if all(test(row) for test in tests)]
-        # The compute is asked for a state only if a filter needs it.
-        if not any(request.one(name) for name in ("status", *STATE_FILTERS)):
-            return rows
-        return [
-            row
-            for row in rows
-            if (state := self._servers.status_if_present(row.spec.id)) and _in_state(state, request)
-        ]
 
-    def _address_filters(self, request: Request) -> list[Callable[[ServerRecord], bool]]:
-        """Return filters that match fixed addresses with the patterns ``ip`` and ``ip6``."""
+def _address_filters(request: Request, servers: Servers) -> list[Callable[[ServerRecord], bool]]:
+    """Return filters that match fixed addresses with the patterns ``ip`` and ``ip6``."""
 
-        def test(pattern: Callable[[str], bool], version: int) -> Callable[[ServerRecord], bool]:
-            return lambda row: any(
-                each["version"] == version and pattern(str(each["addr"]))
-                for interface in self._servers.interfaces(row)
-                for each in interface.addresses()
-                if each["OS-EXT-IPS:type"] == "fixed"
-            )
+    def test(pattern: Callable[[str], bool], version: int) -> Callable[[ServerRecord], bool]:
+        return lambda row: any(
+            each["version"] == version and pattern(str(each["addr"]))
+            for interface in servers.interfaces(row)
+            for each in interface.addresses()
+            if each["OS-EXT-IPS:type"] == "fixed"
+        )
 
-        return [
-            test(_pattern_test(name, request.one(name)[:MAX_PATTERN]), version)
-            for name, version in (("ip", 4), ("ip6", 6))
-            if request.one(name)
-        ]
+    return [
+        test(_pattern_test(name, request.one(name)[:MAX_PATTERN]), version)
+        for name, version in (("ip", 4), ("ip6", 6))
+        if request.one(name)
+    ]
 
-    # -- one --------------------
 
-    def _show(self, request: Request, caller: Caller) -> Answer:
-        return Answer(body={"server": view(self._servers, request.parts["id"], caller)})
+# -- one --------------------
 
-    def _addresses(self, request: Request, _caller: Caller) -> Answer:
-        interfaces = self._servers.interfaces(self._server(request))
-        shown = addresses(interfaces)
-        if not (network := request.parts.get("network", "")):
-            return Answer(body={"addresses": shown})
-        if network not in shown:
-            raise HttpError(404, "Instance is not a member of specified network")
-        return Answer(body={network: shown[network]})
 
-    def _password(self, request: Request, _caller: Caller) -> Answer:
-        """Return the password that the guest encrypted and posted to its metadata service."""
-        return Answer(body={"password": self._servers.password(self._server(request).spec.id)})
+def _show(request: Request, caller: Caller) -> Answer:
+    return Answer(body={"server": view(request.parts["id"], caller)})
 
-    def _clear_password(self, request: Request, _caller: Caller) -> Answer:
-        """Forget the password, which stays the guest's; it may post another one."""
-        self._servers.clear_password(self._server(request).spec.id)
-        return Answer(204)
 
-    def _topology(self, request: Request, caller: Caller) -> Answer:
-        # It came with 2.78.
-        if not caller.since(78):
-            raise HttpError(404, "The resource could not be found.")
-        self._server(request)
-        return Answer(body={"nodes": [], "pagesize_kb": None})
+def _addresses(request: Request, caller: Caller) -> Answer:
+    interfaces = caller.servers.interfaces(caller.server(request))
+    shown = addresses(interfaces)
+    if not (network := request.parts.get("network", "")):
+        return Answer(body={"addresses": shown})
+    if network not in shown:
+        raise HttpError(404, "Instance is not a member of specified network")
+    return Answer(body={network: shown[network]})
 
-    def _security_groups(self, request: Request, caller: Caller) -> Answer:
-        interfaces = self._servers.interfaces(self._server(request))
-        # Without Neutron a group has no id but its name.
-        known = {
-            group_id: name
-            for each in interfaces
-            for group_id, name in zip(each.group_ids or each.groups, each.groups, strict=True)
+
+def _password(request: Request, caller: Caller) -> Answer:
+    """Return the password that the guest encrypted and posted to its metadata service."""
+    return Answer(body={"password": caller.servers.password(caller.server(request).spec.id)})
+
+
+def _clear_password(request: Request, caller: Caller) -> Answer:
+    """Forget the password, which stays the guest's; it may post another one."""
+    caller.servers.clear_password(caller.server(request).spec.id)
+    return Answer(204)
+
+
+def _topology(request: Request, caller: Caller) -> Answer:
+    # It came with 2.78.
+    if not caller.since(78):
+        raise HttpError(404, "The resource could not be found.")
+    caller.server(request)
+    return Answer(body={"nodes": [], "pagesize_kb": None})
+
+
+def _security_groups(request: Request, caller: Caller) -> Answer:
+    interfaces = caller.servers.interfaces(caller.server(request))
+    # Without Neutron a group has no id but its name.
+    known = {
+        group_id: name
+        for each in interfaces
+        for group_id, name in zip(each.group_ids or each.groups, each.groups, strict=True)
+    }
+    shown = [
+        {
+            "id": group_id,
+            "name": name,
+            "description": "Stored and not enforced",
+            "tenant_id": caller.grant.project,
+            "rules": [],
         }
-        shown = [
-            {
-                "id": group_id,
-                "name": name,
-                "description": "Stored and not enforced",
-                "tenant_id": caller.grant.project,
-                "rules": [],
-            }
-            for group_id, name in known.items()
-        ]
-        return Answer(body={"security_groups": shown})
+        for group_id, name in known.items()
+    ]
+    return Answer(body={"security_groups": shown})
 
 
 def _of_user(request: Request, caller: Caller) -> Request:
@@ -279,33 +269,31 @@ def _tag_filters(request: Request) -> list[Callable[[ServerRecord], bool]]:
 # -- views --------------------
 
 
-def view(servers: Servers, server_id: str, caller: Caller) -> dict[str, Any]:
+def view(server_id: str, caller: Caller) -> dict[str, Any]:
     """Return a server with its present details.
 
     :raises NoSuchServerError: when there is none.
     """
-    return _view(servers, servers.get(server_id), servers.status(server_id), caller)
+    return _view(caller.servers.get(server_id), caller.servers.status(server_id), caller)
 
 
-def changed_view(
-    servers: Servers, server_id: str, caller: Caller, *, rebuilt: bool = False
-) -> dict[str, Any]:
+def changed_view(server_id: str, caller: Caller, *, rebuilt: bool = False) -> dict[str, Any]:
     """Return a server as the answer to a change: before 2.75, without most of its details.
 
     As in ``_update`` and ``_action_rebuild`` of Nova's ``api/openstack/compute/servers.py``.
 
     :param rebuilt: the change is a rebuild.
     """
-    shown = view(servers, server_id, caller)
+    shown = view(server_id, caller)
     if not caller.since(75):
         hidden = [*_DETAILS, *(name for name in shown if name.startswith(_DETAIL_PREFIXES))]
         if not (rebuilt and caller.since(54)):
             hidden.append("key_name")
         for name in hidden:
             shown.pop(name, None)
-        shown["addresses"] = addresses(servers.interfaces(servers.get(server_id)))
+        shown["addresses"] = addresses(caller.servers.interfaces(caller.servers.get(server_id)))
     if rebuilt and caller.since(57):
-        data = servers.get(server_id).spec.user_data
+        data = caller.servers.get(server_id).spec.user_data
         shown["user_data"] = base64.b64encode(data).decode() or None
     return shown
 
@@ -329,12 +317,10 @@ def addresses(interfaces: Sequence[Interface]) -> dict[str, list[dict[str, objec
     }
 
 
-def _view(
-    servers: Servers, server: ServerRecord, status: tuple[str, str], caller: Caller
-) -> dict[str, Any]:
+def _view(server: ServerRecord, status: tuple[str, str], caller: Caller) -> dict[str, Any]:
     word, reason = status
     spec, notes = server.spec, server.notes
-    interfaces = servers.interfaces(server)
+    interfaces = caller.servers.interfaces(server)
     groups = group_names(interfaces)
     machine, power, task = STATES.get(word, STATES["ERROR"])
     shown: dict[str, Any] = {
@@ -344,7 +330,7 @@ def _view(
         "user_id": notes.user or caller.grant.user.id,
         "metadata": dict(spec.metadata),
         "hostId": hashlib.sha224(f"{caller.grant.project}{HOST}".encode()).hexdigest(),
-        "image": _image(servers.image_id(spec.image), caller),
+        "image": _image(caller.servers.image_id(spec.image), caller),
         "flavor": _flavor(spec.flavor, caller),
         "created": server.created,
         "updated": notes.updated or server.created,
@@ -403,3 +389,17 @@ def _flavor(flavor: str, caller: Caller) -> dict[str, Any]:
         return capacity.embedded(flavor)
     own = capacity.flavor(flavor).id
     return {"id": own, "links": caller.link(f"/flavors/{own}", bookmark=True)}
+
+
+#: The routes below ``/servers`` that read.
+ROUTES = (
+    ("GET", "/servers", _list),
+    ("GET", "/servers/detail", _detail),
+    ("GET", "/servers/{id}", _show),
+    ("GET", "/servers/{id}/ips", _addresses),
+    ("GET", "/servers/{id}/ips/{network}", _addresses),
+    ("GET", "/servers/{id}/os-server-password", _password),
+    ("DELETE", "/servers/{id}/os-server-password", _clear_password),
+    ("GET", "/servers/{id}/topology", _topology),
+    ("GET", "/servers/{id}/os-security-groups", _security_groups),
+)

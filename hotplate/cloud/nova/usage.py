@@ -8,56 +8,41 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from hotplate.cloud.http.rest import Answer, HttpError, Request, Routes
+from hotplate.cloud.http.rest import Answer, HttpError, Request
 from hotplate.cloud.nova import policy
 from hotplate.cloud.nova.capacity import flavor
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import STATES, ServerRecord
-from hotplate.cloud.nova.servers import Servers
 
 
-class UsageApi:
-    """The resource ``/os-simple-tenant-usage/{project}``."""
-
-    def __init__(self, servers: Servers) -> None:
-        self._servers = servers
-
-    def add_to(self, routes: Routes[Caller]) -> None:
-        """Add the route of a project's usage."""
-        routes.add("GET", "/os-simple-tenant-usage/{project}", self._show)
-
-    def _show(self, request: Request, caller: Caller) -> Answer:
-        project = request.parts["project"]
-        if project != caller.grant.project:
-            raise policy.forbidden("os-simple-tenant-usage:show")
-        now = datetime.now(UTC)
-        start, stop = _moment(request, "start", now), _moment(request, "end", now)
-        if start >= stop:
-            raise HttpError(
-                400, "Invalid start time. The start time cannot occur after the end time."
-            )
-        stop = min(stop, now)
-        # A server may be deleted while the list is built.
-        states = [
-            (row, self._servers.status_if_present(row.spec.id)) for row in self._servers.all()
-        ]
-        used = [
-            _used(row, state[0], project, start, stop)
-            for row, state in states
-            if state and _began(row) <= stop
-        ]
-        if not used:
-            return Answer(body={"tenant_usage": {}})
-        shown = {
-            "tenant_id": project,
-            "start": _naive(start),
-            "stop": _naive(stop),
-            "total_hours": sum(each["hours"] for each in used),
-            "server_usages": used,
-        }
-        for name in ("local_gb", "vcpus", "memory_mb"):
-            shown[f"total_{name}_usage"] = sum(each[name] * each["hours"] for each in used)
-        return Answer(body={"tenant_usage": shown})
+def _show(request: Request, caller: Caller) -> Answer:
+    project = request.parts["project"]
+    if project != caller.grant.project:
+        raise policy.forbidden("os-simple-tenant-usage:show")
+    now = datetime.now(UTC)
+    start, stop = _moment(request, "start", now), _moment(request, "end", now)
+    if start >= stop:
+        raise HttpError(400, "Invalid start time. The start time cannot occur after the end time.")
+    stop = min(stop, now)
+    # A server may be deleted while the list is built.
+    states = [(row, caller.servers.status_if_present(row.spec.id)) for row in caller.servers.all()]
+    used = [
+        _used(row, state[0], project, start, stop)
+        for row, state in states
+        if state and _began(row) <= stop
+    ]
+    if not used:
+        return Answer(body={"tenant_usage": {}})
+    shown = {
+        "tenant_id": project,
+        "start": _naive(start),
+        "stop": _naive(stop),
+        "total_hours": sum(each["hours"] for each in used),
+        "server_usages": used,
+    }
+    for name in ("local_gb", "vcpus", "memory_mb"):
+        shown[f"total_{name}_usage"] = sum(each[name] * each["hours"] for each in used)
+    return Answer(body={"tenant_usage": shown})
 
 
 def _used(
@@ -101,3 +86,7 @@ def _moment(request: Request, name: str, default: datetime) -> datetime:
 
 def _naive(at: datetime) -> str:
     return at.replace(tzinfo=None).isoformat(timespec="microseconds")
+
+
+#: The route of a project's usage.
+ROUTES = (("GET", "/os-simple-tenant-usage/{project}", _show),)
