@@ -161,10 +161,7 @@ class Service:
 
 #: The services that start before Heat's engine, which calls them while it starts.
 BESIDE_HEAT = (
-    Service(
-        "keystone",
-        lambda parts: KeystoneApi(parts.identity, signature_ttl=parts.options.signature_ttl),
-    ),
+    Service("keystone", lambda parts: KeystoneApi(parts.identity)),
     Service("glance", lambda parts: GlanceApi(parts.images, parts.identity)),
     Service(
         "nova",

@@ -270,7 +270,7 @@ class Identity:
     def check_ec2(self, credentials: dict[str, Any], *, ttl: int) -> Grant:
         """Return the grant of a request by its EC2 signature.
 
-        :param credentials: the credentials that a service sends to ``/v3/ec2tokens``.
+        :param credentials: the credentials that Heat would send to ``/v3/ec2tokens``.
         :param ttl: seconds after its ``Timestamp`` in which a signature is valid, 0 for ever.
         :raises IdentityError: with the messages of Keystone's ``ec2tokens``.
         """
