@@ -51,8 +51,11 @@ _VERSION = {
 }
 
 
-class QuotaError(Exception):
+class QuotaError(HttpError):
     """There is no room for more queues or messages."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "No room is left.", kind="Service temporarily unavailable")
 
 
 class Queues:
@@ -278,15 +281,8 @@ class ZaqarApi:
         if request.path in ("/v2", "/v2/ping", "/v2/health"):
             return Answer(body={})
         project = self._project(request)
-        try:
-            check_client(request.header("Client-ID"))
-            return self._routes.answer(request, project)
-        except QueueError as error:
-            raise HttpError(400, str(error), kind=error.title) from error
-        except QuotaError:
-            raise HttpError(
-                503, "No room is left.", kind="Service temporarily unavailable"
-            ) from None
+        check_client(request.header("Client-ID"))
+        return self._routes.answer(request, project)
 
     # -- queues --------------------
 
@@ -331,11 +327,7 @@ class ZaqarApi:
         if metadata is None:
             words = f"Queue {queue} does not exist for project {project}"
             raise HttpError(404, words, kind="Not found")
-        try:
-            self._queues.set_metadata(project, queue, patched(metadata, changes))
-        except KeyError as error:
-            words = f"Can't {error.args[0]}."
-            raise HttpError(409, words, kind="Resource conflict") from None
+        self._queues.set_metadata(project, queue, patched(metadata, changes))
         return Answer(body=self._shown(project, queue))
 
     def _shown(self, project: str, queue: str) -> dict[str, object]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hotplate.cloud.http import limits
+from hotplate.cloud.http.rest import HttpError
 
 #: Keys of a queue's metadata for its messages: the lifetime of those that have none of their own,
 #: and the maximum size of a post.
@@ -34,15 +35,14 @@ _SHORTEST, _LONGEST = limits.ZAQAR_TTL
 _TTL = f"may not exceed {_LONGEST} seconds, and must be at least {_SHORTEST} seconds long."
 
 
-class QueueError(Exception):
+class QueueError(HttpError):
     """Zaqar refuses the request with 400; ``str()`` is the description in its answer.
 
     :param title: the title in its answer.
     """
 
     def __init__(self, text: str, *, title: str = "Invalid API request") -> None:
-        super().__init__(text)
-        self.title = title
+        super().__init__(400, text, kind=title)
 
 
 class BodyError(QueueError):
@@ -116,7 +116,7 @@ def patched(metadata: Mapping[str, Any], changes: object) -> dict[str, Any]:
     """Return metadata with the operations of a JSON patch (``queue_patching``).
 
     :raises QueueError: for an invalid operation or value.
-    :raises KeyError: with the reason, for a value that is not there to be changed.
+    :raises HttpError: 409, for a value that is not there to be changed.
     """
     if not isinstance(changes, list) or not all(isinstance(each, dict) for each in changes):
         raise BodyError("Request body must be a JSON array of operation objects.")
@@ -133,7 +133,8 @@ def patched(metadata: Mapping[str, Any], changes: object) -> dict[str, Any]:
         # RFC 6901: "~1" is replaced first, so that "~01" becomes "~1" and not "/".
         name = name.replace("~1", "/").replace("~0", "~")
         if op != "add" and name not in result and name not in RESERVED:
-            raise KeyError(f"{op} non-existent object {name}")
+            words = f"Can't {op} non-existent object {name}."
+            raise HttpError(409, words, kind="Resource conflict")
         if op == "remove":
             result.pop(name, None)
         elif "value" not in each:

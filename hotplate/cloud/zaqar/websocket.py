@@ -21,10 +21,10 @@ from websockets.sync.server import ServerConnection, serve
 from hotplate.cloud.http import limits
 from hotplate.cloud.http.faults import Faults
 from hotplate.cloud.http.quota import Quota
+from hotplate.cloud.http.rest import HttpError
 from hotplate.cloud.keystone.identity import Identity, IdentityError
-from hotplate.cloud.zaqar.queues import Queues, QuotaError
+from hotplate.cloud.zaqar.queues import Queues
 from hotplate.cloud.zaqar.validation import (
-    QueueError,
     check_deletion,
     check_metadata_size,
     check_name,
@@ -188,10 +188,8 @@ class _Session:
         """Return the answer to a frame: 400 for an invalid one, 503 when no room is left."""
         try:
             return self._answer(frame)
-        except QueueError as error:
-            return "", 400, {"error": str(error)}
-        except QuotaError:
-            return "", 503, {"error": "No room is left."}
+        except HttpError as error:
+            return "", error.status, {"error": str(error)}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
             # A frame may be any JSON, such as a list: each step of _answer() can fail.
             return "", 400, {"error": "The frame is not a request."}
