@@ -69,9 +69,6 @@ def _has(kind: ResourceKind, record: Values, name: str, wanted: list[str]) -> bo
     """Return True when a resource has one of the wanted values."""
     if name == "fixed_ips":
         return all(_has_fixed_ip(record, each) for each in wanted)
-    if name == "ip_address_substr" and kind.name == "ports":
-        name, wanted = "fixed_ips", [f"ip_address_substr={each}" for each in wanted]
-        return any(_has_fixed_ip(record, each) for each in wanted)
     spec = kind.map.get(name)
     if spec is None or not (spec.get("is_filter") or spec.get("is_visible")):
         raise exc.HTTPBadRequest(f"['{name}'] is invalid attribute for filtering")
