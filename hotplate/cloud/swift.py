@@ -14,7 +14,6 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from email.utils import formatdate
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
@@ -25,6 +24,7 @@ from webob import Request, Response, exc
 from hotplate.cloud import swift_objects
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http import limits
+from hotplate.cloud.http.rest import naive_time
 from hotplate.cloud.keystone.identity import Identity, IdentityError
 from hotplate.cloud.swift_objects import MANIFEST, POLICY, StoredObject, answer, refused
 
@@ -225,7 +225,7 @@ class SwiftApi:
                 "name": row["name"],
                 "count": row["count"],
                 "bytes": row["size"] or 0,
-                "last_modified": _listed_time(
+                "last_modified": naive_time(
                     float(json.loads(row["headers"]).get("x-timestamp", 0))
                 ),
             }
@@ -271,7 +271,7 @@ class SwiftApi:
                 "bytes": row["size"],
                 "hash": row["etag"],
                 "content_type": row["type"],
-                "last_modified": _listed_time(row["modified"]),
+                "last_modified": naive_time(row["modified"]),
             }
             for row in self._store.rows(
                 "SELECT name, length(data) AS size, type, etag, modified FROM hotplate_object"
@@ -595,11 +595,6 @@ def _version_prefix(name: str) -> str:
     """Return the beginning of the names of an object's older versions, before a sortable time."""
     # As Swift's ``versioned_writes``: the length in hexadecimal, and the name.
     return f"{len(name):03x}{name}/"
-
-
-def _listed_time(seconds: float) -> str:
-    """Return a time in the format of listings."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
 def _listing(

@@ -170,7 +170,7 @@ class Stacks:
 
     def wait_for_resource(self, stack_id: str, name: str, status: str) -> None:
         def look(last: bool) -> bool:
-            state = self.client.resources.get(stack_id, name).resource_status
+            state: str = self.client.resources.get(stack_id, name).resource_status
             assert not last, f"{name} is {state}, not {status}"
             return state == status
 
@@ -186,7 +186,7 @@ class Stacks:
 
         def look(last: bool) -> bool:
             # A stack that is still being created fails before it is deleted.
-            status = self.client.stacks.get(stack_id).stack_status
+            status: str = self.client.stacks.get(stack_id).stack_status
             assert not last, status
             return status == "DELETE_COMPLETE"
 

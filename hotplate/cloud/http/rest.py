@@ -240,6 +240,24 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def naive_time(seconds: float) -> str:
+    """Return a time since the epoch as OpenStack's databases have it: without a zone, in UTC.
+
+    >>> naive_time(1.5)
+    '1970-01-01T00:00:01.500000'
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
+
+
+def seconds_of(text: str) -> float:
+    """Return the seconds since the epoch of a time in ISO 8601, in UTC unless it has a zone.
+
+    :raises ValueError: when it is none; :exc:`OverflowError` for one outside of all calendars.
+    """
+    at = datetime.fromisoformat(text)
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
 def request_id() -> str:
     """Return a new id of a request."""
     return f"req-{uuid.uuid4()}"

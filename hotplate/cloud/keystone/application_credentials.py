@@ -12,11 +12,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from hotplate.cloud.database.store import Store
-from hotplate.cloud.http.rest import HttpError
+from hotplate.cloud.http.rest import HttpError, naive_time, seconds_of
 
 #: Maximum number of one user's credentials of a kind; a guest's user may create some, too.
 MAX_CREDENTIALS = 100
@@ -50,9 +49,7 @@ class ApplicationCredential:
     @property
     def ends(self) -> float:
         """Seconds since the epoch when it expires."""
-        if not self.expires_at:
-            return float("inf")
-        return datetime.fromisoformat(self.expires_at).replace(tzinfo=UTC).timestamp()
+        return seconds_of(self.expires_at) if self.expires_at else float("inf")
 
 
 class ApplicationCredentials:
@@ -170,19 +167,18 @@ def _expiry(text: str) -> str:
     if not text:
         return ""
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
+        at = seconds_of(text)
+    except (ValueError, OverflowError):
         raise HttpError(
             400,
             "Timestamp not in expected format. The server could not comply with the request since "
             "it is either malformed or otherwise incorrect. The client is assumed to be in error.",
         ) from None
-    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-    if at.timestamp() <= time.time():
+    if at <= time.time():
         raise HttpError(
             400,
             "The 'expires_at' must not be before now. The server could not comply with the request "
             "since it is either malformed or otherwise incorrect. The client is assumed to be in "
             "error.",
         )
-    return at.replace(tzinfo=None).isoformat(timespec="microseconds")
+    return naive_time(at)

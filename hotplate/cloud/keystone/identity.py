@@ -18,6 +18,7 @@ from cryptography.fernet import Fernet, InvalidToken
 
 from hotplate.cloud.database.store import Store
 from hotplate.cloud.http.addresses import HOST_SERVICES, REGION, Side, guest_base
+from hotplate.cloud.http.rest import naive_time
 from hotplate.cloud.keystone.application_credentials import (
     ApplicationCredential,
     ApplicationCredentials,
@@ -465,8 +466,8 @@ class Identity:
             "roles": [{"id": role, "name": role} for role in grant.roles],
             "is_domain": False,
             "audit_ids": [hashlib.sha256(f"{grant.issued}".encode()).hexdigest()[:22]],
-            "issued_at": _iso(grant.issued),
-            "expires_at": _iso(grant.expires),
+            "issued_at": naive_time(grant.issued) + "Z",
+            "expires_at": naive_time(grant.expires) + "Z",
         }
         if application := self.applications.get(grant.application):
             token["application_credential"] = {
@@ -530,7 +531,3 @@ class Identity:
                 }
             )
         return entries
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from hotplate.cloud.database.store import Store
-from hotplate.cloud.http.rest import Answer, HttpError, Request
+from hotplate.cloud.http.rest import Answer, HttpError, Request, naive_time
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.server_records import HOST
 from hotplate.cloud.nova.servers_api import moment
@@ -78,10 +77,10 @@ class InstanceAction:
             "request_id": self.request_id,
             "user_id": self.user,
             "project_id": self.project,
-            "start_time": _text(self.began),
+            "start_time": naive_time(self.began),
             "message": "Error" if self.error else None,
         }
-        return shown | ({"updated_at": _text(self.updated)} if caller.since(58) else {})
+        return shown | ({"updated_at": naive_time(self.updated)} if caller.since(58) else {})
 
     def event(self, caller: Caller, *, unfinished: bool) -> dict[str, object]:
         """Return its event, with the fields of the caller's version."""
@@ -90,8 +89,8 @@ class InstanceAction:
         host_id = hashlib.sha224(f"{self.project}{HOST}".encode()).hexdigest()
         event: dict[str, object] = {
             "event": EVENTS[self.action],
-            "start_time": _text(self.began),
-            "finish_time": _text(self.ended) if over else None,
+            "start_time": naive_time(self.began),
+            "finish_time": naive_time(self.ended) if over else None,
             "result": ("Error" if self.error else "Success") if over else None,
         }
         return event | ({"hostId": host_id} if caller.since(62) else {})
@@ -199,11 +198,6 @@ def _between(rows: list[InstanceAction], request: Request, caller: Caller) -> li
             400, "The value of changes-since must be less than or equal to changes-before."
         )
     return [each for each in rows if since <= each.updated <= before]
-
-
-def _text(moment: float) -> str:
-    """Return a time in Nova's format for actions."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
 #: The routes of instance actions.

@@ -11,10 +11,9 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
-from hotplate.cloud.http.rest import TAG_FILTERS, Answer, HttpError, Request
+from hotplate.cloud.http.rest import TAG_FILTERS, Answer, HttpError, Request, seconds_of
 from hotplate.cloud.nova import capacity, policy
 from hotplate.cloud.nova.interfaces import GUEST_IP, Interface, by_network, group_names
 from hotplate.cloud.nova.microversions import Caller
@@ -216,7 +215,7 @@ def _plain_filters(request: Request) -> list[Callable[[ServerRecord], bool]]:
 
 
 def _changed(row: ServerRecord) -> float:
-    return datetime.fromisoformat(row.notes.updated or row.created).timestamp()
+    return seconds_of(row.notes.updated or row.created)
 
 
 def moment(request: Request, name: str, default: float) -> float:
@@ -225,11 +224,8 @@ def moment(request: Request, name: str, default: float) -> float:
     :raises HttpError: 400, when it is not a time.
     """
     text = request.one(name)
-    if not text:
-        return default
     try:
-        at = datetime.fromisoformat(text)
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        return seconds_of(text) if text else default
     except (ValueError, OverflowError):
         raise HttpError(400, f"Invalid input for query parameters {name}: '{text[:100]}'") from None
 
