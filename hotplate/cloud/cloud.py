@@ -169,7 +169,7 @@ class Cloud:
         self.networking = self.parts.networking
         self.servers = self.parts.servers
         self.metadata = self.parts.metadata
-        self._serving = self._host_serving(self.options.threads)
+        self._serving = self._host_serving(limits.HEAT_THREADS)
         # Heat's answers wait for the services that it calls: requests to Heat must not take the
         # threads, nor the connections, of those services.
         self._neighbours = self._host_serving(None)

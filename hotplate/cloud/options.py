@@ -22,17 +22,13 @@ class CloudOptions:
 
     :param signature_ttl: seconds after its ``Timestamp`` in which an EC2 signature is valid; 0
         disables the check.  The default of a real Keystone is 900 (``[credential] auth_ttl``).
-    :param token_ttl: lifetime of a Keystone token in seconds.
-    :param user_data_limit: Nova's limit on the user data, in base64 characters.
     :param request_limit: Nova's limit on the body of the request that creates a server, in bytes;
         0 disables the check (``osapi_max_request_body_size`` was 114688).
     :param lift_limits: accept requests that Heat, Keystone, Zaqar and Swift refuse by default
         because they are too large (:mod:`hotplate.cloud.http.limits`).
     :param environment_dir: environments for every stack, as Heat's own ``environment_dir``.
-    :param network_data: serve ``network_data.json`` to servers without ports of Neutron, too.
     :param own_network_data: server name -> a ``network_data.json`` of the user's, which a server
         with ports gets instead of Nova's; see :func:`hotplate.cloud.nova.metadata.with_macs`.
-    :param threads: number of the host's requests that Heat answers at once.
     :param public_key: the OpenSSH public key of each key pair that a template names and no user
         created.
     :param images: the host's images that Glance has initially.
@@ -42,14 +38,10 @@ class CloudOptions:
     """
 
     signature_ttl: int = 0
-    token_ttl: int = 3600
-    user_data_limit: int = 65535
     request_limit: int = 0
     lift_limits: bool = False
     environment_dir: Path | None = None
-    network_data: bool = False
     own_network_data: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    threads: int = 16
     public_key: str = ""
     images: tuple[SessionImage, ...] = ()
     images_by_name: bool = False

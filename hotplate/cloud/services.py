@@ -68,7 +68,7 @@ class Parts:
         self._closing = closing
         self.store = Store(directory / "neighbours.db")
         closing.callback(self.store.close)
-        self.identity = Identity(self.store, token_ttl=options.token_ttl)
+        self.identity = Identity(self.store)
         # Keystone checks the signatures of requests to cfn, so the skew of either counts.
         self.identity.skew = lambda: faults.skew("keystone") + faults.skew("cfn")
         self.identity.host = host
@@ -93,7 +93,6 @@ class Parts:
             compute,
             events,
             services=guest_services,
-            user_data_limit=options.user_data_limit,
             request_limit=options.request_limit,
             public_key=options.public_key,
             ports=(
@@ -109,10 +108,7 @@ class Parts:
         # Closed before the store, whose callback was added earlier.
         closing.callback(self.servers.close)
         self.metadata = metadata_service.Metadata(
-            self.servers,
-            project=project,
-            network_data=options.network_data,
-            own_network_data=options.own_network_data,
+            self.servers, project=project, own_network_data=options.own_network_data
         )
 
     @cached_property

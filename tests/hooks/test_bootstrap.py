@@ -72,15 +72,8 @@ class Cloud(StubServer):
     def __init__(self, directory):
         super().__init__()
         store = Store(directory / "store.db")
-        self.servers = Servers(
-            store,
-            NoMachines(),
-            EventLog(),
-            services=None,
-            user_data_limit=1 << 30,
-            request_limit=0,
-        )
-        self.metadata = Metadata(self.servers, project="p", network_data=True)
+        self.servers = Servers(store, NoMachines(), EventLog(), services=None, request_limit=0)
+        self.metadata = Metadata(self.servers, project="p")
         self.files = {}
         self.failures = []
         self.closing = threading.Event()
@@ -176,7 +169,9 @@ def mode(path):
 
 
 @pytest.fixture
-def cloud(tmp_path):
+def cloud(tmp_path, monkeypatch):
+    # A guest also meets user data that Nova would refuse.
+    monkeypatch.setattr("hotplate.cloud.nova.servers.MAX_USER_DATA", 1 << 30)
     (tmp_path / "cloud").mkdir()
     service = Cloud(tmp_path / "cloud")
     yield service

@@ -27,9 +27,8 @@ ZAQAR_DELAY = 900
 ZAQAR_NAME = 64
 ZAQAR_TTL = (60, 1209600)
 
-#: Swift: ``max_file_size`` and the constraints on names, metadata and the other headers
-#: (``swift/common/constraints.py``); a larger object is answered with 413, the others with 400.
-SWIFT_OBJECT = 5 * (1 << 30) + 2
+#: Swift: the constraints on names, metadata and the other headers
+#: (``swift/common/constraints.py``); more is answered with 400.
 SWIFT_OBJECT_NAME = 1024
 SWIFT_CONTAINER_NAME = 256
 SWIFT_META_NAME = 128
@@ -46,8 +45,8 @@ REQUEST_LINE = 8192
 HEADERS = 64 * 1024
 
 #: Maximum size of a body, by service, because responses are built in this process.
-#: Real services accept no larger ones by default, except Swift (:data:`SWIFT_OBJECT`) and Glance,
-#: whose uploads are buffered in a file.
+#: Real services accept no larger ones by default, except Swift (``max_file_size``: 5 GiB) and
+#: Glance, whose uploads are buffered in a file.
 MAX_BODY = {
     "metadata": 64 << 10,
     "keystone": KEYSTONE_BODY,
@@ -107,6 +106,9 @@ REQUESTS_PER_SECOND = 50.0
 
 #: Number of requests of a guest that are answered at once.
 THREADS = 4
+
+#: Number of the host's requests to Heat that are answered at once.
+HEAT_THREADS = 16
 
 #: Number of open files that this process may need for its guests.
 DESCRIPTORS = 16_384

@@ -105,6 +105,8 @@ class Grant:
         return not {"password", "token"}.issuperset(self.methods)
 
 
+#: Lifetime of a token: Keystone's ``[token] expiration``.
+TOKEN_SECONDS = 3600
 #: Number of revoked tokens that are remembered; older ones are dropped.
 MAX_REVOKED = 10_000
 
@@ -116,9 +118,8 @@ class Identity:
     issued, and they are valid across a restart.
     """
 
-    def __init__(self, store: Store, *, token_ttl: int) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._token_ttl = token_ttl
         self._key = store.setting("token_key", secrets.token_hex(32)).encode()
         # Fernet wants 32 bytes in URL-safe base64: the hash of the key has that length.
         self._fernet = Fernet(base64.urlsafe_b64encode(hashlib.sha256(self._key).digest()))
@@ -296,7 +297,7 @@ class Identity:
         user = self._enabled(key.user)
         now = time.time()
         return Grant(
-            user, key.project, user.roles, now, now + self._token_ttl, methods=("ec2credential",)
+            user, key.project, user.roles, now, now + TOKEN_SECONDS, methods=("ec2credential",)
         )
 
     @staticmethod
@@ -344,7 +345,7 @@ class Identity:
         :raises IdentityError: when the user has none there.
         """
         now = time.time()
-        expires = now + self._token_ttl
+        expires = now + TOKEN_SECONDS
         if trust:
             row = self._store.first("hotplate_trust", id=trust)
             # The trustee is Heat's own user; nobody else can use the trust.
@@ -370,7 +371,7 @@ class Identity:
             credential.project,
             credential.roles,
             now,
-            min(now + self._token_ttl, credential.ends),
+            min(now + TOKEN_SECONDS, credential.ends),
             methods=("application_credential",),
             application=credential.id,
         )

@@ -18,7 +18,7 @@ from webob import exc
 from hotplate.cloud.http.gateway import SERVER, WSGIApp
 from hotplate.cloud.http.rest import Answer
 from hotplate.cloud.nova.compute import PortAddress, ServerPort
-from hotplate.cloud.nova.interfaces import MADE_BY_GUEST, group_names, own_link, physical_links
+from hotplate.cloud.nova.interfaces import MADE_BY_GUEST, group_names, physical_links
 from hotplate.cloud.nova.server_records import NoSuchServerError, ServerRecord
 from hotplate.cloud.nova.servers import Servers
 from hotplate.errors import HostError
@@ -70,7 +70,6 @@ class Metadata:
     """Builds the metadata trees of all servers.
 
     :param project: the owner's project id.
-    :param network_data: serve ``network_data.json`` to servers without ports, too.
     :param own_network_data: server name -> ``network_data.json`` to serve instead of Nova's.
     """
 
@@ -79,13 +78,11 @@ class Metadata:
         servers: Servers,
         *,
         project: str,
-        network_data: bool,
         own_network_data: Mapping[str, dict[str, Any]] = MappingProxyType({}),
     ) -> None:
         self._own_network_data = own_network_data
         self._servers = servers
         self._project = project
-        self._network_data = network_data
         self._vendor: dict[str, str] = {}
         self._isolated: set[str] = set()
 
@@ -175,7 +172,7 @@ class Metadata:
             files["password"] = self._servers.password(spec.id).encode()
         if version >= "2013-10-17":
             files["vendor_data.json"] = _json(static)
-        if version >= "2015-10-15" and (self._network_data or self._has_ports(server)):
+        if version >= "2015-10-15" and self._has_ports(server):
             files["network_data.json"] = _json(self._network_data_of(server))
         if version >= "2016-10-06":
             # The only provider of ``[api] vendordata_providers`` by default, ``StaticJSON``.
@@ -183,13 +180,10 @@ class Metadata:
         return files
 
     def _network_data_of(self, server: ServerRecord) -> dict[str, object]:
-        # A server without ports has the one link, whichever networks were requested.
-        if not self._has_ports(server):
-            return network_data([own_link(server.spec.id).port], emulated=False)
         ports = [each.port for each in self._servers.interfaces(server)]
         if own := self._own_network_data.get(server.spec.name):
             return with_macs(own, [each.mac for each in ports])
-        return network_data(ports, emulated=True)
+        return network_data(ports)
 
     def _meta_data(self, server: ServerRecord, version: str) -> dict[str, object]:
         spec = server.spec
@@ -348,21 +342,18 @@ def _with_domain(server: ServerRecord) -> str:
     return server.host_name + ".novalocal"
 
 
-def network_data(ports: Sequence[ServerPort], *, emulated: bool) -> dict[str, object]:
-    """Return ``network_data.json`` for a server's ports, as ``nova/virt/netutils.py`` does.
-
-    :param emulated: True for ports of Neutron, False for the link that each machine has of its own.
-    """
+def network_data(ports: Sequence[ServerPort]) -> dict[str, object]:
+    """Return ``network_data.json`` for a server's ports, as ``nova/virt/netutils.py`` does."""
     links: list[dict[str, object]] = []
     networks: list[dict[str, object]] = []
     services: list[dict[str, object]] = []
-    for number, port in enumerate(ports):
-        link = f"tap{port.id}"[:TAP] if emulated else f"tap{number}"
+    for port in ports:
+        link = f"tap{port.id}"[:TAP]
         links.append(
             {
                 "id": link,
                 "vif_id": port.id,
-                "type": "ovs" if emulated else "phy",
+                "type": "ovs",
                 "mtu": port.mtu,
                 "ethernet_mac_address": port.mac,
             }

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     # Not imported: servers without ports need no Neutron, whose library takes seconds to import.
     from hotplate.cloud.nova.neutron import ServerPorts
 
+#: Base64 characters (Nova: ``MAX_USERDATA_SIZE``).
+MAX_USER_DATA = 65535
 ATTACH_IN = ("ACTIVE", "PAUSED", "SHUTOFF")
 #: The states in which a server can get an interface, and lose one: a running guest has to release
 #: it.
@@ -85,7 +87,6 @@ class Servers:
         events: EventLog,
         *,
         services: GuestServices,
-        user_data_limit: int,
         request_limit: int,
         public_key: str = "",
         ports: ServerPorts | None = None,
@@ -98,7 +99,6 @@ class Servers:
         self._compute = compute
         self._events = events
         self._services = services
-        self._user_data_limit = user_data_limit
         self._request_limit = request_limit
         self._public_key = public_key
         self._ports = ports
@@ -122,11 +122,11 @@ class Servers:
         :raises HttpError: 400 or 413.
         """
         encoded = len(base64.b64encode(spec.user_data))
-        if encoded > self._user_data_limit:
+        if encoded > MAX_USER_DATA:
             raise HttpError(
                 400,
                 "User data too large. User data must be no larger than "
-                f"{self._user_data_limit} bytes once base64 encoded. "
+                f"{MAX_USER_DATA} bytes once base64 encoded. "
                 f"Your data is {encoded} bytes",
             )
         # Names, metadata and the JSON around them.
