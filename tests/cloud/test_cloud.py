@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,30 +37,37 @@ def new_cloud(directory: Path, compute: Any = None, **options: Any) -> Cloud:
     )
 
 
+def started(*steps: Callable[[], object]) -> Callable[[int], None]:
+    """Take steps in a thread; return a function that checks how many more end by themselves."""
+    ended = threading.Semaphore(0)
+
+    def run() -> None:
+        for step in steps:
+            step()
+            ended.release()
+
+    def check(number: int) -> None:
+        assert all(ended.acquire(timeout=120) for _ in range(number))
+        assert not ended.acquire(timeout=0.2)
+
+    threading.Thread(target=run, daemon=True).start()
+    return check
+
+
 def test_news_during_a_poll_of_a_task_is_not_lost() -> None:
     """Nothing else wakes the task: the dependents of a resource would begin a second later."""
     waker = patches.TaskWaker()
-    went_on = threading.Semaphore(0)
 
-    def task() -> None:
-        waker.begin()
-        for _ in range(2):
-            # As a resource that completes during the task's poll.
-            waker.notify()
-            waker.wait(3600)
-            went_on.release()
+    def poll() -> None:
+        # As a resource that completes during the task's poll.
+        waker.notify()
         waker.wait(3600)
-        went_on.release()
 
-    thread = threading.Thread(target=task, daemon=True)
-    thread.start()
-    assert went_on.acquire(timeout=120)
-    assert went_on.acquire(timeout=120)
+    ended = started(waker.begin, poll, poll, lambda: waker.wait(3600))
     # News that it has seen does not wake it again.
-    assert not went_on.acquire(timeout=0.2)
+    ended(3)
     waker.notify()
-    assert went_on.acquire(timeout=120)
-    thread.join(120)
+    ended(1)
 
 
 def test_heat_messages_are_waited_for_without_polling(
@@ -76,40 +85,20 @@ def test_heat_messages_are_waited_for_without_polling(
 def test_first_wait_of_a_new_listener_returns_at_once() -> None:
     """Otherwise news between its first poll and its first wait would be lost."""
     waker = patches.Waker()
-    looked = threading.Semaphore(0)
-
-    def listen() -> None:
-        waker.notify()
-        for _ in range(2):
-            waker.wait(3600)
-            looked.release()
-
-    thread = threading.Thread(target=listen, daemon=True)
-    thread.start()
-    assert looked.acquire(timeout=120)
-    assert not looked.acquire(timeout=0.2)
+    wait = functools.partial(waker.wait, 3600)
+    ended = started(waker.notify, wait, wait)
+    ended(2)
     waker.notify()
-    assert looked.acquire(timeout=120)
-    thread.join(120)
+    ended(1)
 
 
 def test_new_task_has_seen_earlier_news() -> None:
     waker = patches.TaskWaker()
     waker.notify()
-    began, ended = threading.Event(), threading.Event()
-
-    def task() -> None:
-        waker.begin()
-        began.set()
-        waker.wait(3600)
-        ended.set()
-
-    thread = threading.Thread(target=task, daemon=True)
-    thread.start()
-    assert began.wait(120)
-    assert not ended.wait(0.2)
+    ended = started(waker.begin, lambda: waker.wait(3600))
+    ended(1)
     waker.notify()
-    assert ended.wait(120)
+    ended(1)
 
 
 def test_state_survives_a_restart_and_a_copy(tmp_path: Path) -> None:

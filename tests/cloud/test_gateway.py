@@ -20,6 +20,10 @@ def answer(_environ, start_response):
     return []
 
 
+def front():
+    return Front("cfn", answer, side=Side.HOST, server_id="", events=EventLog(), faults=Faults())
+
+
 @pytest.mark.parametrize(("method", "announced"), [("POST", True), ("PUT", True), ("GET", False)])
 def test_event_of_a_change_is_announced_while_it_is_made(method, announced):
     """A signal ends a stack before its request is answered; reads may last long."""
@@ -29,8 +33,8 @@ def test_event_of_a_change_is_announced_while_it_is_made(method, announced):
         settled.append(events.settle(seconds=0))
         return answer(environ, start_response)
 
-    front = Front("cfn", app, side=Side.GUEST, server_id="web", events=events, faults=Faults())
-    front({"REQUEST_METHOD": method, "PATH_INFO": "/v1/signal/x"}, lambda *_: None)
+    guests = Front("cfn", app, side=Side.GUEST, server_id="web", events=events, faults=Faults())
+    guests({"REQUEST_METHOD": method, "PATH_INFO": "/v1/signal/x"}, lambda *_: None)
     assert settled == [not announced]
     assert events.settle(seconds=0)
     assert len(events) == 1
@@ -39,8 +43,7 @@ def test_event_of_a_change_is_announced_while_it_is_made(method, announced):
 def test_late_worker_writes_to_no_reused_descriptor():
     serving = Serving(events=EventLog(), threads=1, connections=10)
     listener = socket.create_server(("127.0.0.1", 0))
-    front = Front("cfn", answer, side=Side.HOST, server_id="", events=EventLog(), faults=Faults())
-    end = serving.add(listener, front)
+    end = serving.add(listener, front())
     (server,) = [each for each in serving._map.values() if isinstance(each, _Tcp)]
     end()
     # New files get the descriptors of the closed pipe.
@@ -60,8 +63,7 @@ def test_listener_closed_by_its_owner_is_polled_no_longer(caplog):
     """A signal during the start closes it so; waitress then wrote a line for people."""
     serving = Serving(events=EventLog(), threads=1, connections=10)
     listener = socket.create_server(("127.0.0.1", 0))
-    front = Front("cfn", answer, side=Side.HOST, server_id="", events=EventLog(), faults=Faults())
-    serving.add(listener, front)
+    serving.add(listener, front())
     listener.close()
     # The loop polls again after each piece of work.
     for _ in range(3):
@@ -80,10 +82,7 @@ def served():
             serving = Serving(events=EventLog(), threads=1, connections=10, **options)
             ended.callback(serving.stop)
             listener = socket.create_server(("127.0.0.1", 0))
-            front = Front(
-                "heat", answer, side=Side.HOST, server_id="", events=EventLog(), faults=Faults()
-            )
-            ended.callback(serving.add(listener, front))
+            ended.callback(serving.add(listener, front()))
             return listener.getsockname()
 
         yield serve
