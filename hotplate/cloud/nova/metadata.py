@@ -107,7 +107,7 @@ class Metadata:
         self._isolated.add(server_id)
 
     def _has_ports(self, server: ServerRecord) -> bool:
-        return server.has_ports and server.spec.id not in self._isolated
+        return server.notes.has_ports and server.spec.id not in self._isolated
 
     def config_drive(self, server_id: str) -> dict[str, bytes]:
         """Return the files of a server's config drive: path -> content.
@@ -263,7 +263,7 @@ class Metadata:
             "local-ipv4": local,
             "placement/availability-zone": spec.availability_zone,
             "public-hostname": hostname,
-            "public-ipv4": floating if server.has_ports else local,
+            "public-ipv4": floating if server.notes.has_ports else local,
             "reservation-id": f"r-{server.number:08x}",
             "security-groups": group_names(interfaces),
         }

@@ -190,7 +190,7 @@ def _attach(request: Request, caller: Caller) -> Answer:
     with recorded(server.spec.id, "attach_interface", caller):
         attached = caller.servers.attach(server.spec.id, wanted)
     shown = attached.attachment(tagged=caller.since(70))
-    if not server.has_ports and entry.get("port"):
+    if not server.notes.has_ports and entry.get("port"):
         shown["port_id"] = entry["port"]
     return Answer(body={"interfaceAttachment": shown})
 

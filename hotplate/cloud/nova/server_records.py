@@ -80,11 +80,6 @@ class ServerRecord:
     notes: Notes = field(default_factory=Notes)
 
     @property
-    def has_ports(self) -> bool:
-        """True when its interfaces are ports of Neutron, of which it may have none."""
-        return self.notes.has_ports
-
-    @property
     def host_name(self) -> str:
         """The host name, without the domain."""
         return self.notes.host_name or host_name(self.spec.name)

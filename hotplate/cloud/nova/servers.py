@@ -325,7 +325,7 @@ class Servers:
 
     def interfaces(self, server: ServerRecord) -> list[Interface]:
         """Return the current interfaces of a server."""
-        if self._ports is None or not server.has_ports:
+        if self._ports is None or not server.notes.has_ports:
             server_id = server.spec.id
             requested = [RequestedNetwork(**each) for each in server.notes.requested_networks]
             requested = (
@@ -354,7 +354,7 @@ class Servers:
             Neutron.
         """
         server = self.get(server_id)
-        if self._ports is None or not server.has_ports:
+        if self._ports is None or not server.notes.has_ports:
             return own_link(server_id)
         check_state(server_id, self._compute.status(server_id)[0], "attach_interface", ATTACH_IN)
         with self._plugging(server_id):
@@ -380,7 +380,7 @@ class Servers:
         :raises HttpError: 404 when it has no such port, 409 in a state that does not allow it.
         """
         server = self.get(server_id)
-        if self._ports is None or not server.has_ports:
+        if self._ports is None or not server.notes.has_ports:
             end("")
             return
         _check_has(server, port_id)

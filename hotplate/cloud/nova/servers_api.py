@@ -331,7 +331,7 @@ def _view(server: ServerRecord, status: tuple[str, str], caller: Caller) -> dict
         "created": server.created,
         "updated": notes.updated or server.created,
         "addresses": by_network(interfaces),
-        "accessIPv4": notes.access_ipv4 or ("" if server.has_ports else GUEST_IP),
+        "accessIPv4": notes.access_ipv4 or ("" if server.notes.has_ports else GUEST_IP),
         "accessIPv6": notes.access_ipv6,
         "key_name": spec.key_name or None,
         "config_drive": "True" if spec.config_drive else "",
