@@ -32,7 +32,6 @@ from hotplate.cloud.nova import (
     server_changes,
     server_create,
     servers_api,
-    usage,
 )
 from hotplate.cloud.nova.microversions import Caller
 from hotplate.cloud.nova.servers import Servers
@@ -62,7 +61,6 @@ ROUTES: Routes[Caller] = Routes(
     *keypairs.ROUTES,
     *groups.ROUTES,
     *capacity.ROUTES,
-    *usage.ROUTES,
 )
 
 

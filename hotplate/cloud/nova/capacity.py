@@ -1,4 +1,4 @@
-"""Flavors, limits and quotas over HTTP, and the one host in its availability zone.
+"""Flavors, limits, quotas and usage over HTTP, and the one host in its availability zone.
 
 The usual flavors are listed, and any other exists on request: the harness chooses the size of a
 machine, so a template may name a flavor of the cloud that it was written for.  Such a flavor's id
@@ -7,16 +7,17 @@ is its name, and every flavor is found by its name as well.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from hotplate.cloud.http.rest import Answer, HttpError, Request
+from hotplate.cloud.http.rest import Answer, HttpError, Request, naive_time, seconds_of
 from hotplate.cloud.nova import policy
 from hotplate.cloud.nova.groups import all_groups
 from hotplate.cloud.nova.microversions import Caller
-from hotplate.cloud.nova.server_records import UNLIMITED
+from hotplate.cloud.nova.server_records import STATES, UNLIMITED, ServerRecord
 from hotplate.cloud.nova.servers import Servers
 
 
@@ -250,7 +251,69 @@ def _zones(_request: Request, _caller: Caller) -> Answer:
     return Answer(body={"availabilityZoneInfo": [zone]})
 
 
-#: The routes of flavors, limits, quotas and availability zones.
+def _project_usage(request: Request, caller: Caller) -> Answer:
+    """Return the use of the project's servers; a deleted server is not remembered.
+
+    As ``nova/api/openstack/compute/simple_tenant_usage.py``.
+    """
+    project = request.parts["project"]
+    if project != caller.grant.project:
+        raise policy.forbidden("os-simple-tenant-usage:show")
+    now = time.time()
+    start, stop = _moment(request, "start", now), _moment(request, "end", now)
+    if start >= stop:
+        raise HttpError(400, "Invalid start time. The start time cannot occur after the end time.")
+    stop = min(stop, now)
+    # A server may be deleted while the list is built.
+    states = [(row, caller.servers.status_if_present(row.spec.id)) for row in caller.servers.all()]
+    used = [
+        _server_usage(row, state[0], project, start, stop)
+        for row, state in states
+        if state and seconds_of(row.created) <= stop
+    ]
+    if not used:
+        return Answer(body={"tenant_usage": {}})
+    usage = {
+        "tenant_id": project,
+        "start": naive_time(start),
+        "stop": naive_time(stop),
+        "total_hours": sum(each["hours"] for each in used),
+        "server_usages": used,
+    }
+    for name in ("local_gb", "vcpus", "memory_mb"):
+        usage[f"total_{name}_usage"] = sum(each[name] * each["hours"] for each in used)
+    return Answer(body={"tenant_usage": usage})
+
+
+def _server_usage(
+    row: ServerRecord, word: str, project: str, start: float, stop: float
+) -> dict[str, Any]:
+    each, began = flavor(row.spec.flavor), seconds_of(row.created)
+    return {
+        "instance_id": row.spec.id,
+        "name": row.spec.name,
+        "tenant_id": project,
+        "flavor": each.name,
+        "vcpus": each.vcpus,
+        "memory_mb": each.ram,
+        "local_gb": each.disk,
+        "hours": max(stop - max(began, start), 0.0) / 3600,
+        "uptime": int(time.time() - began),
+        "started_at": naive_time(began),
+        "ended_at": None,
+        "state": STATES.get(word, STATES["ERROR"])[0],
+    }
+
+
+def _moment(request: Request, name: str, default: float) -> float:
+    text = request.one(name)
+    try:
+        return seconds_of(text) if text else default
+    except (ValueError, OverflowError):
+        raise HttpError(400, "Datetime is in invalid format") from None
+
+
+#: The routes of flavors, limits, quotas, usage and availability zones.
 ROUTES = (
     ("GET", "/flavors", partial(_list, _brief)),
     ("GET", "/flavors/detail", partial(_list, _full)),
@@ -262,4 +325,5 @@ ROUTES = (
     ("GET", "/os-quota-sets/{project}/detail", _detail),
     ("GET", "/os-availability-zone", _zones),
     ("GET", "/extensions", lambda *_: Answer(body={"extensions": []})),
+    ("GET", "/os-simple-tenant-usage/{project}", _project_usage),
 )
