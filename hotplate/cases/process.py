@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Self
@@ -28,7 +27,6 @@ from hotplate.events.log import EventLog
 from hotplate.interrupts import Interrupts
 from hotplate.output import guarded
 from hotplate.verdict.stages import Mark
-from hotplate.verdict.verdict import Verdict
 
 #: Receives the command's environment, which may be too long for a request to the keeper.
 _BEGIN = (
@@ -48,40 +46,14 @@ with Interrupts() as interrupts:
 """
 
 #: The program of a case. The folder of hotplate may be a link beside another Heat, and is not
-#: resolved. It receives the environment on its first descriptor, then the request
-#: of the command, the case and its losses; it sends the messages below.
+#: resolved. It receives the environment on its first descriptor, then the request of the command,
+#: the case and its losses. It sends pairs: ``folder`` with its path, once there is one; ``doing``
+#: with the present action, in a sentence; ``lost`` with the reason, at each loss of its machine;
+#: ``verdict``, when everything but the report is written.
 COMMAND = (
     *(sys.executable, "-I", "-S", "-c", _BEGIN),
     *("-P", "-c", _RUN, str(Path(__file__).absolute().parents[2])),
 )
-
-
-@dataclass(frozen=True)
-class Begun:
-    """The case has a folder."""
-
-    folder: Path
-
-
-@dataclass(frozen=True)
-class Doing:
-    """The present action of the case, in a sentence."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Lost:
-    """Its machine was lost; it may be retried."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The case has its verdict; everything but the report is written."""
-
-    verdict: Verdict
 
 
 class _Relay:
@@ -100,7 +72,7 @@ class _Relay:
 
     def say(self, text: str) -> None:
         """Send a sentence."""
-        send(self._channel, Doing(text))
+        send(self._channel, ("doing", text))
 
     def reached(self, mark: Mark, server: str) -> None:
         """Send a stage, with the seconds from power-on."""
@@ -138,25 +110,18 @@ def start(
     """
     ours, theirs = socket.socketpair()
     # Closed here after the start: with our copy open, the end of the process would not show as EOF.
-    with theirs:
+    with theirs, contextlib.ExitStack() as made:
         # Detached, because the Connection closes the descriptor.
-        channel = Connection(ours.detach())
-        try:
-            # It has no name, so that nothing stays of it when the command is killed.
-            output = tempfile.TemporaryFile()  # noqa: SIM115
-            try:
-                child = keeper.spawn(
-                    COMMAND,
-                    directory=directory,
-                    stderr=Path(f"/proc/self/fd/{output.fileno()}"),
-                    fds=[theirs.fileno()],
-                )
-            except BaseException:
-                output.close()
-                raise
-        except BaseException:
-            channel.close()
-            raise
+        channel: Connection = made.enter_context(Connection(ours.detach()))
+        # It has no name, so that nothing stays of it when the command is killed.
+        output = made.enter_context(tempfile.TemporaryFile())
+        child = keeper.spawn(
+            COMMAND,
+            directory=directory,
+            stderr=Path(f"/proc/self/fd/{output.fileno()}"),
+            fds=[theirs.fileno()],
+        )
+        made.pop_all()
     send(channel, dict(environment))
     send(channel, (request, case, losses))
     return channel, child, output
@@ -202,11 +167,11 @@ def main(interrupts: Interrupts) -> None:
             case,
             interrupts,
             follow=lambda _, events: _Relay(channel, events),
-            begun=lambda folder: send(channel, Begun(folder)),
+            begun=lambda folder: send(channel, ("folder", folder)),
             losses=losses,
-            lost=lambda why: send(channel, Lost(why)),
+            lost=lambda why: send(channel, ("lost", why)),
         )
         done = case_run.run()
         # The verdict first: an error in the report cannot lose it.
-        send(channel, Ended(done.verdict))
+        send(channel, ("verdict", done.verdict))
         case_run.write_report(done)

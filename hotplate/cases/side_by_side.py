@@ -165,19 +165,20 @@ class SideBySide:
     def _take(self, channel: Connection) -> None:
         running = self._running[channel]
         try:
-            message = channel.recv()
+            what, content = channel.recv()
         # OSError: a process that was killed in the middle of a message.
         except (EOFError, OSError):
             self._end(channel, running)
             return
-        if isinstance(message, process.Begun):
-            running.folder = message.folder
-        elif isinstance(message, process.Doing):
-            self._board.doing(running.case.name, message.text)
-        elif isinstance(message, process.Lost):
-            running.losses.append(message.why)
-        elif isinstance(message, process.Ended):
-            running.verdict = message.verdict
+        match what:
+            case "folder":
+                running.folder = content
+            case "doing":
+                self._board.doing(running.case.name, content)
+            case "lost":
+                running.losses.append(content)
+            case "verdict":
+                running.verdict = content
 
     def _end(self, channel: Connection, running: _Running) -> None:
         """Handle the end of a process, which has closed its channel."""
