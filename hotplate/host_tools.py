@@ -1,10 +1,13 @@
-"""The programs that hotplate runs on this host, and their Debian packages."""
+"""The programs that hotplate runs on this host, their Debian packages, and the host's memory."""
 
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 from hotplate.errors import HostError
+
+MEMINFO = Path("/proc/meminfo")
 
 #: The Debian package of each program.
 PACKAGES = {
@@ -56,3 +59,9 @@ def find_tool(name: str, *, besides: str = "") -> str:
             hint=f"apt-get install --no-install-recommends {package_of(name)}",
         )
     return path
+
+
+def memory_mib(*names: str) -> int:
+    """Return the sum in MiB of some lines of proc_meminfo(5); a missing one counts as 0."""
+    lines = (line.split() for line in MEMINFO.read_text(encoding="ascii").splitlines())
+    return sum(int(words[1]) for words in lines if words[0].rstrip(":") in names) // 1024

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hotplate.errors import HostError
+from hotplate.host_tools import memory_mib
 from hotplate.timing.deadline import Deadline, DeadlineExceeded, HostTooSlow, retry
 
 #: The part of the host's memory that all machines together may use.
@@ -30,33 +31,32 @@ POLL_SECONDS = 0.2
 QUEUE = "queue"
 
 
-def host_mib(*, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+#: The limit of the container around us (cgroup v2): the root has no such file, and a group without
+#: a limit has the word "max".
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
+
+
+def host_mib() -> int:
     """Return the total memory in MiB of this host, or of the container around us."""
-    kib = 0
-    for line in (proc / "meminfo").read_text().splitlines():
-        if line.startswith("MemTotal:"):
-            kib = int(line.split()[1])
-    limit = kib // 1024
+    limit = memory_mib("MemTotal")
     with contextlib.suppress(OSError, ValueError):
-        # cgroup v2: the root has no such file, and a group without a limit has the word "max".
-        limit = min(limit, int((cgroup / "memory.max").read_text()) >> 20)
+        limit = min(limit, int(CONTAINER_LIMIT.read_text()) >> 20)
     return limit
 
 
-def max_mib(*, proc: Path = Path("/proc")) -> int | None:
+def max_mib() -> int | None:
     """Return the MiB that one process can ask this host for; None when unknown.
 
     With overcommit set to always, Linux grants any amount, and a sandbox may hide the setting.
     Source: Linux' Documentation/mm/overcommit-accounting.rst.
     """
     try:
-        mode = (proc / "sys/vm/overcommit_memory").read_text().strip()
+        always = OVERCOMMIT.read_text().strip() == "1"
     except OSError:
         return None
-    if mode == "1":
-        return None
-    sizes = [line.split() for line in (proc / "meminfo").read_text().splitlines()]
-    return sum(int(size[1]) for size in sizes if size[0] in ("MemTotal:", "SwapTotal:")) // 1024
+    return None if always else memory_mib("MemTotal", "SwapTotal")
 
 
 @contextlib.contextmanager
@@ -65,7 +65,6 @@ def reserve(
     *,
     directory: Path,
     deadline: Deadline,
-    budget_mib: int | None = None,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
     """Reserve memory for one machine as long as the context lasts; wait until there is enough.
@@ -76,7 +75,6 @@ def reserve(
 
     :param memory_mib: the guest's memory.
     :param directory: shared by all processes on this host that count each other's machines.
-    :param budget_mib: limit of all machines together; :data:`SHARE` of the host's memory.
     :param waiting: called once, with a sentence, when there is not enough.
     :raises HostTooSlow: when there is not enough in time.
     :raises HostError: when the host has less than that, or the directory cannot be used.
@@ -88,7 +86,7 @@ def reserve(
             " memory and swap",
             hint="--memory MIB",
         )
-    budget = int(host_mib() * SHARE) if budget_mib is None else budget_mib
+    budget = int(host_mib() * SHARE)
     need = memory_mib + OVERHEAD_MIB
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)

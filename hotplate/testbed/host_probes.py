@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 
 from hotplate.errors import HostError
-from hotplate.host_tools import package_of
+from hotplate.host_tools import memory_mib, package_of
 
 SECONDS = 20.0
 MIB = 1 << 20
@@ -274,11 +274,10 @@ def firmware() -> Iterator[Finding]:
                 yield Finding(f"{title} {name}", Use.EXTRA, State.OTHERWISE, sentence, row.package)
 
 
-def memory(meminfo: Path = Path("/proc/meminfo")) -> Iterator[Finding]:
+def memory() -> Iterator[Finding]:
     """Check the memory for one guest: 1 GiB of its own, and QEMU's when it emulates."""
     needed = 1800
-    match = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text(encoding="ascii"))
-    free = int(match[1]) // 1024 if match else 0
+    free = memory_mib("MemAvailable")
     state = State.WORKS if free >= needed else State.FAILS
     sentence = f"{free} MiB are available, a guest takes up to {needed} MiB"
     yield Finding("memory", Use.TEST, state, sentence)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hotplate import host_tools
 from hotplate.cli import doctor
 from hotplate.network import segment
 from hotplate.testbed import host_probes
@@ -124,10 +125,11 @@ def test_hanging_program_does_not_hang_the_doctor():
     assert "no answer" in host_probes._reply(done)
 
 
-def test_too_little_memory_is_reported(tmp_path):
+def test_too_little_memory_is_reported(monkeypatch, tmp_path):
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 1000000 kB\nMemAvailable:  512000 kB\n")
-    (finding,) = host_probes.memory(meminfo)
+    monkeypatch.setattr(host_tools, "MEMINFO", meminfo)
+    (finding,) = host_probes.memory()
     assert finding.state is State.FAILS
     assert finding.sentence.startswith("500 MiB are available")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hotplate import host_tools
 from hotplate.errors import HostError
 from hotplate.machine import admission
 from hotplate.machine.admission import OVERHEAD_MIB, host_mib, live_reservations, max_mib, reserve
@@ -27,12 +28,18 @@ with reserve(500, directory=Path(sys.argv[1]), deadline=Deadline(5, "memory")):
 """
 
 
+@pytest.fixture(autouse=True)
+def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give this process a host with memory for two machines."""
+    monkeypatch.setattr(admission, "host_mib", lambda: BUDGET)
+    monkeypatch.setattr(admission, "SHARE", 1)
+
+
 def ask(directory: Path, mib: int = 500, *, seconds: float = 0.5, **options: object):
     return reserve(
         mib,
         directory=directory,
         deadline=Deadline(seconds, "memory for a machine"),
-        budget_mib=BUDGET,
         **options,  # type: ignore[arg-type]
     )
 
@@ -127,23 +134,28 @@ def test_unusable_directory_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_host_memory_is_the_smaller_of_host_and_container(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal:       8388608 kB\nMemFree: 1 kB\n")
-    assert host_mib(proc=tmp_path, cgroup=tmp_path) == 8192
-    (tmp_path / "memory.max").write_text("max\n")
-    assert host_mib(proc=tmp_path, cgroup=tmp_path) == 8192
-    (tmp_path / "memory.max").write_text(str(2 << 30))
-    assert host_mib(proc=tmp_path, cgroup=tmp_path) == 2048
+def test_host_memory_is_the_smaller_of_host_and_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meminfo, limit = tmp_path / "meminfo", tmp_path / "memory.max"
+    monkeypatch.setattr(host_tools, "MEMINFO", meminfo)
+    monkeypatch.setattr(admission, "CONTAINER_LIMIT", limit)
+    meminfo.write_text("MemTotal:       8388608 kB\nMemFree: 1 kB\n")
+    assert host_mib() == 8192
+    limit.write_text("max\n")
+    assert host_mib() == 8192
+    limit.write_text(str(2 << 30))
+    assert host_mib() == 2048
 
 
 @pytest.mark.parametrize(("mode", "most"), [("0", 9216), ("1", None), ("2", 9216), ("", None)])
 def test_limit_of_one_process_depends_on_overcommit(
-    tmp_path: Path, mode: str, most: int | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, most: int | None
 ) -> None:
-    (tmp_path / "meminfo").write_text(
-        "MemTotal: 8388608 kB\nMemFree: 1 kB\nSwapTotal: 1048576 kB\n"
-    )
+    meminfo, overcommit = tmp_path / "meminfo", tmp_path / "overcommit_memory"
+    monkeypatch.setattr(host_tools, "MEMINFO", meminfo)
+    monkeypatch.setattr(admission, "OVERCOMMIT", overcommit)
+    meminfo.write_text("MemTotal: 8388608 kB\nMemFree: 1 kB\nSwapTotal: 1048576 kB\n")
     if mode:
-        (tmp_path / "sys/vm").mkdir(parents=True)
-        (tmp_path / "sys/vm/overcommit_memory").write_text(f"{mode}\n")
-    assert max_mib(proc=tmp_path) == most
+        overcommit.write_text(f"{mode}\n")
+    assert max_mib() == most
