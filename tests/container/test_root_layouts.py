@@ -17,9 +17,8 @@ from small_disk import small_disk
 from tiny_container import SYSTEM, attached, containers, make_ext4
 from tiny_disk import partitioned
 
-from hotplate.container import root as roots
-from hotplate.container.root import Root, find_root, open_root
-from hotplate.errors import HostError, ImageError, UsageError
+from hotplate.container.root import Root, open_root
+from hotplate.errors import HostError
 from hotplate.image import qcow2
 from hotplate.image.inspect import Image
 from hotplate.image.plan import Layout
@@ -172,42 +171,6 @@ def test_btrfs_is_booted_from_its_subvolume(tree: Path, tmp_path: Path, subvolum
         boots(root, tmp_path)
 
 
-@pytest.mark.tool("sfdisk")
-def test_disk_with_other_files_only_is_refused(other_files, tmp_path):
-    path = partitioned(tmp_path / "disk.raw", ("ef", NO_SYSTEM), ("83", other_files), label="dos")
-    with pytest.raises(ImageError, match=f'no container can run "{path}"') as caught:
-        find_root(image_of(path), path)
-    assert caught.value.hint == "--machine qemu"
-
-
-def test_disk_with_an_empty_table_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "disk.raw"
-    path.write_bytes(bytes(510) + b"\x55\xaa" + bytes(MIB))
-    with pytest.raises(ImageError, match="no container can run"):
-        find_root(image_of(path), path)
-
-
-def test_file_system_that_the_kernel_lacks_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "disk.raw"
-    path.write_bytes(b"XFSB".ljust(MIB, b"\0"))
-    monkeypatch.setattr(roots, "_kernel_mounts", lambda name: name == "ext4")
-    with pytest.raises(ImageError, match="is xfs, which this host's kernel does not mount"):
-        find_root(image_of(path), path)
-
-
-def test_image_for_another_processor_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "disk.raw"
-    path.write_bytes(bytes(MIB))
-    with (
-        pytest.raises(UsageError, match=r"for the processor riscv64, .* the host's") as caught,
-        open_root(image_of(path, arch="riscv64"), tmp_path / "cache"),
-    ):
-        pass
-    assert caught.value.hint == "--machine qemu"
-
-
 # -- qcow2 ---------------------------------------------------------------------------------------
 
 
@@ -229,20 +192,14 @@ def packed(tmp_path: Path) -> Path:
 
 @pytest.mark.tool("systemd-nspawn")
 @pytest.mark.root
-def test_qcow2_is_unpacked_once_and_boots(system: Path, tmp_path: Path) -> None:
+def test_unpacked_qcow2_boots(system: Path, tmp_path: Path) -> None:
     path = to_qcow2(system, tmp_path / "system.qcow2")
-    image, cache = image_of(path), tmp_path / "cache"
-    with unchanged(path), open_root(image, cache) as root:
-        assert root.path.read_bytes() == system.read_bytes()
-        # Holes stay holes; only root may read it.
-        assert root.path.stat().st_blocks * 512 <= system.stat().st_blocks * 512 + MIB
-        assert root.path.stat().st_mode & 0o077 == 0
-        made = root.path.stat()
-        with unchanged(root.path):
-            boots(root, tmp_path)
-    with open_root(image, cache) as again:
-        assert again.path.stat().st_mtime_ns == made.st_mtime_ns
-        assert again.path.stat().st_ino == made.st_ino
+    with (
+        unchanged(path),
+        open_root(image_of(path), tmp_path / "cache") as root,
+        unchanged(root.path),
+    ):
+        boots(root, tmp_path)
 
 
 def test_backing_files_are_unpacked_too_with_any_name(packed: Path, tmp_path: Path) -> None:
