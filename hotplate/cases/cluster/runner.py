@@ -80,6 +80,7 @@ class Message:
 class Submitted:
     """A case without a verdict yet.
 
+    :param began: the time of its first submission; 0 before that.
     :param losses: the reasons of earlier losses, one sentence each.
     :param key: of its task of Dask.
     :param worker: the address of the worker that has started it; "" for none.
@@ -91,7 +92,7 @@ class Submitted:
     losses: list[str] = field(default_factory=list)
     key: str = ""
     worker: str = ""
-    began: float = field(default_factory=time.monotonic)
+    began: float = 0.0
     result: asyncio.Task[None] | None = None
     artifacts: Artifacts | None = None
 
@@ -121,7 +122,7 @@ class OnCluster(SideBySide):
         self._payloads = Payloads(request, self._topic)
         self._numbers = count()
         self._sent = False
-        self._left: deque[Case | Submitted] = deque()
+        self._left: deque[Submitted] = deque()
         self._out: dict[str, Submitted] = {}
         self._queue: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
         self._sending = asyncio.Semaphore(PIECES)
@@ -142,7 +143,7 @@ class OnCluster(SideBySide):
         :raises HostError: when no scheduler can be reached.
         """
         scheduler.hush()
-        self._left.extend(cases)
+        self._left.extend(map(Submitted, cases))
         with transfer.only_plain_data():
             asyncio.run(self._connect_and_serve())
 
@@ -176,7 +177,7 @@ class OnCluster(SideBySide):
             if not self._sent:
                 raise
             for each in [*self._out.values(), *self._left]:
-                self._end_with(each if isinstance(each, Submitted) else Submitted(each), error)
+                self._end_with(each, error)
             self._left.clear()
 
     # -- the loop ----------------------------------------------------------------------------------
@@ -212,8 +213,8 @@ class OnCluster(SideBySide):
     async def _submit(self, client: Client) -> None:
         most = self._jobs or self._slots + max(AHEAD, self._slots)
         while self._goes_on and self._left and len(self._out) < most:
-            following = self._left.popleft()
-            each = following if isinstance(following, Submitted) else Submitted(following)
+            each = self._left.popleft()
+            each.began = each.began or time.monotonic()
             try:
                 # In a thread: an image may have to be hashed.
                 payload = await asyncio.to_thread(self._payloads.pack, each.case)
@@ -461,7 +462,8 @@ class OnCluster(SideBySide):
         folder: Path | None = None
         with contextlib.suppress(HostError):
             folder = self._artifacts(each).folder
-        end = self._without_verdict(each.case, error, folder, each.began, losses=each.losses)
+        began = each.began or time.monotonic()
+        end = self._without_verdict(each.case, error, folder, began, losses=each.losses)
         if each.artifacts is not None:
             each.artifacts.point()
         self._on_end(end)

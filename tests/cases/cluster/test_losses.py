@@ -6,7 +6,6 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import played_cases
 import pytest
@@ -103,42 +102,6 @@ def test_restarted_scheduler_runs_every_case(on):
     lost = [each for each in verdicts if each["reasons"]]
     assert {each["case"] for each in lost} == {"one.raw", "two.raw"}
     assert "is lost; trying again" in err
-
-
-@pytest.mark.slow
-def test_losses_of_a_case_are_limited(on):
-    played = Played(on.folder)
-    on.start_workers("third", "fourth", words=("--cores", "1"))
-    process = played.start(
-        *played.images(one="wait"), "--on", on.address, "--json", "-", "--retry-lost", "0"
-    )
-    wait_until(lambda: played.tries("one"))
-    (pid,) = played.tries("one")
-    has_it = next(each for each in on.workers.values() if pid in descendants(each.pid))
-    has_it.kill()
-    verdicts, err = stream_of(process)
-    assert process.returncode == 4, err
-    (verdict,) = verdicts
-    assert verdict["outcome"] == "machine lost"
-    wait_until(lambda: not any(map(runs, on.tried())))
-
-
-def descendants(pid: int) -> set[int]:
-    """Return a process's children and their descendants."""
-    children: dict[int, set[int]] = {}
-    for each in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = each.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        children.setdefault(int(fields[1]), set()).add(int(each.parent.name))
-    below: set[int] = set()
-    waiting = [pid]
-    while waiting:
-        for child in children.get(waiting.pop(), ()):
-            below.add(child)
-            waiting.append(child)
-    return below
 
 
 @pytest.mark.long
