@@ -76,15 +76,16 @@ def keep_private() -> None:
     mount("none", "/", flags=MS_REC | MS_SLAVE)
 
 
-def run(program: str, *arguments: str | Path) -> None:
+def run(program: str, *arguments: str, stdin: str = "") -> None:
     """Run a program of the host.
 
     :raises OSError: with its last words when it failed.
     """
+    name = Path(program).name
     try:
         done = subprocess.run(
             [program, *arguments],
-            stdin=subprocess.DEVNULL,
+            input=stdin,
             capture_output=True,
             text=True,
             errors="replace",
@@ -92,10 +93,10 @@ def run(program: str, *arguments: str | Path) -> None:
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"},
         )
     except subprocess.TimeoutExpired as error:
-        raise TimeoutError(110, f"{program}: no end after {SECONDS:.0f} s") from error
+        raise TimeoutError(110, f"{name}: no end after {SECONDS:.0f} s") from error
     if done.returncode:
-        words = "; ".join(done.stderr.split("\n")).strip("; ")
-        raise OSError(5, f"{program}: {words or f'exit status {done.returncode}'}")
+        words = "; ".join(line for line in done.stderr.splitlines() if line)
+        raise OSError(5, f"{name}: {words or f'exit status {done.returncode}'}")
 
 
 def loop(

@@ -10,10 +10,10 @@ import fcntl
 import os
 import socket
 import struct
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from hotplate.children import mounts
 from hotplate.network.dhcp import METADATA_IPV6_ADDRESS
 from hotplate.network.frames import MAX_MTU, VLAN_TAG
 
@@ -60,7 +60,6 @@ _PACKET_IGNORE_OUTGOING = 23
 _AUXDATA = struct.Struct("=IIIHHHH")
 _TP_STATUS_VLAN_VALID = 1 << 4
 _ETH_P_ALL = 3
-SECONDS = 20.0
 
 
 _FORWARDING = {
@@ -108,21 +107,8 @@ def run(program: str, commands: Iterable[str], *options: str) -> None:
     :param options: of the program itself, such as ``-6``.
     :raises OSError: with its last words when it failed.
     """
-    try:
-        # One process for all commands; without -force it stops at the first that fails.
-        done = subprocess.run(
-            [program, *options, "-batch", "-"],
-            input="".join(f"{each}\n" for each in commands),
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            env={"LANG": "C.UTF-8"},
-        )
-    except subprocess.TimeoutExpired as error:
-        raise TimeoutError(110, f"ip: no end after {SECONDS:.0f} s") from error
-    if done.returncode:
-        words = "; ".join(line for line in done.stderr.splitlines() if line)
-        raise OSError(1, f"ip: {words or f'exit status {done.returncode}'}")
+    # One process for all commands; without -force it stops at the first that fails.
+    mounts.run(program, *options, "-batch", "-", stdin="".join(f"{each}\n" for each in commands))
 
 
 def add(
