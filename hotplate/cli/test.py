@@ -26,14 +26,17 @@ from hotplate.cli.arguments import (
     load_settings,
     words_of,
 )
-from hotplate.errors import UsageError, usable_names
+from hotplate.errors import HostError, UsageError, usable_names
 from hotplate.interrupts import Interrupts
-from hotplate.settings import HeatChoice, Settings
+from hotplate.settings import HeatChoice
 from hotplate.shard import Shard
 
 if TYPE_CHECKING:
     from hotplate.cases.request import OsCloudRequest, Request
     from hotplate.cases.run_file import RunFile
+
+#: Runs of other hosts that began less than this ago may still be running.
+OTHERS_SECONDS = 6 * 3600.0
 
 #: Means the standard output, when given for a file.
 STREAM = "-"
@@ -237,9 +240,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; return the verdict's exit status, or the highest of several."""
     _check_os_cloud(args)
     if args.clean:
-        from hotplate.cases import os_cloud
-
-        os_cloud.clean(args.os_cloud, load_settings(args).cache)
+        _clean(args.os_cloud, load_settings(args).cache)
         return 0
     settings = load_settings(args)
     if args.on and settings.heat is not HeatChoice.INSTALLED:
@@ -248,6 +249,38 @@ def run(args: argparse.Namespace) -> int:
     release = HeatChoice.INSTALLED if args.os_cloud else settings.heat
     with heat_releases.chosen(release, cache=settings.cache, words=args.words):
         return _run(args)
+
+
+def _clean(name: str, cache: Path) -> None:
+    """Remove the resources that earlier runs left in a cloud of ``clouds.yaml``.
+
+    :param cache: the cache, with the records of this host's runs.
+    :raises HotplateError: when the cloud does not answer.
+    """
+    from hotplate.elsewhere import leftovers
+    from hotplate.elsewhere.os_cloud import OsCloud
+    from hotplate.events.log import EventLog
+    from hotplate.trial.cloud_trial import RUNS
+
+    runs = cache / RUNS
+    cloud = OsCloud.open(name, EventLog())
+    gone, stays = [], {}
+    for each in leftovers.find(cloud):
+        if each.run.goes_on(runs):
+            stays[each.run] = "it goes on on this host"
+        # The lock of another host's run cannot be tried from here, so that only its age counts.
+        elif not each.run.is_of_this_host and each.run.age < OTHERS_SECONDS:
+            hours = OTHERS_SECONDS / 3600
+            stays[each.run] = f"it began on another host less than {hours:.0f} hours ago"
+        else:
+            gone.append(each)
+    for run, why in stays.items():
+        print(f"left alone: {run.name}, {why}")
+    problems = leftovers.remove(cloud, gone, say=lambda text: print(text, flush=True))
+    if problems:
+        raise HostError("; ".join(problems))
+    if not gone:
+        print(f'nothing to take away in the cloud "{name}"')
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -312,8 +345,12 @@ def request_from(args: argparse.Namespace) -> Request:
             )
     from hotplate.stacks.template import parse_parameters
 
+    settings = load_settings(args)
     return Request(
-        settings=_with_goss_path(load_settings(args)),
+        # GOSS_PATH is dgoss's variable for the program.
+        settings=replace(
+            settings, goss_program=settings.goss_program or os.environ.get("GOSS_PATH", "")
+        ),
         images=images,
         releases=tuple(args.releases),
         run_file=args.file,
@@ -361,11 +398,6 @@ def _check_options_of_checks(args: argparse.Namespace, file: RunFile) -> None:
         word = "--known-failures"
     if word:
         raise UsageError(f"{word} lists checks, and there are none", hint="--check PATH")
-
-
-def _with_goss_path(settings: Settings) -> Settings:
-    """Return the settings with the goss program of dgoss's variable, unless they name one."""
-    return replace(settings, goss_program=settings.goss_program or os.environ.get("GOSS_PATH", ""))
 
 
 def _check_os_cloud(args: argparse.Namespace) -> None:
