@@ -24,8 +24,7 @@ from hotplate.network.dhcp import Subnet
 from hotplate.network.segment import Segment
 from hotplate.settings import Datasource, Settings
 from hotplate.testbed.boot_images import BootImages
-from hotplate.testbed.drive import nocloud
-from hotplate.testbed.maker import Maker, Start
+from hotplate.testbed.maker import Maker, Start, nocloud
 from hotplate.testbed.segments import Segments
 from hotplate.timing.deadline import GuestDeadline
 

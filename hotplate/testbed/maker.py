@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,3 +106,13 @@ class Maker(Protocol):
         """Switch a new server's machine on."""
         del start
         machine.start()
+
+
+def nocloud(spec: ServerSpec, tree: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return a NoCloud drive's content, made of a config drive's tree (cloud-init: NoCloud)."""
+    vendor = json.loads(tree.get("openstack/latest/vendor_data.json", b"{}"))
+    return {
+        "meta-data": json.dumps({"instance-id": spec.id, "local-hostname": spec.name}).encode(),
+        "user-data": spec.user_data,
+        "vendor-data": str(vendor.get("cloud-init", "")).encode(),
+    }

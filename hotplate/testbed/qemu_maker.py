@@ -32,8 +32,7 @@ from hotplate.machine.snapshot import GuestMemory
 from hotplate.machine.wiring import Wiring
 from hotplate.settings import Arch, Datasource, FirmwareChoice, Settings, WiringChoice
 from hotplate.testbed.boot_images import BootImages
-from hotplate.testbed.drive import nocloud
-from hotplate.testbed.maker import DISK, DISK_KEY, DRIVE, Maker, Start
+from hotplate.testbed.maker import DISK, DISK_KEY, DRIVE, Maker, Start, nocloud
 from hotplate.testbed.segments import Segments
 
 #: The firmware's strings by which cloud-init's ds-identify finds the data source; other data
