@@ -85,16 +85,15 @@ class Topology:
 
     def __str__(self) -> str:
         """Return a line for each network with its servers; "" when no server is on a network."""
-        names = {server: self._titled(server, name) for server, name in self.servers}
+        names = {
+            server: f"{name} ({image})" if (image := self.images.get(server)) else name
+            for server, name in self.servers
+        }
         return "\n".join(
             f"network {each.name} {each.cidr}: "
             + ", ".join(" ".join((names[port.server], *port.addresses)) for port in each.ports)
             for each in self.networks.values()
         )
-
-    def _titled(self, server: str, name: str) -> str:
-        image = self.images.get(server)
-        return f"{name} ({image})" if image else name
 
 
 def _router(fact: Mapping[str, Any]) -> TopologyRouter:

@@ -260,7 +260,7 @@ class Shell:
         with self._lock:
             # A name of a file of this host need not be UTF-8 (PEP 383).
             sent = line.replace("{token}", token).encode(errors="surrogateescape")
-            self._send(sent + b"\n", deadline)
+            self._channel.send(sent + b"\n", deadline)
             while True:
                 words = self._channel.line(deadline, limit=MAX_LINE).split()
                 if words == [HELLO.encode()]:
@@ -277,6 +277,3 @@ class Shell:
         out = wire.number(words[1], what="bytes of output", limit=OUTPUT_BYTES)
         err = wire.number(words[2], what="bytes of error output", limit=OUTPUT_BYTES - out)
         return status, self._channel.exactly(out, deadline), self._channel.exactly(err, deadline)
-
-    def _send(self, data: bytes, deadline: Deadline) -> None:
-        self._channel.send(data, deadline)

@@ -150,7 +150,8 @@ def _check_lines(
             yield from _indented("reason", fault.reason)
         for mend in dict.fromkeys(fault.mend or each.line.mend for fault in each.faults):
             yield from _indented("mend", mend)
-    yield _sum(results)
+    counts = [(state, sum(each.state is state for each in results)) for state in LineState]
+    yield ", ".join(f"{count} {state.value}" for state, count in counts)
 
 
 def _indented(title: str, text: str) -> Iterator[str]:
@@ -162,8 +163,3 @@ def _indented(title: str, text: str) -> Iterator[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _sum(results: Sequence[LineResult]) -> str:
-    counts = [(state, sum(each.state is state for each in results)) for state in LineState]
-    return ", ".join(f"{count} {state.value}" for state, count in counts)

@@ -193,11 +193,6 @@ def groups_with_an_element(path: tuple[Path, ...]) -> list[str]:
     return sorted(group for group in groups if find_element(f"heat-config-{group}", path))
 
 
-def provides_operating_system(element: Path) -> bool:
-    """Return whether an element provides ``operating-system``."""
-    return "operating-system" in _names(element / "element-provides")
-
-
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the build, made from selected variables of the caller.
 
@@ -249,7 +244,9 @@ def is_debian(request: BuildRequest, path: tuple[Path, ...]) -> bool:
     needed = with_dependencies(request.elements, path)
     others = (name for name, by in needed.items() if not by or name != OPERATING_SYSTEM)
     elements = (find_element(name, path) for name in others)
-    return not any(each is not None and provides_operating_system(each) for each in elements)
+    return not any(
+        each and "operating-system" in _names(each / "element-provides") for each in elements
+    )
 
 
 def problems(

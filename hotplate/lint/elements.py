@@ -160,7 +160,8 @@ def check_duplicates(collection: Collection) -> Iterator[LintFinding]:
     for element in collection.elements:
         for file in _copied(element):
             seen[str(file.relative_to(element))].append(element)
-    alternatives = alternatives_of(collection)
+    # Of what several elements provide, an image has one provider.
+    alternatives = {each.name: set(_provided(each)) for each in collection.elements}
     for name, elements in seen.items():
         # The first element may keep the name; each other one has a finding.
         for element in elements[1:]:
@@ -180,11 +181,6 @@ def _copied(element: Path) -> Iterator[Path]:
     yield from sorted((element / "environment.d").glob("*"))
     for tree in MERGED_DEEP:
         yield from (file for file in sorted((element / tree).rglob("*")) if file.is_file())
-
-
-def alternatives_of(collection: Collection) -> dict[str, set[str]]:
-    """Return the names that each element provides, of which an image has one provider."""
-    return {element.name: set(_provided(element)) for element in collection.elements}
 
 
 def _provided(element: Path) -> Iterator[str]:

@@ -78,14 +78,10 @@ def _collections(task: LintTask) -> list[Collection]:
         # Besides those of the collection itself, which it looks up anyway.
         beside = tuple(each for each in others if each != path and each.is_dir())
         each = Collection.at(path, hooks=None, others=beside)
-        each.hooks = task.hooks_directory or _hooks_beside(each.directory)
+        hooks = task.hooks_directory or each.directory.parent / "hooks"
+        each.hooks = hooks if task.hooks_directory or hooks.is_dir() else hooks_dir()
         collections.append(each)
     return collections
-
-
-def _hooks_beside(elements: Path) -> Path:
-    beside = elements.parent / "hooks"
-    return beside if beside.is_dir() else hooks_dir()
 
 
 Answer = tuple[list[LintFinding], list[NotRun]]

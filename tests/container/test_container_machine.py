@@ -139,7 +139,7 @@ def test_kill_while_the_guest_reboots_leaves_it_off(make: Make) -> None:
         shell = attached(made.machine)
         mark = len(made.events)
         with contextlib.suppress(MachineLostError):
-            shell._send(b"reboot -f\n", Deadline(60, "the shell"))
+            shell._channel.send(b"reboot -f\n", Deadline(60, "the shell"))
         made.events.wait(lambda event: event.kind == "reset", seconds=60, since=mark)
         time.sleep(delay)
         made.machine.kill()

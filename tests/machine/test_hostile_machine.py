@@ -52,7 +52,7 @@ def test_endless_console_output_is_bounded(make: Make) -> None:
 def test_endless_shell_output_is_bounded(make: Make) -> None:
     shell = attached(make(name="bad").machine)
     # Output of the guest's shell goes to the port; tests/guest/test_hostile_replies.py has more.
-    shell._send(b"exec yes\n", Deadline(10, "the shell"))
+    shell._channel.send(b"exec yes\n", Deadline(10, "the shell"))
     with bounded("shell port"), pytest.raises(DeadlineExceeded):
         shell.attach(Deadline(10, "the shell"))
 

@@ -83,7 +83,7 @@ def test_reboot_and_panic_are_events_and_timers_may_be_late_between_them(make: M
     assert made.events.wait(lambda event: event.kind == "reset", seconds=60, since=mark)
     assert not root or timer_slack(made) == timers.EXACT
     shell.attach(Deadline(BOOT_SECONDS, "the shell after the reset"))
-    shell._send(b"echo c >/proc/sysrq-trigger\n", Deadline(60, "the shell"))
+    shell._channel.send(b"echo c >/proc/sysrq-trigger\n", Deadline(60, "the shell"))
     made.machine.console.wait_for("Kernel panic - not syncing", Deadline(60, "the panic"))
     assert made.events.wait(lambda event: event.kind == "panic", seconds=60)
 
