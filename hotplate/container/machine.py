@@ -12,7 +12,7 @@ import socket
 import subprocess
 import threading
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -255,13 +255,8 @@ class ContainerMachine(Machine):
         self._shell = socket.socket(fileno=descriptor)
         return self._shell
 
-    def set_link(self, *, up: bool, cards: Iterable[int] | None = None) -> None:
-        """See :meth:`Machine.set_link`."""
-        for place in range(len(self._cards)) if cards is None else cards:
-            card = [*self._cards][place]
-            self._ask("link", number=card, up=up)
-            (self._pulled.discard if up else self._pulled.add)(card)
-        self._emit(kinds.LinkChange(up=not self._pulled))
+    def _set_card(self, number: int, *, up: bool) -> None:
+        self._ask("link", number=number, up=up)
 
     def attach(self, cable: Cable) -> None:
         """See :meth:`Machine.attach`."""
@@ -537,9 +532,6 @@ class ContainerMachine(Machine):
 
     def _ask(self, do: str, **arguments: object) -> Any:
         return self._request(do, **arguments)[0]
-
-    def _emit(self, facts: kinds.EventFacts) -> None:
-        self.events.add(facts, server=self.server_id)
 
 
 def _child_of(pid: int) -> int:

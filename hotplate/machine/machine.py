@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import NoReturn, Self
 
 from hotplate.errors import UsageError
+from hotplate.events.kinds import EventFacts, LinkChange
 from hotplate.events.log import EventLog
 from hotplate.machine.console import Console
 from hotplate.machine.wiring import Cable, Wiring
@@ -90,6 +91,9 @@ class Machine(ABC):
     server_id: str
     console: Console
     disk: Path | None = None
+    #: The program's number of each interface, in the guest's order; and of those without a cable.
+    _cards: Collection[int]
+    _pulled: set[int]
 
     def __enter__(self) -> Self:
         return self
@@ -166,12 +170,20 @@ class Machine(ABC):
         :raises MachineLostError: when the machine is off.
         """
 
-    @abstractmethod
     def set_link(self, *, up: bool, cards: Iterable[int] | None = None) -> None:
         """Plug network cables in or out.
 
         :param cards: the numbers of the interfaces; None for all of them.
         """
+        numbers = [*self._cards]
+        for number in numbers if cards is None else [numbers[place] for place in cards]:
+            self._set_card(number, up=up)
+            (self._pulled.discard if up else self._pulled.add)(number)
+        self._emit(LinkChange(up=not self._pulled))
+
+    @abstractmethod
+    def _set_card(self, number: int, *, up: bool) -> None:
+        """Plug the cable of one interface in or out, by the number that the program has for it."""
 
     @abstractmethod
     def attach(self, cable: Cable) -> None:
@@ -217,6 +229,9 @@ class Machine(ABC):
     def write_script(self) -> Path | None:
         """Write a script that starts the same machine by hand; return its path, if there is one."""
         return None
+
+    def _emit(self, facts: EventFacts) -> None:
+        self.events.add(facts, server=self.server_id)
 
     def _cannot(self, needed: Capability) -> NoReturn:
         raise UsageError(

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import socket
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,7 +99,6 @@ class QemuMachine(Machine):
         self._exit: Exit | None = None
         self._started = False
         self._pulled: set[int] = set()
-        # QEMU's number of each card, by its place in the guest's order.
         self._cards: list[int] = []
         self._program = find_tool(ARCHITECTURES[config.arch].program)
         self._tpm_program = find_tool("swtpm") if config.tpm else ""
@@ -224,13 +223,8 @@ class QemuMachine(Machine):
             raise MachineLostError(f'the machine "{self.name}" is off')
         return self._channels["shell"]
 
-    def set_link(self, *, up: bool, cards: Iterable[int] | None = None) -> None:
-        """See :meth:`Machine.set_link`."""
-        for place in range(len(self._cards)) if cards is None else cards:
-            card = self._cards[place]
-            self.qmp.execute("set_link", name=f"nic{card}", up=up)
-            (self._pulled.discard if up else self._pulled.add)(card)
-        self._emit(kinds.LinkChange(up=not self._pulled))
+    def _set_card(self, number: int, *, up: bool) -> None:
+        self.qmp.execute("set_link", name=f"nic{number}", up=up)
 
     def attach(self, cable: Cable) -> None:
         """See :meth:`Machine.attach`; the device is on PCI."""
@@ -536,9 +530,6 @@ class QemuMachine(Machine):
     def _on_console_line(self, line: str) -> None:
         if (timers := self._timers) is not None:
             timers.read(line)
-
-    def _emit(self, facts: kinds.EventFacts) -> None:
-        self.events.add(facts, server=self.server_id)
 
     def _on_qmp_event(self, name: str, data: dict[str, object]) -> None:
         if name == "SHUTDOWN":
