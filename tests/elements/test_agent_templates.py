@@ -224,19 +224,31 @@ def test_invalid_value_is_refused_and_the_old_file_kept(config: object, tmp_path
     assert "evil" not in run.stderr.split("refused:")[1]
 
 
+@pytest.fixture(scope="module")
+def in_process() -> dict[str, Any]:
+    """The names that the template's program defines."""
+    names: dict[str, Any] = {"__name__": "template"}
+    exec(compile(CONF.read_text(), str(CONF), "exec"), names)
+    return names
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all examples: making one reads the names of those before it."""
+    return tmp_path_factory.mktemp("conf")
+
+
 @pytest.mark.defect("A3")
 @given(st.text(string.printable + "äß$€'\"", min_size=1))
 @settings(max_examples=1000, deadline=None)
-def test_any_value_on_one_line_survives_oslo_config(tmp_path_factory, value: str) -> None:
-    render_in_process: dict = {"__name__": "template"}
-    exec(compile(CONF.read_text(), str(CONF), "exec"), render_in_process)
+def test_any_value_on_one_line_survives_oslo_config(in_process, scratch, value: str) -> None:
     metadata = {"os-collect-config": {"heat": {"password": value}}}
     if len(f"x{value}x".splitlines()) > 1 or "\\$" in value:
-        with pytest.raises(render_in_process["Refused"]):
-            render_in_process["render"](metadata)
+        with pytest.raises(in_process["Refused"]):
+            in_process["render"](metadata)
         return
-    path = tmp_path_factory.mktemp("conf") / "conf"
-    path.write_text(render_in_process["render"](metadata))
+    path = scratch / "conf"
+    path.write_text(in_process["render"](metadata))
     conf = cfg.ConfigOpts()
     conf.register_opt(cfg.StrOpt("password"), group="heat")
     conf(["--config-file", str(path)])
