@@ -1,4 +1,4 @@
-"""Thousands of documents that no Heat would send: no traceback, and no file written outside."""
+"""Documents that no Heat would send: no traceback, and no file written outside."""
 
 import json
 import os
@@ -10,7 +10,8 @@ from heat_config.settings import Settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-DOCUMENTS = 3_000
+#: New ones in each run. Generating them takes three quarters of the time.
+DOCUMENTS = 1_000
 
 TEXT = st.text(max_size=8) | st.sampled_from(["", "../../x/evil", "/etc/x", "\0", "\ud800", "a\nb"])
 ODD = [None, True, 0, -1, 1.5, 10**400, float("nan"), float("inf"), [], {}, [[]], [None], {"": 0}]
