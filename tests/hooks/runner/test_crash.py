@@ -16,7 +16,8 @@ from programs import alive
 
 from .conftest import PYTHON, limits
 
-ROUNDS = 40
+#: At new moments in each run; the tests below cut before each write.
+ROUNDS = 20
 MAX_ROUNDS = 400
 
 HOOK = """#!/bin/sh
