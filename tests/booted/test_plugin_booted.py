@@ -27,7 +27,7 @@ SECONDS = 3600
 #: Seconds after which pytest prints the stacks of its threads.
 STACK_SECONDS = 600
 
-TEN = """
+FIVE = """
     import json
     import time
     from pathlib import Path
@@ -38,7 +38,7 @@ TEN = """
 
     BOOTED = "systemctl show --value --property=UserspaceTimestampMonotonic"
 
-    @pytest.mark.parametrize("number", range(10))
+    @pytest.mark.parametrize("number", range(5))
     def test_hook(server, number):
         deployment = server.deploy(
             group="script",
@@ -233,19 +233,19 @@ def run(run_on, without_cloud_init):
     return functools.partial(run_on, without_cloud_init)
 
 
-def test_ten_tests_of_a_hook_do_not_affect_each_other(run, pytester):
-    done = run(test_ten=TEN)
-    done.assert_outcomes(passed=10)
+def test_five_tests_of_a_hook_do_not_affect_each_other(run, pytester):
+    done = run(test_five=FIVE)
+    done.assert_outcomes(passed=5)
     seen = [json.loads(line) for line in (pytester.path / "seen.jsonl").read_text().splitlines()]
     for fresh in ("uuid", "random", "nonce"):
-        assert len({each[fresh] for each in seen}) == 10, fresh
+        assert len({each[fresh] for each in seen}) == 5, fresh
     assert max(each["off"] for each in seen) < 5
     assert {len(each["deployed"]) for each in seen} <= {len(seen[0]["deployed"])}
     # Of a server that boots when it is restored, the next one boots beside it.
     assert any(after["booted"] < each["ended"] for each, after in itertools.pairwise(seen))
     # A passed test leaves evidence but no disk.
     left = list((pytester.path / "artifacts" / "last").glob("*/servers/*"))
-    assert len(left) == 10
+    assert len(left) == 5
     for folder in left:
         names = {path.name for path in folder.iterdir()}
         assert {"console.log", "timeline.json", "requests.jsonl", "report.html"} <= names
@@ -304,7 +304,7 @@ def test_each_test_gets_the_server_that_it_asks_for(run):
 
 def test_two_workers_share_the_warm_state(run, cache):
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
-    done = run("-n", "2", test_ten=TEN.replace("range(10)", "range(4)"))
+    done = run("-n", "2", test_five=FIVE.replace("range(5)", "range(4)"))
     done.assert_outcomes(passed=4)
     assert (done.stdout.str() + done.stderr.str()).count("once, to restore it") <= 1
     # Another worker may have made one, and remove the oldest in the next moment.
@@ -312,7 +312,7 @@ def test_two_workers_share_the_warm_state(run, cache):
 
 
 def test_cold_option_boots_for_each_test(run):
-    done = run("--cold", test_ten=TEN.replace("range(10)", "range(2)"))
+    done = run("--cold", test_five=FIVE.replace("range(5)", "range(2)"))
     done.assert_outcomes(passed=2)
     assert "to restore it" not in done.stderr.str()
 
@@ -346,12 +346,12 @@ def halve(path: Path) -> None:
 @pytest.mark.long
 def test_damaged_state_is_recreated_once_and_reported(run, copied_state):
     halve(copied_state / "memory")
-    done = run(test_ten=TEN.replace("range(10)", "range(2)"))
+    done = run(test_five=FIVE.replace("range(5)", "range(2)"))
     done.assert_outcomes(passed=2)
     text = done.stdout.str() + done.stderr.str()
     assert text.count("booting the image once more") == 1
     assert "damaged" in text
-    done = run(test_ten=TEN.replace("range(10)", "range(1)"))
+    done = run(test_five=FIVE.replace("range(5)", "range(1)"))
     assert "booting" not in done.stdout.str() + done.stderr.str()
 
 
@@ -395,9 +395,9 @@ DELETES = """
 
 
 def test_cache_deleted_during_a_run_gives_a_one_line_error(run, copied_state):
-    done = run(test_ten=DELETES)
+    done = run(test_five=DELETES)
     done.assert_outcomes(passed=1, errors=1)
     assert "was removed while it was used" in done.stdout.str()
     assert "Traceback" not in done.stdout.str()
     # The next run that needs the cache recreates it.
-    run(test_ten=TEN.replace("range(10)", "range(1)")).assert_outcomes(passed=1)
+    run(test_five=FIVE.replace("range(5)", "range(1)")).assert_outcomes(passed=1)
