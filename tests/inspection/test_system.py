@@ -138,10 +138,10 @@ def test_btrfs_is_read_from_its_subvolumes(good, write, tmp_path, volumes: str, 
 @pytest.mark.root
 @pytest.mark.tool("mkfs.xfs")
 def test_volume_in_two_pieces_is_mounted_as_one(good, tmp_path, monkeypatch):
-    system = filled(good, tmp_path / "system.xfs", "xfs").read_bytes()
-    path = tmp_path / "disk.raw"
-    with path.open("wb") as stream:
-        stream.write(system[100 * MIB :] + bytes(MIB) + system[: 100 * MIB])
+    system, path = filled(good, tmp_path / "system.xfs", "xfs"), tmp_path / "disk.raw"
+    copy = ("dd", f"if={system}", f"of={path}", "bs=1M", "conv=notrunc,sparse", "status=none")
+    run(*copy, "skip=100")
+    run(*copy, "seek=205", "count=100")
     pieces = ((205 * MIB, 100 * MIB), (0, 204 * MIB))
     monkeypatch.setattr(
         "hotplate.inspection.partitions.lvm.volumes",
