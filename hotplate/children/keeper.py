@@ -112,8 +112,8 @@ class Child:
 
 #: Runs a module of the package in a Python (``-I -S``) that does not find the package itself.
 _RUN_MODULE = (
-    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
-    "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); name = sys.argv.pop(1); "
+    "__import__(name); sys.modules[name].main(sys.argv[1:])"
 )
 
 

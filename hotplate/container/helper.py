@@ -16,7 +16,6 @@ import json
 import os
 import socket
 import stat
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -270,5 +269,6 @@ def write_in(root: Path, name: str, data: bytes, *, owner: int) -> None:
         stream.write(data)
 
 
-if __name__ == "__main__":
-    reaper.main(sys.argv[1:], ContainerHelper)
+def main(words: list[str]) -> None:
+    """See :func:`hotplate.children.reaper.main`."""
+    reaper.main(words, ContainerHelper)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from pathlib import Path
 
 from hotplate.children import mounts, reaper
@@ -88,5 +87,6 @@ class MountHelper(reaper.Reaper):
         super().end_children()
 
 
-if __name__ == "__main__":
-    reaper.main(sys.argv[1:], MountHelper)
+def main(words: list[str]) -> None:
+    """See :func:`hotplate.children.reaper.main`."""
+    reaper.main(words, MountHelper)

@@ -57,7 +57,7 @@ class Wiring(ABC):
     :ivar name: the kind of wiring, one word.
     :ivar reason: the reason for this choice, a sentence.
     :ivar listeners: by port, a listening socket on which that machine's connections arrive.
-    :ivar keeper: the process that QEMU must be started by.
+    :ivar keeper: the process that QEMU must be started by; :class:`Alone` does not start it.
     :cvar spawns: whether QEMU starts programs for it.
     :cvar networked: whether its interfaces are ports of networks that other machines may be on.
     :ivar macs: the MAC address of each interface; empty for a machine that has a single one with
@@ -268,6 +268,11 @@ class Alone(Cables):
 
     name = "alone"
     networked = False
+
+    def __enter__(self) -> Self:
+        # Without the process that QEMU is started by.
+        self._open()
+        return self
 
 
 #: Name prefix of its socket directories; each is locked by the harness that made it.

@@ -18,8 +18,6 @@ Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
 METADATA_ADDRESS = IPv4Address("169.254.169.254")
-#: Where Neutron serves the metadata over IPv6, at port 80 alone.
-METADATA_IPV6_ADDRESS = IPv6Address("fe80::a9fe:a9fe")
 LEASE_SECONDS = 86400
 SERVER_PORT, CLIENT_PORT = 67, 68
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import socket
-import sys
 
 from hotplate.children import reaper
 from hotplate.network import links
@@ -85,5 +84,6 @@ def _carry(source: socket.socket, sink: socket.socket) -> None:
             continue
 
 
-if __name__ == "__main__":
-    reaper.main(sys.argv[1:], Forwarder)
+def main(words: list[str]) -> None:
+    """See :func:`hotplate.children.reaper.main`."""
+    reaper.main(words, Forwarder)

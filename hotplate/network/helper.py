@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 from ipaddress import IPv4Address, ip_address, ip_interface
 from pathlib import Path
@@ -82,9 +81,7 @@ class NetworkHelper(reaper.Reaper):
         self.user = -1
         self.ip, self.services = ip, mac
         self.switch.mac, self.switch.mtu = packed(mac), mtu
-        links.prepare(ip)
-        links.refuse_beyond(ip)
-        links.run(ip, [f"address add {metadata}/32 dev lo"])
+        links.prepare(ip, links.REFUSE_BEYOND, f"address add {metadata}/32 dev lo")
         # The services' own link, without a machine.
         links.add(ip, 0, services=mac, guest=mac, owns=[])
         self.do_subnet(at=at, gateway=gateway)
@@ -102,14 +99,12 @@ class NetworkHelper(reaper.Reaper):
         network = ip_interface(at).network
         if network.version == 6:
             links.use_ipv6(f"{links.HOST}0")
-        links.run(self.ip, [links.serve(0, at)])
-        self.subnets[network] = at
+        commands = [links.serve(0, at)]
         if gateway:
             self.gateways.add(ip_address(gateway).packed)
-            self._stand_in(gateway, "add")
-
-    def _stand_in(self, gateway: str, do: str) -> None:
-        links.run(self.ip, [f"address {do} {gateway}/32 dev lo"])
+            commands.append(_stand_in(gateway, "add"))
+        links.run(self.ip, commands)
+        self.subnets[network] = at
 
     def _at(self, address: Address) -> str:
         """Return the services' address on the subnet of an address."""
@@ -161,7 +156,7 @@ class NetworkHelper(reaper.Reaper):
             number, packed(mac), _senders(mac, [address]), None, routed=beyond
         )
         if ip_address(address).packed in self.gateways:
-            self._stand_in(address, "delete")
+            links.run(self.ip, [_stand_in(address, "delete")])
 
     def do_remove(self, *, number: int) -> None:
         """Remove a port, and the cable plugged into it."""
@@ -169,7 +164,7 @@ class NetworkHelper(reaper.Reaper):
         self._unplug(outlet)
         if outlet.host is None:
             for gateway in self.gateways & outlet.addresses:
-                self._stand_in(str(ip_address(gateway)), "add")
+                links.run(self.ip, [_stand_in(str(ip_address(gateway)), "add")])
             return
         self.unwatch(outlet.host.fileno())
         outlet.host.close()
@@ -256,6 +251,10 @@ class NetworkHelper(reaper.Reaper):
             self.handed_out.append(os.dup(connection.fileno()))
 
 
+def _stand_in(gateway: str, do: str) -> str:
+    return f"address {do} {gateway}/32 dev lo"
+
+
 def _senders(mac: str, addresses: list[str]) -> frozenset[bytes]:
     """Return the addresses that a port may send from: its own, and that of its link for IPv6."""
     own = {ip_address(each).packed for each in addresses}
@@ -272,5 +271,6 @@ def _directory(base: str) -> Path:
     raise OSError(13, f'no directory can be made in "{base}" or in "/tmp"')
 
 
-if __name__ == "__main__":
-    reaper.main(sys.argv[1:], NetworkHelper)
+def main(words: list[str]) -> None:
+    """See :func:`hotplate.children.reaper.main`."""
+    reaper.main(words, NetworkHelper)

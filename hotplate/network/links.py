@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from hotplate.children import mounts
-from hotplate.network.dhcp import METADATA_IPV6_ADDRESS
 from hotplate.network.frames import MAX_MTU, VLAN_TAG
 
+#: Where Neutron serves the metadata over IPv6, at port 80 alone.
+METADATA_IPV6_ADDRESS = "fe80::a9fe:a9fe"
 #: Name prefix of the services' interfaces, followed by the number of the port.
 HOST = "h"
 #: Name prefix of the other end, from which the switch takes the frames.
@@ -24,7 +25,7 @@ SWITCH = "s"
 _SETTINGS = {
     # A new namespace takes over from the host each value that is not set here.
     "net/ipv4/ip_forward": "0",
-    # Without forwarding, the kernel drops what refuse_beyond() refuses, and sends no message.
+    # Without forwarding, the kernel drops what REFUSE_BEYOND refuses, and sends no message.
     "net/ipv4/conf/default/forwarding": "1",
     # A router of the kernel's sends a machine five such messages at once and then one a second;
     # a second limit beside that is shared with the host's own messages (icmp_msgs_per_sec).
@@ -74,18 +75,18 @@ _FORWARDING = {
 }
 
 
-def prepare(program: str, *, forwarding: bool = False) -> None:
+#: Answer each packet that is not for this namespace with "network unreachable" (RFC 792).
+REFUSE_BEYOND = "rule add not iif lo unreachable pref 100"
+
+
+def prepare(program: str, *commands: str, forwarding: bool = False) -> None:
     """Set up a new network namespace.
 
+    :param commands: more commands of ``ip``.
     :param forwarding: forward packets between its interfaces.
     """
     _set({**_SETTINGS, **(_FORWARDING if forwarding else {})})
-    run(program, ["link set dev lo up"])
-
-
-def refuse_beyond(program: str) -> None:
-    """Answer each packet that is not for this namespace with "network unreachable" (RFC 792)."""
-    run(program, ["rule add not iif lo unreachable pref 100"])
+    run(program, ["link set dev lo up", *commands])
 
 
 def _set(settings: Mapping[str, str]) -> None:
@@ -178,10 +179,12 @@ def _add_pair(
         f"link set dev {switch} arp off up",
         f"link set dev {host} up",
     ]
-    run(program, pair)
     if ipv6:
+        run(program, pair)
         use_ipv6(host)
-    run(program, commands)
+        run(program, commands)
+    else:
+        run(program, [*pair, *commands])
     finish_frames(host)
 
 

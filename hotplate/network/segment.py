@@ -29,7 +29,6 @@ from hotplate.host_tools import find_tool
 from hotplate.network import dhcp, helper, links
 from hotplate.network.dhcp import (
     METADATA_ADDRESS,
-    METADATA_IPV6_ADDRESS,
     Address,
     Lease,
     Network,
@@ -353,7 +352,7 @@ class Segment:
             self._last += 1
             listen = [(str(METADATA_ADDRESS), port) for port in self.services]
             if any(each.version == 6 for each in addresses):
-                listen += [(str(METADATA_IPV6_ADDRESS), port) for port in IPV6_SERVICES]
+                listen += [(links.METADATA_IPV6_ADDRESS, port) for port in IPV6_SERVICES]
             _, listeners = self.request(
                 "port",
                 number=self._last,

@@ -21,6 +21,7 @@ from stations import Answerer, Station, mac, refused, subnet, until_refused
 
 import hotplate
 from hotplate.errors import HostError, MachineLostError, UsageError
+from hotplate.machine.wiring import Alone
 from hotplate.network import segment as module
 from hotplate.network.dhcp import Subnet
 from hotplate.network.router import Router
@@ -161,6 +162,13 @@ def test_each_port_has_its_own_listeners(attach, station):
         assert there.ask("169.254.169.254") == f"port {number}"
         assert there.ask("169.254.169.254", 8000) == f"port {number}"
     assert answerers[5].senders == ["10.0.0.5"] * 2
+
+
+def test_network_of_a_container_alone_starts_no_process_for_qemu(attach):
+    with Alone([attach(5)], reason="a test") as link:
+        assert link.macs == (mac(5),)
+        with pytest.raises(MachineLostError, match="has been ended"):
+            link.keeper.request("namespace")
 
 
 def test_port_is_served_once_added_and_no_longer_when_removed(segment, attach, station):
