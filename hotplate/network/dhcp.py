@@ -115,9 +115,15 @@ _OPTIONS = (
     # --interface adds the loopback interface by itself.
     "--except-interface=lo",
 )
-# A client that asks for a lease that dnsmasq does not know is answered at once, not ignored; and no
-# lease outlives the segment.
-_WITH_DHCP = ("--dhcp-authoritative", "--leasefile-ro")
+_WITH_DHCP = (
+    # A client that asks for a lease that dnsmasq does not know is answered at once, not ignored.
+    "--dhcp-authoritative",
+    # No lease outlives the segment.
+    "--leasefile-ro",
+    # A guest's word for its own name is not sent back, nor answered for, as with Neutron: there the
+    # names are those of the ports. systemd-networkd starts systemd-hostnamed for a name it is sent.
+    "--dhcp-ignore-names",
+)
 
 
 def _handing_out(subnet: Subnet, tag: str) -> list[str]:

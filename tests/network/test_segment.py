@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.tool("dnsmasq"), pytest.mark.tool("ip"), pytest.mark.t
 
 LEASE = (
     "printf '#!/bin/sh\\nenv\\n' >/tmp/$$ && chmod +x /tmp/$$ && "
-    "busybox udhcpc -q -n -t 60 -T 1 -O search -O staticroutes -i eth0 -s /tmp/$$; rm /tmp/$$"
+    "busybox udhcpc -q -n -t 60 -T 1 -O search -O staticroutes $NAME -i eth0 -s /tmp/$$; rm /tmp/$$"
 )
 
 
@@ -50,9 +50,13 @@ def looks_up(station: Station, asked: str, wanted: str) -> None:
     retry(shown, Deadline(60, "the name"))
 
 
-def lease(station: Station) -> dict[str, str]:
-    """Return the variables that the DHCP client passes to its script."""
-    status, text = station.run(LEASE)
+def lease(station: Station, *, name: str = "") -> dict[str, str]:
+    """Return the variables that the DHCP client passes to its script.
+
+    :param name: the host name that it sends.
+    """
+    sent = f"-x hostname:{name}" if name else ""
+    status, text = station.run(f"NAME='{sent}'; {LEASE}")
     assert status == 0, text
     pairs = (line.partition("=") for line in text.splitlines())
     return {name: value for name, _, value in pairs}
@@ -71,6 +75,13 @@ def test_dhcp_hands_out_address_names_and_the_route_to_the_metadata_address(atta
     }
     assert {name: seen.get(name) for name in wanted} == wanted
     assert "router" not in seen
+
+
+def test_name_that_a_guest_sends_is_not_answered_for(attach, station):
+    """As with Neutron, whose names are those of ports."""
+    guest = station(attach(5))
+    assert "hostname" not in lease(guest, name="db")
+    assert "10.0.0.5" not in guest.run(LOOK_UP)[1]
 
 
 def test_gateway_and_routes_are_handed_out(tmp_path, station):
