@@ -67,6 +67,7 @@ while [ ! -e status ] && [ ! -e reboot ] && [ ! -e prepare ] && [ $i -lt 10 ]; d
     sleep 0.1
     i=$((i + 1))
 done
+[ ! -e wrapper ] || echo waits yes
 for name in ended status reboot prepare; do
     if [ -e $name ]; then
         IFS= read -r value <$name
@@ -143,6 +144,7 @@ class GuestAccess(Protocol):
 class _State:
     """The state of a check, as the guest reports it.
 
+    :param waits: it was not started.
     :param status: its exit status, once its output is complete.
     :param ended: its exit status, while another process holds its output.
     :param reboot: the mark with which it asks for a reboot.
@@ -150,6 +152,7 @@ class _State:
     """
 
     boot: str
+    waits: bool = False
     status: int | None = None
     ended: int | None = None
     reboot: str = ""
@@ -167,6 +170,7 @@ class _State:
 
         return cls(
             boot.strip(),
+            "waits" in words,
             number("status"),
             number("ended"),
             words.get("reboot", ""),
@@ -320,9 +324,9 @@ class CheckRunner:
         )
         folders = {str(PurePosixPath("data", each.path).parent) for each in check.data}
         made = shlex.join(["mkdir", "-p", "bin", "data", *sorted(folders)])
-        self._run(
+        boot = self._run(
             f"rm -rf {DIRECTORY} && umask 022 && mkdir -p {DIRECTORY} && cd {DIRECTORY} && {made} "
-            "&& mkdir -m 1777 tmp && mkdir -m 700 run"
+            f"&& mkdir -m 1777 tmp && mkdir -m 700 run && {BOOT_ID}"
         ).check()
         guest = self._access.connect(ANSWER_SECONDS)
         guest.copy_in(check.program, program, mode=0o755)
@@ -333,12 +337,16 @@ class CheckRunner:
         # The name of a check's file need not be UTF-8 (PEP 383).
         script = wrapper.encode(errors="surrogateescape")
         guest.copy_in(script, f"{DIRECTORY}/run/wrapper", mode=0o600)
-        # Links of other users in /tmp are replaced, and not followed.
-        started = self._run(
-            f"mv -f {DIRECTORY}/bin/autopkgtest-* /tmp/ || exit 1; "
-            f"setsid sh {DIRECTORY}/run/wrapper </dev/null >/dev/null 2>&1 & {BOOT_ID}"
-        ).check()
-        return started.text
+        try:
+            # Links of other users in /tmp are replaced, and not followed.
+            self._run(
+                f"mv -f {DIRECTORY}/bin/autopkgtest-* /tmp/ && cd {DIRECTORY}/run && "
+                "mv wrapper started || exit 1; setsid sh started </dev/null >/dev/null 2>&1 &"
+            ).check()
+        except GuestGoneError:
+            # A check that reboots at once can be faster than this answer.
+            self._access.drop()
+        return boot.text
 
     def _wait(self, boot: str, deadline: Deadline) -> _End:
         """Wait until a check has ended, or the machine was rebooted for it.
@@ -359,6 +367,8 @@ class CheckRunner:
             if state.boot != boot:
                 lost = f"the machine rebooted while it ran, and not by {COMMANDS}"
                 return _End(mark=mark) if mark else _End(why=lost)
+            if state.waits:
+                return _End(why="the connection to the guest was lost before its start")
             if state.reboot and not mark:
                 mark = state.reboot
                 self._reboot()

@@ -11,6 +11,7 @@ from hotplate.checks import runner as runner_module
 from hotplate.checks.check import CheckStatus, DataFile
 from hotplate.checks.metadata import CheckMetadata
 from hotplate.checks.runner import BLOCK_BYTES, CUT, FIRST_BYTES, LAST_BYTES
+from hotplate.guest.base import GuestGoneError
 
 from .conftest import check_of
 
@@ -168,6 +169,36 @@ def test_reboot_without_mark_fails_the_check_and_no_other(run, guest):
     assert result.status is CheckStatus.FAILED
     assert "rebooted while it ran, and not by /tmp/autopkgtest-reboot" in result.reason
     assert run("echo next").output == "next"
+
+
+@pytest.fixture
+def lost_at_start(guest, monkeypatch):
+    """Lose the answer to the start of a check, with the command or after it has run."""
+
+    def lose(*, ran: bool) -> None:
+        run = guest.run
+
+        def answer(command, **limit):
+            if "setsid sh started" not in command:
+                return run(command, **limit)
+            if ran:
+                run(f"{command} while [ ! -e /run/reboot ]; do sleep 0.01; done", **limit)
+            raise GuestGoneError("the guest has gone")
+
+        monkeypatch.setattr(guest, "run", answer)
+
+    return lose
+
+
+def test_reboot_before_the_answer_to_the_start_is_named(run, lost_at_start):
+    lost_at_start(ran=True)
+    assert "the machine rebooted while it ran" in run("systemctl reboot").reason
+
+
+def test_check_that_was_not_started_fails_at_once(run, lost_at_start):
+    lost_at_start(ran=False)
+    reason = run("true").reason
+    assert reason == "the connection to the guest was lost before its start"
 
 
 def test_switched_off_machine_fails_the_check_and_skips_the_others(run, guest):
