@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hotplate.container.guest_files import FOLDER
-from hotplate.guest.shell import DIRECTORY, PORT, UNIT
+from hotplate.guest.shell import DIRECTORY, UNIT
 from hotplate.machine.console import END_BYTES, FILE_BYTES
 from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
@@ -21,17 +21,8 @@ from tests.booted.hostile import SECONDS, attack, floods, is_lost
 pytestmark = [pytest.mark.long, pytest.mark.boots, pytest.mark.xdist_group("hostile_guest")]
 
 ATTACKS = Path(__file__).parent / "attacks.py"
-#: An answer that never ends, on a virtio port.
+#: An answer that never ends.
 STREAM = 'yes "hotplate-reply 0 0 99999999999 0 {}"'
-ENDLESS = f"""
-for name in /sys/class/virtio-ports/*/name; do
-    case $(cat $name) in
-        {PORT}) device=${{name%/name}}
-            {STREAM} > /dev/${{device##*/}} & ;;
-    esac
-done
-wait
-"""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +45,6 @@ def test_network_attacks_do_not_disturb_the_other_guest(testbed, bad, good, name
 
 
 def test_console_flood_does_not_disturb_the_other_guest(testbed, bad, good):
-    # Each kind of machine has one: /dev/console is the serial port where it is the console.
     command = f'timeout {SECONDS * 30} yes "" > /dev/console'
     with attack(bad, good, "console", command):
         retry(
@@ -67,14 +57,10 @@ def test_console_flood_does_not_disturb_the_other_guest(testbed, bad, good):
 
 def test_port_floods_do_not_disturb_the_other_guest(bad, good):
     """Runs last, because an endless stream replaces the guest's own shell."""
-    bad.copy_in(ENDLESS.encode(), "/root/endless.sh")
+    # Started for each connection from now on.
+    bad.copy_in(f"{STREAM}\n".encode(), "/root/stream.sh")
     stop = f"rm -r {DIRECTORY}; systemctl stop {UNIT} {UNIT}@*"
-    if bad._server.machine.kind == "container":
-        # Started for each connection from now on.
-        bad.copy_in(f"{STREAM}\n".encode(), "/root/stream.sh")
-        command = f"mount --bind /root/stream.sh {FOLDER}/shell; {stop}"
-    else:
-        command = f"{stop}; sh /root/endless.sh"
+    command = f"mount --bind /root/stream.sh {FOLDER}/shell; {stop}"
     with attack(bad, good, "ports", command):
         # The shell answers until the attack has replaced it; one answer may just be late.
         retry(
