@@ -342,10 +342,9 @@ def halve(path: Path) -> None:
     path.write_bytes(whole[: len(whole) // 2])
 
 
-@pytest.mark.qemu
 @pytest.mark.long
 def test_damaged_state_is_recreated_once_and_reported(run, copied_state):
-    halve(copied_state / "memory")
+    halve(copied_state / "cloud/heat.db")
     done = run(test_five=FIVE.replace("range(5)", "range(2)"))
     done.assert_outcomes(passed=2)
     text = done.stdout.str() + done.stderr.str()
@@ -357,7 +356,9 @@ def test_damaged_state_is_recreated_once_and_reported(run, copied_state):
 
 @pytest.mark.qemu
 @pytest.mark.long
-@pytest.mark.parametrize("part", ["disk.qcow2", "devices", "server.json", "cloud/heat.db"])
+@pytest.mark.parametrize(
+    "part", ["memory", "disk.qcow2", "devices", "server.json", "cloud/heat.db"]
+)
 def test_damage_to_each_part_of_a_state_is_detected(
     copied_state, without_cloud_init, tmp_path, part
 ):
