@@ -456,7 +456,8 @@ def build_with(hotplate, tmp_path) -> Callable[..., Any]:
             (linked / name).symlink_to(theirs / name)
             words += ["--element", name]
         words += ["--element-path", str(linked)]
-        return hotplate("build", "--release", "bookworm", "-o", image, *words, timeout=1500)
+        form = ("--release", "bookworm", "--partition", "-o", image)
+        return hotplate("build", *form, *words, timeout=1500)
 
     return build
 
