@@ -63,11 +63,6 @@ def offline_unit(name: str, lines: str, wanted_by: str = "multi-user.target") ->
 #: Faults planted in an image before it is booted and tested.
 IN_AN_IMAGE = (
     UserFault(
-        "agent-masked",
-        f"rm .{UNITS}/{AGENT}.service; ln -s /dev/null .{UNITS}/{AGENT}.service",
-        (r"os-collect-config\.service", "masked"),
-    ),
-    UserFault(
         "agent-disabled-by-a-preset",
         f"rm .{UNITS}/multi-user.target.wants/{AGENT}.service; "
         "mkdir -p etc/systemd/system-preset; "
@@ -147,7 +142,7 @@ IN_AN_IMAGE = (
         # Too long for the console, which cuts it in the middle.
         "echo 'UUID=0f6e1c2a-7b1d-4c55-9d0e-2f2b8a6c1d11 /data ext4 defaults 0 2' >> etc/fstab",
         ("booted: /etc/fstab", "UUID=0f6e1c2a-7b1d-4c55-9d0e-2f2b8a6c1d11", "/data"),
-        image="bookworm",
+        image="without_cloud_init",
         # Longer than systemd waits for a device.
         patience=110,
     ),
