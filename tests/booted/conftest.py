@@ -135,6 +135,12 @@ def without_cloud_init(images) -> Path:
     return images.get("trixie", "partition", "script", "--no-cloud-init")
 
 
+@pytest.fixture(scope="session")
+def uefi_disk(images) -> Path:
+    """A whole disk for UEFI, with systemd-boot."""
+    return images.get("trixie", "disk", "script", "--no-cloud-init", "--firmware", "uefi")
+
+
 #: The groups whose tools are in the image and need no network when they run.
 ALL_HOOKS = "script,puppet,salt,cfn-init,ansible,apply-config,hiera,json-file"
 

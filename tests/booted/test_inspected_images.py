@@ -215,34 +215,29 @@ def test_image_of_heat_agents_is_inspected():
     assert {"heat-config-script", "svc-map", "pip-manifest"} <= set(document["elements"])
 
 
-#: Images of trixie that other tests build as well.
-IMAGES = (
-    ("partition", ("--no-cloud-init",)),
-    ("partition", ("--install-type", "package")),
-    ("disk", ("--firmware", "uefi")),
-)
+@pytest.mark.long
+def test_image_without_cloud_init_has_no_finding(without_cloud_init: Path):
+    document = inspect(without_cloud_init)
+    assert (document["findings"], document["manifest"]) == ([], "fits")
+    assert document["cloud_init"] is None
+    assert document["bootstrap"] is True
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("layout", "words"), IMAGES, ids=lambda each: each if isinstance(each, str) else each[-1]
-)
-def test_other_kinds_of_images_have_no_finding(images, layout: str, words: tuple[str, ...]):
-    image = images.get("trixie", layout, "script", *words)
-    document = inspect(image)
-    assert document["findings"] == []
-    assert document["manifest"] == "fits"
-    option, value = (*words, "")[:2]
-    if option == "--no-cloud-init":
-        assert document["cloud_init"] is None
-        assert document["bootstrap"] is True
-    if option == "--install-type":
-        assert document["agent"]["install_type"] == value
-        assert document["agent"]["version"]
-        assert {*document["agent"]["programs"].values()} == {"package"}
-    if option == "--firmware":
-        assert (document["table"], document["firmware"]) == ("gpt", ["UEFI"])
-        assert document["boot_loaders"] == ["systemd-boot"]
+def test_image_with_upstreams_package_has_no_finding(images):
+    document = inspect(images.get("trixie", "partition", "script", "--install-type", "package"))
+    assert (document["findings"], document["manifest"]) == ([], "fits")
+    assert document["agent"]["install_type"] == "package"
+    assert document["agent"]["version"]
+    assert {*document["agent"]["programs"].values()} == {"package"}
+
+
+@pytest.mark.long
+def test_uefi_disk_has_no_finding(uefi_disk: Path):
+    document = inspect(uefi_disk)
+    assert (document["findings"], document["manifest"]) == ([], "fits")
+    assert (document["table"], document["firmware"]) == ("gpt", ["UEFI"])
+    assert document["boot_loaders"] == ["systemd-boot"]
 
 
 #: systemd-random-seed.service(8) saves a seed at each boot, and cloud-init writes a network for its

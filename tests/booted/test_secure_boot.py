@@ -73,10 +73,9 @@ def refused(done, fault: str, sentence: str) -> None:
     assert sentence in done.last_line
 
 
-def test_unsigned_loader_is_named(images, test_image, nothing_left):
+def test_unsigned_loader_is_named(uefi_disk, test_image, nothing_left):
     """The image has systemd-boot, and no shim."""
-    disk = images.get("trixie", "disk", "script", "--firmware", "uefi")
-    done = test_image(disk, "--firmware", "secure-boot")
+    done = test_image(uefi_disk, "--firmware", "secure-boot")
     refused(done, "unsigned-loader", "Secure Boot refused the boot loader")
 
 
