@@ -141,6 +141,13 @@ def uefi_disk(images) -> Path:
     return images.get("trixie", "disk", "script", "--no-cloud-init", "--firmware", "uefi")
 
 
+@pytest.fixture(scope="session")
+def signed(images) -> Path:
+    """A whole disk for Secure Boot; it has an SSH server, too."""
+    words = ("--no-cloud-init", "--secure-boot", "--package", "openssh-server")
+    return images.get("bookworm", "disk", "script", *words)
+
+
 #: The groups whose tools are in the image and need no network when they run.
 ALL_HOOKS = "script,puppet,salt,cfn-init,ansible,apply-config,hiera,json-file"
 

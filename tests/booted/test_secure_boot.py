@@ -50,11 +50,6 @@ TEMPLATE = {
 }
 
 
-@pytest.fixture
-def signed(images) -> Path:
-    return images.get("bookworm", "disk", "script", "--secure-boot", "--no-cloud-init")
-
-
 @pytest.mark.tool("swtpm")
 def test_signed_image_boots_and_has_a_tpm(signed, test_image, tmp_path, nothing_left):
     template = tmp_path / "stack.yaml"
