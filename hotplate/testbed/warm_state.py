@@ -46,6 +46,7 @@ from hotplate.machine.cpu_models import is_model, models_above
 from hotplate.machine.machine import Capability
 from hotplate.settings import MachineChoice, Settings
 from hotplate.testbed.first_boot import CpuError, boot, wait_between_polls, wait_for_agent
+from hotplate.testbed.maker import DISKS
 from hotplate.testbed.qemu_maker import arch_of, cpu_of
 from hotplate.testbed.server import Server
 from hotplate.testbed.testbed import Testbed
@@ -433,6 +434,9 @@ def _make(
             private: dict[str, object] = {"spec": server.spec.to_json(), "nonce": server.nonce}
             testbed.cloud.copy_databases(temporary / "cloud")
         private["sizes"] = {name: (temporary / name).stat().st_size for name in saved}
+        # As of a server that passed: a disk contains passwords, and its copy is in the state.
+        for disk in DISKS:
+            (server.directory / disk).unlink(missing_ok=True)
         (temporary / "server.json").write_text(json.dumps(private))
         # The last file, without which states() lists no directory.
         made = {**about, "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}

@@ -18,6 +18,7 @@ from hotplate.image.inspect import Image
 from hotplate.plugin.pool import open_pool
 from hotplate.settings import cache_dir
 from hotplate.testbed import warm_state as warm
+from hotplate.testbed.maker import DISKS
 from hotplate.timing.deadline import Deadline, retry
 from tests.booted.run_settings import settings_of_this_run
 
@@ -243,13 +244,14 @@ def test_five_tests_of_a_hook_do_not_affect_each_other(run, pytester):
     assert {len(each["deployed"]) for each in seen} <= {len(seen[0]["deployed"])}
     # Of a server that boots when it is restored, the next one boots beside it.
     assert any(after["booted"] < each["ended"] for each, after in itertools.pairwise(seen))
-    # A passed test leaves evidence but no disk.
+    # A passed test leaves evidence but no disk, nor does the boot whose state was saved.
+    files = (pytester.path / "artifacts" / "last").rglob("*")
+    assert [path for path in files if path.name in DISKS] == []
     left = list((pytester.path / "artifacts" / "last").glob("*/servers/*"))
     assert len(left) == 5
     for folder in left:
         names = {path.name for path in folder.iterdir()}
         assert {"console.log", "timeline.json", "requests.jsonl", "report.html"} <= names
-        assert "disk.qcow2" not in names
         assert json.loads((folder / "verdict.json").read_text())["passed"] is True
 
 
@@ -343,13 +345,15 @@ def halve(path: Path) -> None:
 
 
 @pytest.mark.long
-def test_damaged_state_is_recreated_once_and_reported(run, copied_state):
+def test_damaged_state_is_recreated_once_and_reported(run, copied_state, pytester):
     halve(copied_state / "cloud/heat.db")
     done = run(test_five=FIVE.replace("range(5)", "range(2)"))
     done.assert_outcomes(passed=2)
     text = done.stdout.str() + done.stderr.str()
     assert text.count("booting the image once more") == 1
     assert "damaged" in text
+    (booted,) = pytester.path.glob("artifacts/last/*/first-boot/servers/*")
+    assert [name for name in DISKS if (booted / name).exists()] == []
     done = run(test_five=FIVE.replace("range(5)", "range(1)"))
     assert "booting" not in done.stdout.str() + done.stderr.str()
 
