@@ -11,11 +11,14 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hotplate.image import mirrors
 from hotplate.settings import cache_dir
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -42,6 +45,21 @@ def _not_on_the_mirror(log: Path) -> str:
     return refused[1] if refused else ""
 
 
+def _key(kind: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(kind).encode()).hexdigest()[:8]
+
+
+def package_source(release: str) -> dict[str, str]:
+    """Return the variables that point diskimage-builder to this host's mirrors."""
+    places = mirrors.of_this_host(release)
+    options = " ".join(f"--aptopt='{option}'" for option in places.options)
+    variables = {"DIB_MMDEBSTRAP_EXTRA_ARGS": options}
+    if places.main:
+        variables["DIB_DISTRIBUTION_MIRROR"] = places.main
+        variables["DIB_APT_SOURCES_CONF"] = places.sources_conf(release)
+    return variables
+
+
 class Images:
     """Builds an image when a test first asks for it."""
 
@@ -65,17 +83,40 @@ class Images:
         :param variables: more variables of the build's environment.
         """
         kind = [groups, words, *([variables] if variables else [])]
-        key = hashlib.sha256(json.dumps(kind).encode()).hexdigest()[:8]
-        path = self.directory / f"{release}-{layout}-{key}-{self._fingerprint}.qcow2"
-        with (self.directory / f"{release}-{layout}-{key}.lock").open("w") as lock:
+        build = [sys.executable, "-m", "hotplate", "build", "--release", release]
+        build += [f"--{layout}", "--group", groups, *words, "-o"]
+        name = f"{release}-{layout}-{_key(kind)}"
+        return self._built(name, self._fingerprint, build, variables or {}, seconds)
+
+    def of_dib(self, release: str, *words: str) -> Path:
+        """Return the image that disk-image-create makes of these elements and options."""
+        cache = cache_dir() / "plain-dib" / release
+        cache.mkdir(parents=True, exist_ok=True)
+        variables = {
+            **package_source(release),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "DIB_RELEASE": release,
+            "DIB_IMAGE_CACHE": str(cache),
+            "DIB_MANIFEST_SAVE_DIR": str(cache / "manifests"),
+        }
+        # -u: the image is not compressed, as it is only booted here.
+        build = ["disk-image-create", "-u", *words, "-o"]
+        name = f"{release}-dib-{_key(words)}"
+        return self._built(name, version("diskimage-builder"), build, variables, SECONDS)
+
+    def _built(
+        self, name: str, made_of: str, build: list[str], variables: Mapping[str, str], seconds: int
+    ) -> Path:
+        """Return the image of that name; build it unless there is one made of the same."""
+        path = self.directory / f"{name}-{made_of}.qcow2"
+        with (self.directory / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
-                self._prune(f"{release}-{layout}-{key}-", days=REPLACED_DAYS)
-                command = [sys.executable, "-m", "hotplate", "build", "--release", release]
+                self._prune(f"{name}-", days=REPLACED_DAYS)
                 done = subprocess.run(
-                    [*command, f"--{layout}", "--group", groups, "-o", path, *words],
+                    [*build, path],
                     cwd=REPOSITORY,
-                    env={**os.environ, **(variables or {})},
+                    env={**os.environ, **variables},
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
                     text=True,

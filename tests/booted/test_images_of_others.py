@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hotplate.verdict.stages import ASKED, BOOT
-from tests import alpine
-from tests.booted.disks import planted
-from tests.booted.test_plain_dib import built
+from tests.alpine import fetch
+from tests.booted.disks import mounted, planted
 
 pytestmark = [pytest.mark.boots, pytest.mark.builds, pytest.mark.root, pytest.mark.network]
 
@@ -23,17 +24,40 @@ NETWORK_ON = (
 )
 
 
-def plain(tmp_path_factory: pytest.TempPathFactory, **variables: str) -> Path:
-    """Build a partition image of bookworm with diskimage-builder alone."""
-    words = ["debian-minimal", "baremetal", "cloud-init", "-p", "openssh-server"]
-    return built(tmp_path_factory, "bookworm", *words, **variables)
+@pytest.fixture(scope="module")
+def alpine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Alpine, with OpenRC and musl, made for QEMU."""
+    return fetch(tmp_path_factory.mktemp("alpine"))
 
 
 @pytest.fixture(scope="module")
-def networked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plain(images: Any) -> Path:
+    """A partition image of bookworm that diskimage-builder alone makes."""
+    elements = ("debian-minimal", "baremetal", "cloud-init")
+    return images.of_dib("bookworm", *elements, "-p", "openssh-server")
+
+
+@pytest.fixture(scope="module")
+def networked(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The plain image, with its network service enabled."""
     disk = tmp_path_factory.mktemp("networked") / "plain.raw"
-    return planted(plain(tmp_path_factory), disk, NETWORK_ON)
+    return planted(plain, disk, NETWORK_ON)
+
+
+@pytest.fixture
+def on_xfs(networked: Path, tmp_path: Path) -> Path:
+    """The same files on xfs, as ``FS_TYPE=xfs`` has them there."""
+    disk = networked.with_name("xfs.raw")
+    for suffix in (".vmlinuz", ".initrd"):
+        disk.with_suffix(suffix).symlink_to(networked.with_suffix(suffix).name)
+    disk.touch()
+    os.truncate(disk, networked.stat().st_size)
+    subprocess.run(["mkfs.xfs", "-q", disk], check=True)
+    with mounted(networked, 0, tmp_path / "ext4") as old, mounted(disk, 0, tmp_path / "xfs") as new:
+        subprocess.run(["cp", "-a", f"{old}/.", new], check=True)
+        fstab = new / "etc/fstab"
+        fstab.write_text(fstab.read_text().replace(" ext4 ", " xfs "))
+    return disk
 
 
 def unreached(verdict: Mapping[str, object]) -> list[str]:
@@ -43,14 +67,11 @@ def unreached(verdict: Mapping[str, object]) -> list[str]:
 @pytest.mark.qemu
 @pytest.mark.long
 @pytest.mark.xdist_group("alpine")
-def test_alpine_with_an_address_of_its_own_fails_at_its_network(
-    tmp_path_factory, test_image, nothing_left
-):
+def test_alpine_with_an_address_of_its_own_fails_at_its_network(alpine, test_image, nothing_left):
     """It is made for QEMU's user-mode network, and configures that network's address."""
-    image = alpine.fetch(tmp_path_factory.mktemp("alpine"))
     modules = "modules=ext4,virtio_blk,virtio_net rootfstype=ext4 rw"
     # The image has no shell of ours, which would show when it is at rest.
-    done = test_image(image, "--append", modules, "--patience", "20")
+    done = test_image(alpine, "--append", modules, "--patience", "20")
     assert done.status == 1, done.stdout
     assert '"/etc/network/interfaces" fixes the address 10.0.2.15' in done.stdout
     absent = {each["stage"]: each["absent"] for each in done.verdict["stages"]}
@@ -60,17 +81,16 @@ def test_alpine_with_an_address_of_its_own_fails_at_its_network(
 @pytest.mark.qemu
 @pytest.mark.long
 @pytest.mark.xdist_group("alpine")
-def test_alpine_without_its_modules_fails_at_its_boot(tmp_path_factory, test_image, nothing_left):
+def test_alpine_without_its_modules_fails_at_its_boot(alpine, test_image, nothing_left):
     """Its initrd loads no driver of a disk unless the kernel's command line names it."""
-    image = alpine.fetch(tmp_path_factory.mktemp("alpine"))
-    done = test_image(image, "--patience", "20")
+    done = test_image(alpine, "--patience", "20")
     assert done.status == 1, done.stdout
     assert unreached(done.verdict)[0] == "booted"
 
 
 @pytest.mark.xdist_group("alpine")
-def test_alpine_is_refused_as_a_container(tmp_path_factory, test_image):
-    done = test_image(alpine.fetch(tmp_path_factory.mktemp("alpine")))
+def test_alpine_is_refused_as_a_container(alpine, test_image):
+    done = test_image(alpine)
     assert done.status == 1, done.stdout
     assert "its init is OpenRC, and a container is booted by systemd only" in done.last_line
 
@@ -100,20 +120,17 @@ def assert_reaches_its_stages(done, *, grows: bool) -> None:
 
 @pytest.mark.long
 @pytest.mark.xdist_group("plain dib")
-def test_plain_dib_image_on_xfs_reaches_its_stages(
-    tmp_path_factory, tmp_path, test_image, nothing_left
-):
-    image = plain(tmp_path_factory, FS_TYPE="xfs")
-    done = test_image(planted(image, tmp_path / "xfs.raw", NETWORK_ON))
+def test_plain_dib_image_on_xfs_reaches_its_stages(on_xfs, test_image, nothing_left):
+    done = test_image(on_xfs)
     assert done.status == 0, done.stdout
 
 
 @pytest.mark.long
 @pytest.mark.qemu
 @pytest.mark.xdist_group("plain dib")
-def test_plain_dib_image_without_a_network_fails_at_its_network(tmp_path_factory, test_image):
+def test_plain_dib_image_without_a_network_fails_at_its_network(plain, test_image):
     """bookworm's systemd-networkd is installed by dib, and not enabled."""
-    done = test_image(plain(tmp_path_factory), "--patience", "45")
+    done = test_image(plain, "--patience", "45")
     assert done.status == 1, done.stdout
     assert "network up" in done.stdout.splitlines()[-1]
     assert "systemd-networkd" in done.stdout
@@ -121,9 +138,9 @@ def test_plain_dib_image_without_a_network_fails_at_its_network(tmp_path_factory
 
 @pytest.mark.long
 @pytest.mark.xdist_group("plain dib")
-def test_plain_dib_image_has_a_network_in_a_container(tmp_path_factory, test_image, nothing_left):
+def test_plain_dib_image_has_a_network_in_a_container(plain, test_image, nothing_left):
     """Its root file system is writable when systemd enables the units of the presets."""
-    done = test_image(plain(tmp_path_factory))
+    done = test_image(plain)
     assert done.status == 0, done.stdout
 
 

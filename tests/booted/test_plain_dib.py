@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from built_images import package_source
 
 from hotplate.image import mirrors
 from hotplate.paths import elements_dir
-from hotplate.settings import cache_dir
 
 pytestmark = [
     pytest.mark.boots,
@@ -26,58 +22,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.network,
 ]
-
-
-def package_source(release: str) -> dict[str, str]:
-    """Return the variables that point diskimage-builder to this host's mirrors."""
-    places = mirrors.of_this_host(release)
-    options = " ".join(f"--aptopt='{option}'" for option in places.options)
-    variables = {"DIB_MMDEBSTRAP_EXTRA_ARGS": options}
-    if places.main:
-        variables["DIB_DISTRIBUTION_MIRROR"] = places.main
-        variables["DIB_APT_SOURCES_CONF"] = places.sources_conf(release)
-    return variables
-
-
-def built(tmp_path_factory: pytest.TempPathFactory, release: str, *words: str, **own: str) -> Path:
-    """Return an image that disk-image-create made, once in a run of the tests.
-
-    :param words: the elements, and options.
-    :param own: more variables of its environment.
-    """
-    base = tmp_path_factory.getbasetemp()
-    # Workers of pytest-xdist have a folder each in that of the run.
-    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    recipe = json.dumps([release, words, own], sort_keys=True)
-    folder = run / f"plain-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
-    folder.mkdir(exist_ok=True)
-    image = folder / "plain.qcow2"
-    cache = cache_dir() / "plain-dib" / release
-    cache.mkdir(parents=True, exist_ok=True)
-    environment = {
-        **os.environ,
-        **package_source(release),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "DIB_RELEASE": release,
-        "DIB_IMAGE_CACHE": str(cache),
-        **own,
-    }
-    log = folder / "build.log"
-    with (cache / "lock").open("w") as lock:
-        # One at a time: apt locks the packages of dib's cache, and does not wait.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not image.exists():
-            with log.open("w") as stream:
-                # -u: the image is not compressed, as it is only booted here.
-                status = subprocess.run(
-                    ["disk-image-create", "-u", "-o", image, *words],
-                    env=environment,
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    timeout=1500,
-                ).returncode
-            assert status == 0, log.read_text()[-3000:]
-    return image
 
 
 ROOT = Path(__file__).parents[2]
