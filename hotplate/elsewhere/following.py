@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -264,7 +265,8 @@ class Following:
         self._cloud = cloud
         self._events = cloud.events
         self._stack = stack
-        self._stack_id = stack_id
+        #: By the id alone Heat answers with a redirection to this, and is asked twice.
+        self._identifier = f"{stack}/{stack_id}"
         self._directory = directory
         self._tree = StackTree(stack, stack_id)
         self._seen: set[str] = set()
@@ -302,8 +304,11 @@ class Following:
 
     def _run(self) -> None:
         pauses = Pauses(PAUSE_SECONDS, longest=MAX_PAUSE)
-        while not self._ended.wait(pauses.next()):
+        took = 0.0
+        # Leave a cloud that answers slowly, because it is busy, two thirds of its time.
+        while not self._ended.wait(max(pauses.next(), min(2 * took, MAX_PAUSE))):
             before = len(self._events)
+            began = time.monotonic()
             try:
                 with self._asking:
                     self._ask()
@@ -312,6 +317,7 @@ class Following:
                 if self._away.passed:
                     self._problem = error
                     return
+            took = time.monotonic() - began
             if len(self._events) != before:
                 pauses.reset()
 
@@ -321,7 +327,7 @@ class Following:
             self._take_events()
             if self._fresh or not self._tree.servers:
                 heat = self._cloud.heat()
-                self._tree.learn(heat.resources.list(self._stack_id, nested_depth=MAX_NESTED))
+                self._tree.learn(heat.resources.list(self._identifier, nested_depth=MAX_NESTED))
         for resource in self._tree.servers:
             self._look_at(resource)
         # After the servers: their deployments must be known before Heat's events of those. When a
@@ -337,7 +343,7 @@ class Following:
         while True:
             page: Mapping[str, object] = {"marker": self._marker} if self._marker else {}
             listed = self._cloud.heat().events.list(
-                self._stack_id, nested_depth=MAX_NESTED, limit=PAGE, sort_dir="asc", **page
+                self._identifier, nested_depth=MAX_NESTED, limit=PAGE, sort_dir="asc", **page
             )
             new = [each for each in listed if each.id not in self._seen]
             self._seen.update(each.id for each in new)

@@ -21,6 +21,7 @@ from played_guest import Guest
 from ssh_server import ssh_server
 
 from hotplate.elsewhere import following, ways
+from hotplate.events.kinds import ServiceRequest
 from hotplate.history import FILE, History
 from hotplate.testbed import compute
 from hotplate.timing.deadline import Deadline, retry
@@ -70,6 +71,17 @@ def test_good_template_passes_and_hides_its_secret(cloud):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
         if path.is_file():
             assert SECRET.encode() not in path.read_bytes(), path
+
+
+def test_events_are_asked_for_without_redirects(cloud):
+    """A stack's id alone is answered with a redirect to its name and id."""
+    cloud.roles["web"] = GOOD
+    log = cloud.testbed.cloud.events
+    since = len(log)
+    ends(cloud.try_it(), 0)
+    log.settle()
+    asked = [each for event in log.since(since) if (each := ServiceRequest.of(event))]
+    assert {each.status for each in asked if each.path.endswith("/events")} == {200}
 
 
 def test_server_without_deployments_passes_with_invisible_stages(cloud):
