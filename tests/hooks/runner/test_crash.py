@@ -137,16 +137,21 @@ def test_runner_killed_while_its_pump_starts_loses_no_answer(guest, heat, cfn, w
     assert [body["deploy_status_code"] for body in heat.signals] == [0]
 
 
-def cut_before(guest, step, *, verb="main()"):
-    """Do a pass that dies just before its *step*-th rename or directory sync; return if it did."""
+def cut_before(guest, step, *, verb="main()", first=("true",)):
+    """Do a pass that dies just before its *step*-th rename or directory sync; return if it did.
+
+    :param first: a command that is run before it dies.
+    """
     hooks = guest.environment["HEAT_CONFIG_LIB"]
     program = guest.root / "cut.py"
     program.write_text(
-        f"import os, signal, sys\nsys.path.insert(0, {hooks!r})\n"
+        f"import os, signal, subprocess, sys\nsys.path.insert(0, {hooks!r})\n"
         "left = [int(sys.argv[1])]\n"
         "def cut(function):\n"
         "    def call(*arguments, **keywords):\n"
-        "        if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        if left[0] == 0:\n"
+        "            subprocess.run(sys.argv[2:], check=True)\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
         "        left[0] -= 1\n"
         "        return function(*arguments, **keywords)\n"
         "    return call\n"
@@ -154,7 +159,7 @@ def cut_before(guest, step, *, verb="main()"):
         f"from heat_config import runner\nsys.exit(runner.{verb})\n"
     )
     done = subprocess.run(
-        [PYTHON, "-IS", str(program), str(step)],
+        [PYTHON, "-IS", str(program), str(step), *first],
         env=guest.environment,
         capture_output=True,
         timeout=60,
