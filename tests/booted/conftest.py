@@ -89,6 +89,12 @@ class Done:
     def last_line(self) -> str:
         return self.stdout.rstrip().splitlines()[-1] if self.stdout.strip() else ""
 
+    @property
+    def console(self) -> str:
+        """The console of the run's only server."""
+        (log,) = (self.folder / "servers").glob("*/console.log")
+        return log.read_text(errors="replace")
+
 
 def _hotplate(
     *words: object,

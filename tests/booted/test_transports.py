@@ -6,10 +6,19 @@ tests/cloud/ runs the whole matrix on the host, with the same agent.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.both_machines, pytest.mark.boots]
+from hotplate.stacks.stack import Stack
+from hotplate.stacks.template import load
+
+pytestmark = pytest.mark.boots
+
+SECONDS = 600.0
+TWO_SERVERS = Path(__file__).parent / "templates" / "two-servers.yaml"
 
 #: By polling transport: the signal transports of its deployments.
 PAIRS = {
@@ -81,8 +90,8 @@ def make_template(polling: str, signals: tuple[str, ...]) -> dict[str, object]:
     }
 
 
-def seen(requests: list[dict], service: str, method: str, part: str) -> bool:
-    """Return True when the guest sent such a request and got an answer."""
+def seen(requests: Iterable[Mapping], service: str, method: str, part: str) -> bool:
+    """Return True when a guest sent such a request and got an answer."""
     return any(
         each["source"] == service
         and each["detail"]["side"] == "guest"
@@ -104,11 +113,44 @@ def test_guest_polls_and_signals_by_each_transport(
     assert done.verdict["status"] == "CREATE_COMPLETE", done.stdout
     sent = [signal for signal in signals if signal != "NO_SIGNAL"]
     assert done.verdict["outputs"] == {signal: f"by {signal}" for signal in sent}
-    (log,) = (done.folder / "servers").glob("*/console.log")
-    console = log.read_text(errors="replace")
-    assert all(f"transports: {signal} ran" in console for signal in signals)
+    assert all(f"transports: {signal} ran" in done.console for signal in signals)
     lines = (done.folder / "requests.jsonl").read_text().splitlines()
     requests = [json.loads(line) for line in lines]
     assert seen(requests, *POLLS[polling]), requests
     for signal in sent:
         assert seen(requests, *SIGNALS[signal]), signal
+
+
+@pytest.mark.both_machines
+def test_two_servers_exchange_outputs_by_each_transport(testbed_of, without_cloud_init):
+    """The first changes its transports twice; the second is told by messages each time.
+
+    Heat makes the first one's user, which the other transports need too, with a password only when
+    it begins with Heat's own API.
+    """
+    testbed = testbed_of(without_cloud_init)
+    stack: Stack | None = None
+    for polls, signals in (
+        ("POLL_SERVER_HEAT", "HEAT_SIGNAL"),
+        ("POLL_SERVER_CFN", "TEMP_URL_SIGNAL"),
+        ("POLL_TEMP_URL", "ZAQAR_SIGNAL"),
+    ):
+        since = len(testbed.events)
+        given = {"word": signals, "first_polls": polls, "first_signals": signals}
+        if stack is None:
+            template = load(TWO_SERVERS, parameters={**given, "second_polls": "ZAQAR_MESSAGE"})
+            stack = Stack.create(testbed.cloud, template)
+        else:
+            stack.update(parameters=given)
+        assert stack.wait(seconds=SECONDS).state == "COMPLETE", stack
+        outputs = stack.outputs
+        first, second = outputs["first_id"], outputs["second_id"]
+        assert outputs["answer"] == f"{second} heard: {signals} of {first}"
+        events = [each for each in testbed.events.since(since) if each.kind == "request"]
+        by_first, by_second = (
+            [asdict(each) for each in events if each.server == server] for server in (first, second)
+        )
+        assert seen(by_first, *POLLS[polls]), by_first
+        assert seen(by_first, *SIGNALS[signals]), by_first
+        assert seen(by_second, *POLLS["ZAQAR_MESSAGE"]), by_second
+        assert seen(by_second, *SIGNALS["CFN_SIGNAL"]), by_second

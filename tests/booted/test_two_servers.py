@@ -1,4 +1,7 @@
-"""Two servers in one stack, each in its own machine; the second needs the first's output."""
+"""Two servers in one stack, each in its own machine; the second needs the first's output.
+
+``test_transports.py`` has them under QEMU too.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.both_machines, pytest.mark.boots]
+pytestmark = pytest.mark.boots
 
 TEMPLATE = Path(__file__).parent / "templates" / "two-servers.yaml"
 
