@@ -6,7 +6,7 @@ import pytest
 
 from hotplate.plugin.pool import LocalPlatform
 from hotplate.plugin.server import ServerUnderTest
-from hotplate.testbed import first_boot, warm_state
+from hotplate.testbed import first_boot
 
 pytestmark = pytest.mark.boots
 
@@ -39,15 +39,17 @@ def test_first_boot_without_cloud_init_applies_the_metadata(testbed):
 
 @pytest.mark.qemu
 @pytest.mark.long
-def test_second_boot_requests_no_metadata(testbed):
+def test_second_boot_requests_no_metadata(pool):
     """It knows its instance by the UUID of its board, which in a container is the host's."""
-    guest = ServerUnderTest(LocalPlatform(testbed, warm_state.boot(testbed)))
+    guest = pool.server()
     before = guest.run("stat -c '%n %Y %i' /var/lib/heat-config-bootstrap/* /etc/hostname").text
-    since = len(testbed.events)
+    since = len(pool.testbed.events)
     guest.reboot()
     deployment = guest.deploy(group="script", config="#!/bin/sh\necho second\n")
     assert deployment.wait().status == "COMPLETE"
-    asked = [path for path in metadata_requests(testbed, since) if path.startswith("/openstack")]
+    asked = [
+        path for path in metadata_requests(pool.testbed, since) if path.startswith("/openstack")
+    ]
     assert asked == []
     after = guest.run("stat -c '%n %Y %i' /var/lib/heat-config-bootstrap/* /etc/hostname").text
     assert after == before
