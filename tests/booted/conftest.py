@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,10 +101,11 @@ def _hotplate(
     cwd: Path | None = None,
     timeout: int = RUN_SECONDS,
     environment: Mapping[str, str] | None = None,
+    runner: Sequence[object] = (),
 ) -> Done:
-    """Run the hotplate command to its end."""
+    """Run the hotplate command to its end, by the program *runner* if any."""
     done = subprocess.run(
-        [sys.executable, "-m", "hotplate", *map(str, words)],
+        [*map(str, runner), sys.executable, "-m", "hotplate", *map(str, words)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -267,10 +268,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_image(tmp_path):
     """Run ``hotplate test`` with the artifacts below the test's own directory."""
 
-    def run(image: Path, *words: object, name: str = "artifacts") -> Done:
+    def run(
+        image: Path, *words: object, name: str = "artifacts", runner: Sequence[object] = ()
+    ) -> Done:
         base = tmp_path / name
         document = tmp_path / f"{name}.json"
-        done = _hotplate("test", image, "--artifacts", base, "--json", document, *words)
+        words = ("test", image, "--artifacts", base, "--json", document, *words)
+        done = _hotplate(*words, runner=runner)
         verdict = json.loads(document.read_text()) if document.exists() else {}
         folder = (base / "last").resolve() if (base / "last").exists() else base
         return Done(done.status, done.stdout, done.stderr, verdict, folder)

@@ -1,6 +1,6 @@
 """Metadata from drives and from EC2's service, with cloud-init and without.
 
-All other tests have it from Nova's service.
+``test_end_to_end.py`` has it from a config drive too, and all other tests from Nova's service.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ TEMPLATE = {
 #: By data source: the output of `cloud-id` and the class that cloud-init recorded.
 SOURCES = {
     "ec2": ("e24cloud", r"DataSourceEc2"),
-    "config-drive-vfat": ("configdrive", r"DataSourceConfigDrive .*\[source=/dev/vdb1\]"),
     "nocloud": ("nocloud", r"DataSourceNoCloud .*/dev/vdb"),
 }
 
