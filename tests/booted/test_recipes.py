@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
+from hotplate.settings import cache_dir
+
 pytestmark = [
     pytest.mark.boots,
     pytest.mark.builds,
@@ -169,6 +171,11 @@ def gitlab_jobs(recipe: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[s
 
 def test_gitlab_recipe_runs(repository: Path, wheel: Path):
     recipe = yaml.safe_load((RECIPES / "gitlab-ci.yml").read_text())
+    # As GitLab would: the cache of an earlier pipeline, with its base systems.
+    bases = cache_dir() / "dib"
+    bases.mkdir(parents=True, exist_ok=True)
+    (repository / ".hotplate").mkdir()
+    (repository / ".hotplate" / "dib").symlink_to(bases)
     for job, numbers in gitlab_jobs(recipe):
         variables = {
             "CI_PROJECT_DIR": str(repository),
