@@ -89,12 +89,12 @@ def test_containers_run_with_docker(images, tmp_path):
 
     The container images are made in the guest, so that no registry is needed.
     """
-    image = images.get("bookworm", "disk", GROUPS)
+    image = images.get("bookworm", "disk", GROUPS, "--no-cloud-init")
     whole_life(image, tmp_path / "run", "_", "docker")
 
 
 def test_containers_run_with_podman(images, tmp_path):
     """In trixie, with compose 2, and without docker, which would bring what podman needs."""
     podman = {"DIB_HEAT_DOCKER_PACKAGE": "podman"}
-    image = images.get("trixie", "partition", GROUPS, variables=podman)
+    image = images.get("trixie", "partition", GROUPS, "--no-cloud-init", variables=podman)
     whole_life(image, tmp_path / "run", "-", "podman")
