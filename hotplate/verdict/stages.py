@@ -58,7 +58,11 @@ _USERSPACE = re.compile(
 _ADDRESS = re.compile(r"ci-info: \| +(?!lo\b)\S+ +\| +True +\| +\d+\.\d+\.\d+\.\d+")
 #: The words that the built-in user data write on the console (``templates/plain.yaml``).
 USER_DATA_MARK = "hotplate: the user data ran"
-_CONFIG_DRIVE = re.compile(r"Datasource DataSourceConfigDrive|DataSourceConfigDrive \[net=")
+# cloud-init's name of a drive, not of a seed that the image has in a directory.
+_DRIVE = re.compile(
+    r"Datasource DataSourceConfigDrive|DataSourceConfigDrive \[net=|"
+    r"Datasource DataSourceNoCloud \[seed=/dev/"
+)
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def _metadata_served(event: Event) -> str:
         return "restored from a state in which it had its metadata"
     if classify.is_metadata_fetch(event) and classify.answered(event):
         return classify.describe(event)
-    return _shown(event, _CONFIG_DRIVE)
+    return _shown(event, _DRIVE)
 
 
 def _agent_polled(event: Event) -> str:

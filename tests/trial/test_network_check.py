@@ -25,6 +25,7 @@ ens4\t00A9FEA9\t00000000\t0001\t0\t0\t1024\t00FFFFFF\t0\t0\t0
 DEFAULT = ROUTES.replace("00A9FEA9", "00000000").replace("00FFFFFF", "00000000")
 NO_ROUTES = ROUTES.splitlines()[0] + "\n"
 DRIVE = "Cloud-init v. 22.4.2 finished at ... Datasource DataSourceConfigDrive [net=local,ver=2]"
+NO_CLOUD = "Cloud-init v. 22.4.2 finished at ... Datasource DataSourceNoCloud [seed=/dev/vdb]"
 RUNNING = "Cloud-init v. 22.4.2 running 'init-local' at ..."
 
 
@@ -156,15 +157,23 @@ def test_neutrons_addresses_are_not_asked_for_with_own_network_data(
     assert verdict_of(story, tracker).passed
 
 
-def test_config_drive_shows_no_network(story, tracker, check, on_networks):
+@pytest.mark.parametrize("shown", [DRIVE, NO_CLOUD], ids=["config-drive", "nocloud"])
+def test_drive_shows_metadata_but_no_network(story, tracker, check, on_networks, shown):
     story.boot()
-    story.console(DRIVE)
+    story.console(shown)
     assert tracker.missing() is Stage.NETWORK_UP
     assert Stage.NETWORK_UP not in [mark.stage for mark in tracker.marks()]
     check.look()
     assert tracker.done()
     (up,) = [mark for mark in tracker.marks() if mark.stage is Stage.NETWORK_UP]
     assert not up.implied
+
+
+def test_seed_of_the_image_is_no_metadata_of_the_run(story, tracker, check, on_networks):
+    story.boot()
+    story.console(NO_CLOUD.replace("/dev/vdb", "/var/lib/cloud/seed/nocloud"))
+    check.look()
+    assert tracker.missing() is Stage.METADATA_SERVED
 
 
 def test_polling_agent_proves_network_with_config_drive(story):
