@@ -58,10 +58,8 @@ def test_documentation_lane_needs_no_test_tool_and_no_test(tmp_path: Path) -> No
 def test_long_lane_is_run_with_all_only(tmp_path: Path, words: tuple[str, ...]) -> None:
     lay_out(tmp_path)
     lanes = re.findall(r"^ +(\w+) +passed", check(tmp_path, *words), re.MULTILINE)
-    assert lanes[:9] == [
-        *("lint", "types", "docs", "unit", "hooks", "cloud", "machine", "elements", "image")
-    ]
-    assert lanes[9:] == (["long"] if words else [])
+    assert lanes[:8] == [*("lint", "types", "docs", "unit", "hooks", "cloud", "machine", "image")]
+    assert lanes[8:] == (["long"] if words else [])
 
 
 def test_newest_packages_are_tried_when_asked_for_only(tmp_path: Path) -> None:
