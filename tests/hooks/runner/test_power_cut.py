@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_crash import cut_before, kill, kill_hook, settle
+from .test_crash import WRITES, cut_before, kill, kill_hook, settle
 
 pytestmark = [pytest.mark.root, pytest.mark.tool("mkfs.ext4")]
 
@@ -61,7 +61,7 @@ def body_of_signal(heat) -> dict:
     return json.loads(body)
 
 
-@pytest.mark.parametrize("step", range(12))
+@pytest.mark.parametrize("step", range(WRITES))
 def test_power_cut_before_each_write_loses_nothing(guest, heat, cfn, disk, step):
     guest.metadata(cfn())
     assert cut_before(guest, step, first=("cp", disk.file, disk.cut))
