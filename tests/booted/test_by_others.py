@@ -341,6 +341,7 @@ MODULES = (
     "community/general/plugins/modules/cronvar.py",
     "community/general/plugins/modules/pam_limits.py",
     "ansible/posix/plugins/modules/sysctl.py",
+    "community/crypto/plugins/modules/openssl_privatekey.py",
 )
 #: One of its tasks needs a Git repository in /etc, which the guest does not have.
 GIT = "community/general/plugins/modules/git_config.py"
