@@ -6,7 +6,7 @@ router advertisements of routers only. Other protocols, VLANs among them, are no
 IPv6 for a port without an address of it. A router's port may also send packets that come from
 outside the segment (:class:`OutsideNetwork`).
 
-Source of the formats: IEEE 802.3, RFC 826 (ARP), RFC 791 (IPv4), RFC 2131 (DHCP), RFC 8200 (IPv6),
+Source of the formats: IEEE 802.3, RFC 826 (ARP), RFC 791 (IPv4), RFC 792 (ICMP), RFC 2131 (DHCP), RFC 8200 (IPv6),
 RFC 4443 (ICMPv6), RFC 4861 (neighbours and routers), RFC 8415 (DHCPv6).
 """
 
@@ -31,7 +31,7 @@ VLAN = b"\x81\x00"
 # Hardware type Ethernet, protocol type IPv4, and the lengths of their addresses.
 _ARP_FOR_IPV4 = b"\x00\x01\x08\x00\x06\x04"
 _NOBODY, _NOBODY_IPV6 = bytes(4), bytes(16)
-_UDP, _ICMPV6 = 17, 58
+_ICMP, _TCP, _UDP, _ICMPV6 = 1, 6, 17, 58
 # Headers between IPv6's and the transport's: hop-by-hop options, routing, fragment, destination.
 _EXTENSIONS, _FRAGMENT = frozenset((0, 43, 44, 60)), 44
 _ADVERTISEMENT = 136
@@ -78,12 +78,40 @@ def datagram(
     ends = addresses[0].packed + addresses[1].packed
     # Leave out the UDP checksum, which IPv4 allows (RFC 768).
     udp = struct.pack("!4H", *ports, length, 0) + payload
+    return macs[1] + macs[0] + IPV4 + _ipv4_header(_UDP, ends, udp) + udp
+
+
+def network_unreachable(frame: bytes, *, mac: bytes, sender: bytes) -> bytes:
+    """Return a frame that says that no network has a packet's receiver (RFC 792, type 3).
+
+    :param frame: with a packet of IPv4.
+    :param mac: MAC address of the router that says it, whose address is ``sender``.
+    :return: b"" for a packet that gets no such answer: all but those of TCP and UDP, later
+        fragments and malformed ones (RFC 1122, 3.2.2).
+    """
+    packet = frame[HEADER:]
+    # The lower half of the first byte counts the header's words of four bytes.
+    header = 4 * (packet[0] & 0x0F) if packet else 0
+    if header < 20 or len(packet) < header + 8:
+        return b""
+    if packet[9] not in (_TCP, _UDP) or packet[6] & 0x1F or packet[7]:
+        return b""
+    # Type, code, checksum and four unused bytes; then its header and eight bytes of its content.
+    message = bytes([3, 0, 0, 0]) + bytes(4) + packet[: header + 8]
+    checksum = _folded(sum(struct.unpack(f"!{len(message) // 2}H", message)))
+    message = message[:2] + struct.pack("!H", checksum) + message[4:]
+    return frame[6:12] + mac + IPV4 + _ipv4_header(_ICMP, sender + packet[12:16], message) + message
+
+
+def _ipv4_header(protocol: int, ends: bytes, content: bytes) -> bytes:
+    """Return the header of a packet.
+
+    :param ends: the addresses of sender and receiver.
+    """
     # Version 4, a header of five words, no fragment, 64 hops.
-    fields = (0x45, 0, 20 + length, 0, 0, 64, _UDP)
+    fields = (0x45, 0, 20 + len(content), 0, 0, 64, protocol)
     total = sum(struct.unpack("!10H", struct.pack("!BBHHHBBH", *fields, 0) + ends))
-    checksum = _folded(total)
-    header = struct.pack("!BBHHHBBH", *fields, checksum) + ends
-    return macs[1] + macs[0] + IPV4 + header + udp
+    return struct.pack("!BBHHHBBH", *fields, _folded(total)) + ends
 
 
 def _folded(total: int) -> int:

@@ -82,6 +82,7 @@ class NetworkHelper(reaper.Reaper):
         self.ip, self.services = ip, mac
         self.switch.mac, self.switch.mtu = packed(mac), mtu
         links.prepare(ip, links.REFUSE_BEYOND, f"address add {metadata}/32 dev lo")
+        self.switch.reached.add(ip_address(metadata).packed)
         # The services' own link, without a machine.
         links.add(ip, 0, services=mac, guest=mac, owns=[])
         self.do_subnet(at=at, gateway=gateway)
@@ -96,8 +97,12 @@ class NetworkHelper(reaper.Reaper):
         :param gateway: an address of IPv4 that is answered for until a router has it, so that a
             machine is told at once that it reaches nothing there; "" for none.
         """
-        network = ip_interface(at).network
-        if network.version == 6:
+        interface = ip_interface(at)
+        network = interface.network
+        if network.version == 4:
+            self.switch.router = self.switch.router or interface.ip.packed
+            self.switch.outside.append(frames.OutsideNetwork(network))
+        else:
             links.use_ipv6(f"{links.HOST}0")
         commands = [links.serve(0, at)]
         if gateway:

@@ -116,3 +116,37 @@ def test_datagram_is_a_valid_ipv4_frame() -> None:
     assert (total & 0xFFFF) + (total >> 16) == 0xFFFF
     assert struct.unpack("!H", frame[16:18])[0] == len(frame) - 14
     assert frame[42:] == b"abc"
+
+
+def unreachable(frame: bytes) -> bytes:
+    return frames.network_unreachable(frame, mac=OTHER, sender=OTHERS.packed)
+
+
+def test_answer_to_a_packet_to_nowhere_quotes_its_beginning():
+    """RFC 792: the packet's header and eight bytes, which have the ports."""
+    asked = udp(payload=b"a question")
+    answer = unreachable(asked)
+    assert answer[:14] == MAC + OTHER + frames.IPV4
+    assert (answer[26:30], answer[30:34]) == (OTHERS.packed, ADDRESS.packed)
+    assert answer[34:36] == b"\x03\x00"
+    assert answer[42:] == asked[14:42]
+    # Sums with their checksum are all ones (RFC 1071).
+    for part in (answer[14:34], answer[34:]):
+        total = sum(struct.unpack(f"!{len(part) // 2}H", part))
+        assert (total & 0xFFFF) + (total >> 16) == 0xFFFF
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        # An error about an error, a later fragment, a short header, a packet that is cut off.
+        changed(udp(), 23, 1),
+        changed(udp(), 21, 1),
+        changed(udp(), 14, 0x44),
+        udp()[:41],
+        udp()[:14],
+    ],
+    ids=["icmp", "fragment", "header", "cut", "empty"],
+)
+def test_other_packets_to_nowhere_get_no_answer(frame):
+    assert unreachable(frame) == b""
