@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import base64
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hotplate.guest.shell import DIRECTORY, UNIT
 
 #: The folder in the guest; nspawn keeps /run/host for the host's files.
 FOLDER = "/run/host/hotplate"
+#: The folder of programs in it that systemd runs before it applies presets
+#: (systemd.environment-generator(7)).
+GENERATORS = "generators"
 #: Units of images that need a disk, and so fail in a container.
 NEED_A_DISK = (
     # Before systemd 256 without ConditionVirtualization; a container's root is mounted already.
@@ -68,21 +71,35 @@ printf %s {nonce} >{directory}/nonce
 umask 022
 exec sh
 """
+# systemd of some distributions applies all presets, and of others only those that enable a unit, so
+# that each unit is named. The file name sorts before those of the image's presets.
+_KEEP_PRESETS = """\
+#!/bin/sh
+umask 022
+mkdir -p /run/systemd/system-preset && cp {folder}/presets '/run/systemd/system-preset/!.preset'
+exit 0
+"""
 
 
-def units(nonce: str, *, listener: str, restored: bool = False) -> dict[str, str]:
+def units(
+    nonce: str, *, listener: str, restored: bool = False, kept: Sequence[str] | None = None
+) -> dict[str, str]:
     """Return the folder's files for the helper: base64 by path, or ``->`` and a link's target.
 
     :param nonce: proves that the guest that answers is the one started.
     :param listener: the path of the socket that the guest's init is given, on which the shell is
         started for each connection.
     :param restored: leave cloud-init out.
+    :param kept: the units that stay enabled, and no others are; None to apply the image's presets.
     """
     texts = {
         f"{UNIT}.socket": _SOCKET.format(path=listener),
         f"{UNIT}@.service": _SERVICE.format(folder=FOLDER),
         "shell": _PROGRAM.format(directory=DIRECTORY, nonce=shlex.quote(nonce)),
     }
+    if kept is not None:
+        texts["presets"] = "".join([*(f"enable {unit}\n" for unit in kept), "disable *\n"])
+        texts[f"{GENERATORS}/hotplate"] = _KEEP_PRESETS.format(folder=FOLDER)
     for unit in (*NEED_A_DISK, *(CLOUD_INIT if restored else ())):
         texts[f"{unit}.d/hotplate.conf"] = _SKIPPED
     return {

@@ -141,7 +141,10 @@ class ContainerHelper(reaper.Reaper):
             if text.startswith("->"):
                 path.symlink_to(text[2:])
             else:
-                path.write_bytes(base64.b64decode(text))
+                data = base64.b64decode(text)
+                path.write_bytes(data)
+                if data.startswith(b"#!"):
+                    path.chmod(0o755)
         # It has the nonce, which no other user of the guest may read; the units have nothing, and
         # systemd complains about those that not everybody can read.
         shell = self.place / "files" / "shell"

@@ -282,7 +282,10 @@ class ContainerMachine(Machine):
         keeper = self._keeper = Keeper(HELPER)
         keeper.__enter__()
         files = guest_files.units(
-            config.nonce, listener=f"{self._place}/shell", restored=config.restored
+            config.nonce,
+            listener=f"{self._place}/shell",
+            restored=config.restored,
+            kept=root.kept,
         )
         seeds: dict[str, str] = {}
         for folder, tree in config.seeds.items():
@@ -383,6 +386,7 @@ class ContainerMachine(Machine):
         environment = {
             **config.environment,
             "SYSTEMD_UNIT_PATH": f"{guest_files.FOLDER}:",
+            "SYSTEMD_ENVIRONMENT_GENERATOR_PATH": f"{guest_files.FOLDER}/{guest_files.GENERATORS}:",
         }
         first = first_id(config.uuid)
         return [

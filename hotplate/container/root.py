@@ -9,7 +9,7 @@ import contextlib
 import os
 import platform
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from hotplate.inspection.ext4 import Ext4
 from hotplate.inspection.partitions import Partition, marked_root, partitions
 from hotplate.inspection.raw_disk import raw_disk, stat_of
 from hotplate.inspection.tree import Tree
+from hotplate.inspection.units import Units
 
 #: Why no container can run a root in other places, by the name of the file system.
 REFUSED = {
@@ -55,6 +56,8 @@ class Root:
     :param options: for mounting it, but for ``ro``.
     :param unclean: it was not unmounted, and its last changes, which are in its journal, are not
         seen; never for xfs, whose superblock does not tell.
+    :param kept: the units that are enabled, where a boot is the first and its presets would come
+        too late in a virtual machine; None for others, and where the tree is not read here.
     :param predictable_names: a boot names network interfaces by their place (``ens4``), and not
         ``eth0``; assumed for a file system that is not read here.
     """
@@ -66,6 +69,7 @@ class Root:
     options: str
     unclean: bool = False
     predictable_names: bool = True
+    kept: Sequence[str] | None = None
 
 
 @contextlib.contextmanager
@@ -108,6 +112,7 @@ def find_root(image: Image, path: Path) -> Root:
             MOUNT_OPTIONS[chosen.file_system],
             unclean=_unclean(disk, chosen, tree),
             predictable_names=tree is None or predictable_names(tree, loader=loader),
+            kept=None if tree is None else _kept(tree, loader=loader),
         )
 
 
@@ -116,14 +121,25 @@ def predictable_names(tree: Tree, *, loader: bool = True) -> bool:
 
     :param loader: a boot loader of the image starts it, with the command line in its menu.
     """
-    words = kernel_words(tree) if loader else []
     # Of several, the last one counts; udev reads it as a boolean.
+    words = _kernel_words(tree, loader=loader)
     values = [word.partition("=")[2] for word in words if word.startswith("net.ifnames=")]
     masked = any(
         tree.target(path) == "/dev/null" or (tree.exists(path) and not tree.size(path))
         for path in NAMING
     )
     return values[-1:] != ["0"] and not masked and any(tree.exists(each) for each in UDEV)
+
+
+def _kernel_words(tree: Tree, *, loader: bool) -> list[str]:
+    return kernel_words(tree) if loader else []
+
+
+def _kept(tree: Tree, *, loader: bool) -> Sequence[str] | None:
+    """See :attr:`Root.kept`."""
+    units = Units(tree)
+    too_late = units.presets_come_too_late(_kernel_words(tree, loader=loader))
+    return sorted(units.enabled()) if too_late else None
 
 
 def _check_processor(image: Image, processor: str) -> None:

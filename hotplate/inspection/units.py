@@ -74,10 +74,14 @@ class Units:
         words = kernel_words(self._tree)
         if not (self._first_boot(words) and self._is_preset(unit)):
             return "not enabled"
-        # Without either of them the kernel, initramfs-tools and systemd in an initrd mount it for
-        # reading; of several the last one counts.
-        modes = [word for word in words if word in ("ro", "rw")]
-        return "" if modes[-1:] == ["rw"] else TOO_LATE
+        return "" if _mounted_for_writing(words) else TOO_LATE
+
+    def presets_come_too_late(self, words: list[str]) -> bool:
+        """Return whether a boot is the first, and cannot write the presets to /etc.
+
+        :param words: of the kernel's command line.
+        """
+        return self._first_boot(words) and not _mounted_for_writing(words)
 
     def _first_boot(self, words: list[str]) -> bool:
         for word in reversed(words):
@@ -101,3 +105,9 @@ class Units:
                 if verb in ("enable", "disable") and fnmatchcase(unit, pattern):
                     return verb == "enable"
         return True
+
+
+def _mounted_for_writing(words: list[str]) -> bool:
+    # Without either of them the kernel, initramfs-tools and systemd in an initrd mount the root for
+    # reading; of several the last one counts.
+    return [word for word in words if word in ("ro", "rw")][-1:] == ["rw"]

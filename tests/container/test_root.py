@@ -142,7 +142,7 @@ def tree_in(path: Path) -> Tree:
 
 def test_bare_file_system_is_the_root(system):
     assert found(system, Layout.PARTITION) == Root(
-        system, 0, system.stat().st_size, "ext4", "noload"
+        system, 0, system.stat().st_size, "ext4", "noload", kept=[]
     )
 
 
