@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from hotplate.errors import HotplateError
 from hotplate.events import classify
 from hotplate.events.event import Event
+from hotplate.events.kinds import MachineExit
 from hotplate.guest.base import CommandResult
 from hotplate.machine.machine import Work
 from hotplate.testbed.server import Server
@@ -119,11 +120,14 @@ class Rest:
         waited_for = []
         for identity, tracker in list(self._guests.trackers.items()):
             server = self._guests.server(identity)
-            if server is None or not server.machine.running:
+            if server is None:
+                return ""
+            off = not server.machine.running
+            if off and not self._switched_itself_off(server):
                 return ""
             if not is_waited_for(tracker):
                 continue
-            if not self._at_rest(server, tracker):
+            if not off and not self._at_rest(server, tracker):
                 return ""
             waited_for.append(server.spec.name)
         if not waited_for:
@@ -160,6 +164,11 @@ class Rest:
             silent = self._is_silent(self._guests.events_of(server))
             return idle and (not inside.online or silent)
         return idle and inside.agent in ("inactive", "failed")
+
+    def _switched_itself_off(self, server: Server) -> bool:
+        """Return True when a guest's machine is off because the guest wanted that."""
+        ends = filter(None, map(MachineExit.of, self._guests.events_of(server)))
+        return [each.reason for each in ends][-1:] == ["guest-shutdown"]
 
     def _is_idle(self, server: Server) -> bool:
         """Return True when the machine ran little since the last look, and waited little to run."""

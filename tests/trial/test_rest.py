@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from hotplate.events import classify
+from hotplate.events.kinds import MachineExit
 from hotplate.events.log import EventLog
 from hotplate.trial import rest as rest_module
 from hotplate.trial.guests import Guests
@@ -46,9 +47,9 @@ def test_guest_report_is_parsed(text, booted, busy, crashing):
     assert (inside.booted, inside.busy, inside.crashing) == (booted, busy, crashing)
 
 
-def rest_of(story, *lines, work=dict):
+def rest_of(story, *lines, work=dict, running=True):
     """Return the look at the story's server, whose console ends with these lines."""
-    machine = SimpleNamespace(running=True, work=work, console=SimpleNamespace(lines=lines))
+    machine = SimpleNamespace(running=running, work=work, console=SimpleNamespace(lines=lines))
     spec = SimpleNamespace(id=story.tracker.server, name="web")
     server = SimpleNamespace(machine=machine, spec=spec)
     trackers = {story.tracker.server: story.tracker}
@@ -93,6 +94,23 @@ def test_guest_that_never_had_a_network_rests_unless_an_agent_is_due(
     story.console("[  OK  ] Reached target multi-user.target - Multi-User System.")
     report = InGuest.read(f"{AT_REST}LoadState=not-found\naddress ens4 DOWN\n")
     assert idle_rests(story, monkeypatch, report) is not config_due
+
+
+@pytest.mark.parametrize(
+    ("reasons", "rests"),
+    [
+        (["guest-shutdown"], True),
+        # It has not started yet, or was switched off from outside, which may switch it on again.
+        ([], False),
+        (["power-cut"], False),
+        (["guest-shutdown", "power-cut"], False),
+    ],
+)
+def test_guest_that_switched_itself_off_is_at_rest(story, reasons, rests):
+    story.power()
+    for each in reasons:
+        story.events.add(MachineExit(0, each, ""), server=story.tracker.server)
+    assert bool(rest_of(story, running=False).why()) is rests
 
 
 MENU = "      Press enter to boot the selected OS, `e' to edit the commands       "
