@@ -221,8 +221,11 @@ def is_stop(event: Event) -> bool:
 
 
 def is_panic(event: Event) -> bool:
-    """Return True when a guest's kernel panicked and QEMU does not let it go on."""
-    panic = GuestPanic.of(event)
+    """Return True when a guest panicked: its kernel, or the init of a container."""
+    panic, ended = GuestPanic.of(event), MachineExit.of(event)
+    if ended is not None:
+        return ended.reason == "guest-panic"
+    # QEMU may let it go on.
     return panic is not None and panic.action != "run"
 
 
@@ -230,6 +233,8 @@ def hopeless(event: Event) -> str:
     """Return the reason why a guest cannot continue after an event, "" when it may."""
     if GuestPanic.of(event):
         return "the guest's kernel panicked"
+    if (ended := MachineExit.of(event)) and ended.reason == "guest-panic":
+        return "the guest's init ended with an error"
     if is_loss(event):
         return "the machine was lost"
     if is_stop(event):
