@@ -7,6 +7,7 @@ that Nova gave it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
@@ -50,6 +51,14 @@ _QUESTION = f"""\
 echo "name=$(cat /proc/sys/kernel/hostname)"
 echo "root=$(stat -f -c '%b %S' /)"
 test -e {USER_DATA_FILE} && echo ran=yes
+for each in status result; do
+    test -e /run/cloud-init/$each.json && echo "$each=$(tr -d '\n' </run/cloud-init/$each.json)"
+done
+true
+"""
+#: cloud-init takes seconds to load under emulation, so it is asked only where its files do not say
+#: that all is well.
+_STATUS = """\
 command -v cloud-init >/dev/null && cloud-init status --long | sed 's/^/cloud-init: /'
 true
 """
@@ -220,13 +229,16 @@ class GuestCheck:
         said = dict(re.findall(r"^(name|root|ran)=(.{0,253})", text, re.MULTILINE))
         ran = "ran" in said
         return {
-            Stage.CLOUD_INIT_DONE: self._cloud_init(text, late),
+            Stage.CLOUD_INIT_DONE: self._cloud_init(shell, text, late),
             Stage.USER_DATA_RAN: (ran, _RAN if ran else _NOT_RUN),
             Stage.HOST_NAME_SET: _host_name(said.get("name", ""), server.spec.name),
             Stage.ROOT_GROWN: self._root(server, said.get("root", "")),
         }
 
-    def _cloud_init(self, text: str, late: str) -> _Answer:
+    def _cloud_init(self, shell: Guest, text: str, late: str) -> _Answer:
+        if _ended_well(text):
+            return True, "cloud-init says status: done"
+        text = shell.run(_STATUS).check().text
         lines = re.findall(r"^cloud-init: (.*)$", text, re.MULTILINE)
         if not lines:
             return None, "the image has no cloud-init"
@@ -256,6 +268,22 @@ _Answer = tuple[bool | None, str]
 NO_READER = "the image has no cloud-init, Ignition or other program that read the metadata"
 _RAN = f"the user data left {USER_DATA_FILE}"
 _NOT_RUN = f"the user data left no {USER_DATA_FILE}"
+
+
+def _ended_well(text: str) -> bool:
+    """Return whether the files say what ``cloud-init status`` calls "done", without any errors.
+
+    Source: cloud-init's reference, "Status report" (``status.json`` and ``result.json``).
+    """
+    files = dict(re.findall(r"^(status|result)=(.{0,65536})$", text, re.MULTILINE))
+    # A guest can write anything here.
+    with contextlib.suppress(KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        status, result = (json.loads(files[each])["v1"] for each in ("status", "result"))
+        stages = [each for each in status.values() if isinstance(each, dict)]
+        return bool(status["modules-final"]["finished"]) and not any(
+            each.get("errors") or each.get("recoverable_errors") for each in (*stages, result)
+        )
+    return False
 
 
 def _shell(server: Server) -> Guest | None:

@@ -21,7 +21,15 @@ from hotplate.verdict.tracker import StageTracker
 from hotplate.verdict.verdict import StackResult, Subject, judge
 
 IMAGE = PlainImage("cloud-init", "debian", has_ssh=True, root_bytes=2 << 30, disk_bytes=2 << 30)
-#: ``cloud-init status --long`` of 22.4.2, and ``stat -f -c '%b %S' /`` of 4 GiB less ext4's own.
+#: The files of 22.4.2, on one line each.
+STAGE = '{"errors": [], "finished": 1796035333.6, "start": 1796035333.2}'
+FILES = f"""\
+status={{"v1": {{"datasource": "DataSourceOpenStackLocal [net,ver=2]", "init": {STAGE},\
+ "modules-final": {STAGE}, "modules-init": {{"errors": [], "finished": null, "start": null}},\
+ "stage": null}}}}
+result={{"v1": {{"datasource": "DataSourceOpenStackLocal [net,ver=2]", "errors": []}}}}
+"""
+#: ``stat -f -c '%b %S' /`` of 4 GiB less ext4's own, and ``cloud-init status --long`` of 22.4.2.
 GOOD = """\
 name=web
 root=1010000 4096
@@ -42,6 +50,7 @@ class Guest:
         self.lets_in = True
         self.refuses: Exception | None = None
         self.users: list[str] = []
+        self.commands: list[str] = []
         self.login: Any = None
         self.machine = SimpleNamespace(
             running=True, capabilities=frozenset({Capability.KERNEL}), wiring=None
@@ -53,6 +62,7 @@ class Guest:
         return self
 
     def run(self, command: str, *, timeout: float = 1.0) -> CommandResult:
+        self.commands.append(command)
         return CommandResult(command, 0, self.text.encode(), b"")
 
 
@@ -148,6 +158,28 @@ def test_stage_that_the_guest_has_not_reached_fails(check, guest, change, stage,
     assert says in stages(verdict)[Stage(stage)].absence
     # The others do not depend on it.
     assert [each.stage for each in verdict.stages if each.seconds is None] == [stage]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_asked"),
+    [
+        (("", ""), False),
+        # cloud-init 23.4 and later has it for each stage.
+        (('"errors": [], "fin', '"errors": [], "recoverable_errors": {}, "fin'), False),
+        (('"errors": [], "fin', '"errors": [], "recoverable_errors": {"WARNING": []}, "fin'), True),
+        (('"errors": [], "fin', '"errors": ["no"], "fin'), True),
+        (('"errors": []}}', '"errors": ["no"]}}'), True),
+        (("1796035333.6", "null"), True),
+        (('{"v1"', "[" * 100_000), True),
+        (("status=", "other="), True),
+        (("null, ", ""), True),
+    ],
+    ids=range(9),
+)
+def test_cloud_init_is_loaded_only_where_its_files_show_no_good_end(check, guest, change, is_asked):
+    guest.text = GOOD + FILES.replace(*change)
+    assert check().passed
+    assert any("--long" in each for each in guest.commands) == is_asked
 
 
 def test_degraded_cloud_init_is_done_and_says_so(check, guest):
