@@ -6,8 +6,8 @@ router advertisements of routers only. Other protocols, VLANs among them, are no
 IPv6 for a port without an address of it. A router's port may also send packets that come from
 outside the segment (:class:`OutsideNetwork`).
 
-Source of the formats: IEEE 802.3, RFC 826 (ARP), RFC 791 (IPv4), RFC 792 (ICMP), RFC 2131 (DHCP), RFC 8200 (IPv6),
-RFC 4443 (ICMPv6), RFC 4861 (neighbours and routers), RFC 8415 (DHCPv6).
+Source of the formats: IEEE 802.3, RFC 826 (ARP), RFC 791 (IPv4), RFC 792 (ICMP), RFC 2131 (DHCP),
+RFC 8200 (IPv6), RFC 4443 (ICMPv6), RFC 4861 (neighbours and routers), RFC 8415 (DHCPv6).
 """
 
 from __future__ import annotations

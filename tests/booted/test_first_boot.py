@@ -20,10 +20,20 @@ UNITS = "etc/systemd/system"
 PLANT = f"""\
 set -eu
 echo uninitialized > etc/machine-id
-printf '[Service]\\nType=oneshot\\nExecStart=/bin/true\\n[Install]\\nWantedBy=multi-user.target\\n' \\
-    > {UNITS}/preset.service
-printf '[Unit]\\nConditionFirstBoot=yes\\n[Service]\\nType=oneshot\\nExecStart=/bin/touch /first\\n' \\
-    > {UNITS}/first.service
+cat > {UNITS}/preset.service <<END
+[Service]
+Type=oneshot
+ExecStart=/bin/true
+[Install]
+WantedBy=multi-user.target
+END
+cat > {UNITS}/first.service <<END
+[Unit]
+ConditionFirstBoot=yes
+[Service]
+Type=oneshot
+ExecStart=/bin/touch /first
+END
 mkdir -p {UNITS}/multi-user.target.wants
 ln -s ../first.service {UNITS}/multi-user.target.wants/first.service
 sed -i 's/ ro / {{mode}} /' boot/grub/grub.cfg

@@ -112,7 +112,7 @@ def test_repetition_is_no_news(happens, news):
     [
         ("console", "line", {"text": "Kernel panic - not syncing: no init"}, "console shows"),
         ("machine", "exit", {"reason": "lost", "status": -9, "message": ""}, "machine was lost"),
-        ("machine", "exit", {"reason": "guest-panic", "status": 255, "message": ""}, "guest's init"),
+        ("machine", "exit", {"reason": "guest-panic", "status": 1, "message": ""}, "guest's init"),
         ("harness", "flood", {"fault": "console-flood", "text": "too much"}, "too much"),
     ],
 )
