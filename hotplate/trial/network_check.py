@@ -98,7 +98,10 @@ class NetworkCheck:
                 answer = self._answer(server, asked)
                 return None if answer.up is False and not last_try else answer
 
-            deadline = GuestDeadline(ANSWER_SECONDS, "an answer of the guest's network")
+            inside = ask(server)
+            # A guest that says itself that it is offline is not waited for.
+            seconds = 0.0 if inside is not None and inside.cut_off else ANSWER_SECONDS
+            deadline = GuestDeadline(seconds, "an answer of the guest's network")
             self._events.add(retry(attempt, deadline, every=0.5), server=server.spec.id)
 
     # -- inside ----------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ if [ -n "$group" ]; then
     cat /sys/fs/cgroup$group/cgroup.procs /sys/fs/cgroup/systemd$group/cgroup.procs |
         sed 's/^/process /'
 fi
-ip -4 -brief address | sed 's/^/address /'
+ip -brief address | sed 's/^/address /'
 lock=/run/os-refresh-config.lock
 if [ -e $lock ] && ! flock --nonblock $lock true; then echo locked; fi
 """
@@ -98,6 +98,11 @@ class InGuest:
             online=not devices or any(map(_carries, devices)),
             restarts=int(restarts) if restarts.isdigit() else 0,
         )
+
+    @property
+    def cut_off(self) -> bool:
+        """True when nothing is at work that could bring up a link of the guest's."""
+        return self.booted and not self.busy and not self.online
 
     @property
     def crashing(self) -> bool:
@@ -180,7 +185,7 @@ class Rest:
     def _is_cut_off(self, server: Server) -> bool:
         """Return True when a guest reports that no link of its is up, or has been silent long."""
         inside = ask(server)
-        if inside is not None and inside.booted and not inside.busy and not inside.online:
+        if inside is not None and inside.cut_off:
             return True
         return self._is_silent(self._guests.events_of(server))
 
@@ -213,9 +218,10 @@ def is_waited_for(tracker: StageTracker) -> bool:
 def _carries(row: list[str]) -> bool:
     """Return whether a device can send: a row ``address NAME STATE ADDRESS ...`` of ip-address(8).
 
-    A device that is switched off keeps its address.
+    A device that is switched off keeps its address, and each one that is on has a link-local one.
     """
-    return row[1] != "lo" and len(row) > 3 and row[2] not in ("DOWN", "LOWERLAYERDOWN")
+    addresses = [word for word in row[3:] if "/" in word and not word.startswith("fe80:")]
+    return row[1] != "lo" and bool(addresses) and row[2] not in ("DOWN", "LOWERLAYERDOWN")
 
 
 def _answer(event: Event) -> tuple[object, ...]:

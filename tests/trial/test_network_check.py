@@ -144,6 +144,24 @@ def test_guest_fails_at_network_up_when_a_port_is_silent(
     assert [each.seconds is None for each in verdict.stages] == [False, True, False]
 
 
+@pytest.mark.parametrize(
+    ("address", "waits"),
+    [("address ens4 DOWN", False), ("address ens4 UP 10.0.0.5/24", True)],
+    ids=["down", "up"],
+)
+def test_guest_that_says_itself_that_it_is_offline_is_not_waited_for(
+    story, check, on_networks, monkeypatch, address, waits
+):
+    monkeypatch.setattr(network_check, "ANSWER_SECONDS", 2.0)
+    on_networks.routes, on_networks.state = "", f"running\n{address}\n"
+    on_networks.ports = {'10.0.0.5 on "private"': False}
+    served(story)
+    story.console("Cloud-init v. 22.4.2 finished at ...")
+    check.conclude()
+    # One question at first, and one for each look at the answers.
+    assert (on_networks.asked > 2) == waits
+
+
 def test_neutrons_addresses_are_not_asked_for_with_own_network_data(
     story, tracker, guest, guests, on_networks
 ):

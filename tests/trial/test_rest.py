@@ -154,7 +154,9 @@ def test_agent_started_otherwise_may_still_come(line, agent):
         # "ip link set ens4 down" leaves the device its address.
         (["lo UNKNOWN 127.0.0.1/8", "ens4@if2 DOWN 10.0.0.2/24"], False),
         (["ens4 UNKNOWN 10.0.0.2/24", "ens5 DOWN 10.1.0.2/24"], True),
-        (["lo UNKNOWN 127.0.0.1/8"], False),
+        (["lo UNKNOWN 127.0.0.1/8 ::1/128"], False),
+        (["lo UNKNOWN 127.0.0.1/8 ::1/128", "ens4 UP fe80::f816:3eff:fe00:5/64"], False),
+        (["ens4 UP 2001:db8::5/64 fe80::f816:3eff:fe00:5/64"], True),
         # No answer: there is no ip.
         ([], True),
     ],
