@@ -13,7 +13,7 @@ RFC 8200 (IPv6), RFC 4443 (ICMPv6), RFC 4861 (neighbours and routers), RFC 8415 
 from __future__ import annotations
 
 import struct
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 #: Bytes of the largest packet on every network, and of the largest that a network may ask for.
@@ -81,15 +81,22 @@ def datagram(
     return macs[1] + macs[0] + IPV4 + _ipv4_header(_UDP, ends, udp) + udp
 
 
-def network_unreachable(frame: bytes, *, mac: bytes, sender: bytes) -> bytes:
-    """Return a frame that says that no network has a packet's receiver (RFC 792, type 3).
+def network_unreachable(
+    frame: bytes, *, mac: bytes, sender: bytes, outside: Sequence[OutsideNetwork]
+) -> bytes:
+    """Return a router's answer to a packet for which it has no way (RFC 792, type 3).
 
-    :param frame: with a packet of IPv4.
-    :param mac: MAC address of the router that says it, whose address is ``sender``.
-    :return: b"" for a packet that gets no such answer: all but those of TCP and UDP, later
-        fragments and malformed ones (RFC 1122, 3.2.2).
+    A kernel gives it to a machine five times at once and then once a second, which leaves a machine
+    with a name server that is not there to its patience.
+
+    :param mac: MAC address of the router, whose address is ``sender``.
+    :param outside: the addresses outside of each network that it reaches.
+    :return: b"" for other packets, and for those that get no such answer: all but those of TCP and
+        UDP, later fragments and malformed ones (RFC 1122, 3.2.2).
     """
-    packet = frame[HEADER:]
+    to, packet = frame[30:34], frame[HEADER:]
+    if frame[:6] != mac or frame[12:14] != IPV4 or not all(to in each for each in outside):
+        return b""
     # The lower half of the first byte counts the header's words of four bytes.
     header = 4 * (packet[0] & 0x0F) if packet else 0
     if header < 20 or len(packet) < header + 8:

@@ -14,7 +14,7 @@ import shutil
 import signal
 import socket
 import tempfile
-from ipaddress import IPv4Address, ip_address, ip_interface
+from ipaddress import IPv4Address, IPv4Network, ip_address, ip_interface
 from pathlib import Path
 
 from hotplate.children import reaper
@@ -82,7 +82,7 @@ class NetworkHelper(reaper.Reaper):
         self.ip, self.services = ip, mac
         self.switch.mac, self.switch.mtu = packed(mac), mtu
         links.prepare(ip, links.REFUSE_BEYOND, f"address add {metadata}/32 dev lo")
-        self.switch.reached.add(ip_address(metadata).packed)
+        self.switch.outside.append(frames.OutsideNetwork(IPv4Network(metadata)))
         # The services' own link, without a machine.
         links.add(ip, 0, services=mac, guest=mac, owns=[])
         self.do_subnet(at=at, gateway=gateway)

@@ -65,16 +65,14 @@ class Switch:
     :param clock: seconds, for the slow links.
     :ivar mtu: bytes of the largest packet.
     :ivar router: the services' address of IPv4 that answers packets to nowhere; b"" for none.
-    :ivar reached: addresses for which there is no such answer.
-    :ivar outside: of each subnet of IPv4, the addresses outside of it.
+    :ivar outside: the addresses outside of each network of IPv4 that is somewhere.
     """
 
     def __init__(self, mac: bytes, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.mac = mac
         self.mtu = frames.ETHERNET_MTU
         self.router = b""
-        self.reached: set[bytes] = set()
-        self.outside: list[Container[bytes]] = []
+        self.outside: list[frames.OutsideNetwork] = []
         self.outlets: dict[int, Outlet] = {}
         #: The port at which a MAC address was last a sender's, of ports that are not secured.
         self._learned: dict[bytes, Outlet] = {}
@@ -140,29 +138,23 @@ class Switch:
         target = frame[:6]
         # The lowest bit of the first byte marks broadcast and multicast (IEEE 802).
         everyone = bool(target[0] & 1)
-        if answer := self._unreachable(source, frame):
-            self._send(answer, source, [source])
-        elif source.host is not None and (everyone or target == self.mac):
-            self._send(frame, source, [source], to_host=True)
+        if source.host is not None and (everyone or target == self.mac):
+            if answer := self._unreachable(frame):
+                self._send(answer, source, [source])
+            else:
+                self._send(frame, source, [source], to_host=True)
         # Where a bond has gone over to its other port, its MAC address is at that one.
         learned = self._learned.get(target)
         for other in self.outlets.values():
             if other is not source and (everyone or target == other.mac or other is learned):
                 self._send(frame, other, [source, other])
 
-    def _unreachable(self, source: Outlet, frame: bytes) -> bytes:
-        """Return the answer to a packet for which the services are no way; b"" for others.
-
-        The kernel, which has the other packets, says so five times at once and then once a second.
-        """
-        to = frame[30:34]
-        if source.host is None or frame[:6] != self.mac or frame[12:14] != frames.IPV4:
+    def _unreachable(self, frame: bytes) -> bytes:
+        if not self.router:
             return b""
-        if len(to) < 4 or to in self.reached or not self.router:
-            return b""
-        if not all(to in each for each in self.outside):
-            return b""
-        return frames.network_unreachable(frame, mac=self.mac, sender=self.router)
+        return frames.network_unreachable(
+            frame, mac=self.mac, sender=self.router, outside=self.outside
+        )
 
     def _send(
         self, frame: bytes, outlet: Outlet, links: list[Outlet], *, to_host: bool = False

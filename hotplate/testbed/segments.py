@@ -26,7 +26,7 @@ from hotplate.cloud.nova.compute import (
 from hotplate.errors import HostError, MachineLostError, UsageError
 from hotplate.machine import wiring
 from hotplate.machine.wiring import Cables, Wiring
-from hotplate.network.dhcp import METADATA_ADDRESS, Network, Subnet
+from hotplate.network.dhcp import METADATA_ADDRESS, Address, Network, Subnet
 from hotplate.network.router import Router
 from hotplate.network.segment import Port, Segment
 
@@ -258,16 +258,10 @@ class _RunningRouters:
                     segment, mac=interface.mac, address=ip_address(interface.address)
                 )
                 running.attached[interface] = (segment, number)
-        networks = [
-            subnet.network
-            for interface, segment in present.items()
-            if (subnet := segment.subnet_with(ip_address(interface.address)))
-        ]
         running.router.set_routes(
             (ip_network(to), ip_address(by))
             for to, by in spec.routes
-            # The kernel refuses a route whose next hop is on none of the networks.
-            if any(ip_address(by) in network for network in networks)
+            if any(_has_hop(each, present[each], ip_address(by)) for each in present)
         )
 
     def _start(self, spec: RouterSpec) -> _RunningRouter:
@@ -276,6 +270,17 @@ class _RunningRouters:
         router.__enter__()
         running = self._running[spec.id] = _RunningRouter(router)
         return running
+
+
+def _has_hop(interface: RouterInterface, segment: Segment, hop: Address) -> bool:
+    """Return whether a router's network has a next hop; the kernel refuses those of others.
+
+    A gateway that is no router's, as that of an external network, leads nowhere.
+    """
+    subnet = segment.subnet_with(ip_address(interface.address))
+    if subnet is None or hop not in subnet.network:
+        return False
+    return hop != subnet.gateway or any(hop in each.addresses for each in segment.ports.values())
 
 
 class _RefusedError(HostError):

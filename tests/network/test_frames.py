@@ -118,8 +118,9 @@ def test_datagram_is_a_valid_ipv4_frame() -> None:
     assert frame[42:] == b"abc"
 
 
-def unreachable(frame: bytes) -> bytes:
-    return frames.network_unreachable(frame, mac=OTHER, sender=OTHERS.packed)
+def unreachable(frame: bytes, *networks: str) -> bytes:
+    outside = [frames.OutsideNetwork(IPv4Network(each)) for each in networks]
+    return frames.network_unreachable(frame, mac=OTHER, sender=OTHERS.packed, outside=outside)
 
 
 def test_answer_to_a_packet_to_nowhere_quotes_its_beginning():
@@ -134,6 +135,13 @@ def test_answer_to_a_packet_to_nowhere_quotes_its_beginning():
     for part in (answer[14:34], answer[34:]):
         total = sum(struct.unpack(f"!{len(part) // 2}H", part))
         assert (total & 0xFFFF) + (total >> 16) == 0xFFFF
+
+
+def test_packet_to_a_known_network_or_machine_is_no_packet_to_nowhere():
+    assert unreachable(udp(), "10.1.0.0/24", "10.0.0.7/32")
+    assert not unreachable(udp(), "10.1.0.0/24", "10.0.0.0/24")
+    assert not unreachable(MAC + udp()[6:])
+    assert not unreachable(arp())
 
 
 @pytest.mark.parametrize(

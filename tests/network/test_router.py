@@ -110,6 +110,24 @@ def test_spoofed_sender_does_not_cross_the_router(lab: Lab) -> None:
     assert not one.pings("10.0.1.2", tries=1)
 
 
+def test_packets_to_elsewhere_are_refused_at_once(lab: Lab) -> None:
+    """Each of them: a kernel says so five times at once, and then once a second."""
+    one = lab.stations[0]
+
+    def refusals(address: str) -> int:
+        asks = f"for each in 1 2 3 4 5 6 7 8; do busybox nc {address} 53 </dev/null; done"
+        return one.run(f"timeout 3 sh -c '{asks}'")[1].count("unreachable")
+
+    assert refusals("192.0.2.1") == 8
+    # A machine of its networks is asked, and so is a next hop.
+    lab.router.set_routes([(IPv4Network("192.0.2.0/24"), IPv4Address("10.0.1.5"))])
+    assert (refusals("10.0.1.5"), refusals("192.0.2.1")) == (0, 0)
+    lab.router.set_routes([])
+    assert refusals("192.0.2.1") == 8
+    lab.router.detach(2)
+    assert refusals("10.0.1.5") == 8
+
+
 def test_router_has_no_way_out(lab: Lab) -> None:
     one = lab.stations[0]
     with (

@@ -83,6 +83,17 @@ def test_routes_need_a_next_hop_on_a_running_network(networks: Segments) -> None
         assert [str(to) for to, _ in running.routes] == ["10.9.0.0/24"]
 
 
+def test_default_route_needs_a_router_at_the_gateway(networks: Segments) -> None:
+    """Nobody has the gateway of an external network: packets to there are refused at once."""
+    out = router(0, name="out", number=3, routes=(("0.0.0.0/0", "10.0.0.1"),))
+    networks.route([out])
+    with networks.wired(spec("web", port(5))):
+        running = networks._routers._running["out"].router
+        assert running.routes == ()
+        networks.route([router(0), out])
+        assert [str(by) for _, by in running.routes] == ["10.0.0.1"]
+
+
 def test_impossible_router_refuses_the_server_and_leaves_no_network(networks: Segments) -> None:
     networks.route([router(0, number=2)])
     with pytest.raises(UsageError, match=r'the address "10\.0\.0\.2" is taken on "private"'):
