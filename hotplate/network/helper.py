@@ -162,6 +162,8 @@ class NetworkHelper(reaper.Reaper):
         )
         if ip_address(address).packed in self.gateways:
             links.run(self.ip, [_stand_in(address, "delete")])
+            # Machines know the services' MAC address for it, for up to a minute.
+            self.switch.announce(packed(mac), ip_address(address).packed)
 
     def do_remove(self, *, number: int) -> None:
         """Remove a port, and the cable plugged into it."""
@@ -170,6 +172,7 @@ class NetworkHelper(reaper.Reaper):
         if outlet.host is None:
             for gateway in self.gateways & outlet.addresses:
                 links.run(self.ip, [_stand_in(str(ip_address(gateway)), "add")])
+                self.switch.announce(self.switch.mac, gateway)
             return
         self.unwatch(outlet.host.fileno())
         outlet.host.close()

@@ -123,6 +123,13 @@ class Switch:
             frame = frames.arp_request(self.mac, sender, address)
         self._send(frame, outlet, [outlet])
 
+    def announce(self, mac: bytes, address: bytes) -> None:
+        """Tell all machines who has an address of IPv4 from now on (RFC 5227, 2.3)."""
+        frame = frames.arp_request(mac, address, address)
+        for outlet in self.outlets.values():
+            if outlet.mac != mac:
+                self._send(frame, outlet, [outlet])
+
     def seconds(self) -> float | None:
         """Return the seconds until a frame on a slow link is due; None when none is there."""
         return max(0.0, self._delayed[0][0] - self._clock()) if self._delayed else None
