@@ -58,24 +58,6 @@ LOOK_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Message:
-    """The content of an event that a worker sends.
-
-    :param what: ``begun``, ``doing`` with the text, or ``want`` for a file of an image.
-    :param key: of the task.
-    :param offset: of the wanted piece.
-    """
-
-    what: str
-    key: str
-    worker: str
-    text: str = ""
-    image: str = ""
-    file: str = ""
-    offset: int = 0
-
-
 @dataclass(eq=False)
 class Submitted:
     """A case without a verdict yet.
@@ -314,40 +296,28 @@ class OnCluster(SideBySide):
     # -- events and results ------------------------------------------------------------------------
 
     def _take_event(self, client: Client, content: object) -> None:
-        try:
-            message: Message = transfer.read(Message, content)
-        except (TypeError, KeyError):
-            # A worker can send anything.
-            return
-        if message.what == "want":
-            self._do_aside(self._send_piece(client, message))
-            return
-        each = self._out.get(message.key)
-        if each is None:
-            return
-        if message.what == "doing" and each.worker:
-            self._board.doing(each.case.name, message.text)
-        elif message.what == "begun":
-            # A second start means that Dask runs the case again, because the worker is gone.
-            if each.worker and not self._lost(each, f'the worker "{each.worker}" has gone'):
-                return
-            each.worker = message.worker
-            self._board.begin(each.case.name)
-            self._board.doing(each.case.name, f"runs on {each.worker}")
+        # A worker can send anything.
+        match content:
+            case {"worker": str(by), "want": str(file), "image": str(image), "offset": int(offset)}:
+                self._do_aside(self._send_piece(client, by, image, file, offset))
+            case {"worker": str(by), "begun": str(key)} if key in self._out:
+                each = self._out[key]
+                # A second start means that Dask runs the case again, because the worker is gone.
+                if each.worker and not self._lost(each, f'the worker "{each.worker}" has gone'):
+                    return
+                each.worker = by
+                self._board.begin(each.case.name)
+                self._board.doing(each.case.name, f"runs on {by}")
 
-    async def _send_piece(self, client: Client, wanted: Message) -> None:
-        """Send a piece of an image to the worker that wants it."""
-        where, data, problem = (wanted.image, wanted.file, wanted.offset), b"", ""
+    async def _send_piece(
+        self, client: Client, worker: str, image: str, file: str, offset: int
+    ) -> None:
         async with self._sending:
-            try:
-                data = await asyncio.to_thread(self._payloads.piece, *where)
-            except OSError as error:
-                problem = f": {error.strerror}"
-            if not data:
-                problem = f'the file "{wanted.file}" of the image cannot be sent any more{problem}'
-            giving = client.run(task.add_piece, *where, data, problem, workers=[wanted.worker])
-            # A worker that stands still does not keep others from theirs.
-            await asyncio.wait_for(giving, task.ASK_SECONDS)
+            data = b""
+            # An empty piece says that the file has none there any more.
+            with contextlib.suppress(OSError):
+                data = await asyncio.to_thread(self._payloads.piece, image, file, offset)
+            await client.run(task.add_piece, image, file, offset, data, workers=[worker])
 
     def _take_result(self, key: str, result: CaseResult | Exception) -> None:
         each = self._out.get(key)

@@ -1,15 +1,16 @@
 """A case on a worker of a Dask cluster: the function that runs there.
 
-The worker runs it as ``-j`` does, in a process of its own that ends with the worker. Its progress
-is sent as Dask's events of a topic; its verdict and its folder are the result of Dask's task.
+The worker runs it as ``-j`` does, in a process of its own that ends with the worker. Its start, and
+the pieces of images that it wants, are Dask's events of a topic; its verdict and its folder are the
+result of Dask's task.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import io
 import pickle
-import queue
 import signal
 import tempfile
 import time
@@ -34,11 +35,7 @@ from hotplate.image.image_set import ImageSet, SetFile
 from hotplate.image.image_store import ImageStore
 from hotplate.interrupts import Interrupts
 from hotplate.report.board import Board
-from hotplate.timing.deadline import Deadline
 from hotplate.verdict.verdict import of_error
-
-#: After so long without a piece of an image the request is repeated.
-ASK_SECONDS = 20.0
 
 #: The longest delay until a case that is to end is asked to.
 POLL_SECONDS = 0.5
@@ -49,8 +46,7 @@ class CasesPlugin(WorkerPlugin):
 
     :param cache: of this host.
     :param image_bytes: the limit of all images in it.
-    :ivar pieces: of the files that the command sends, by image and name: the offset, the data, and
-        the reason when there is none.
+    :ivar pieces: the awaited ones of files, by image, name and offset.
     """
 
     name = "hotplate"
@@ -58,7 +54,7 @@ class CasesPlugin(WorkerPlugin):
     def __init__(self, cache: Path, image_bytes: int) -> None:
         self.cache = cache
         self.store = ImageStore(cache, limit=image_bytes)
-        self.pieces: dict[tuple[str, str], queue.SimpleQueue[tuple[int, bytes, str]]] = {}
+        self.pieces: dict[tuple[str, str, int], concurrent.futures.Future[bytes]] = {}
         self.running: dict[str, RunningCase] = {}
 
     def transition(self, key: Any, start: str, finish: str, **_: object) -> None:  # noqa: ARG002 - Dask names it
@@ -90,12 +86,10 @@ def end_cases(topic: str, number: int, *, dask_worker: Worker) -> None:
             each.end(number)
 
 
-def add_piece(
-    image: str, name: str, offset: int, data: bytes, problem: str, *, dask_worker: Worker
-) -> None:
+def add_piece(image: str, name: str, offset: int, data: bytes, *, dask_worker: Worker) -> None:
     """Hand in a piece of a file on a worker that waits for it; run there by ``Client.run``."""
-    if pieces := _plugin(dask_worker).pieces.get((image, name)):
-        pieces.put((offset, data, problem))
+    if piece := _plugin(dask_worker).pieces.pop((image, name, offset), None):
+        piece.set_result(data)
 
 
 def run_case(payload: bytes) -> bytes:
@@ -116,22 +110,12 @@ def run_case(payload: bytes) -> bytes:
         return CaseResult(verdict, worker.address, complaint=complaint).to_bytes()
 
 
-class _EventBoard(Board):
-    """Sends the progress of a case as events, in the place of lines on a terminal."""
-
-    def __init__(self, running: RunningCase) -> None:
-        super().__init__(io.StringIO(), quiet=True)
-        self._running = running
+class _NoBoard(Board):
+    """Shows nothing, as often as signals are looked for."""
 
     @property
     def interval(self) -> float:
         return POLL_SECONDS
-
-    def begin(self, name: str) -> None:
-        pass
-
-    def doing(self, name: str, text: str) -> None:  # noqa: ARG002 - there is one case
-        self._running.say("doing", text=text)
 
 
 @dataclass(eq=False)
@@ -167,7 +151,7 @@ class RunningCase:
             folder = Path(ends.enter_context(made))
             self.plugin.running[self.key] = self
             ends.callback(self.plugin.running.pop, self.key)
-            self.say("begun")
+            self._say(begun=self.key)
             image = ends.enter_context(self._image(self.sent.image))
             named = {
                 name: ends.enter_context(self._image(each))
@@ -178,9 +162,10 @@ class RunningCase:
     def _test(self, request: Request, case: Case) -> CaseResult:
         """Run the case in a process of its own."""
         ends: list[CaseEnd] = []
-        SideBySide(
-            request, 1, interrupts=self.interrupts, board=_EventBoard(self), on_end=ends.append
-        ).run([case])
+        board = _NoBoard(io.StringIO(), quiet=True)
+        SideBySide(request, 1, interrupts=self.interrupts, board=board, on_end=ends.append).run(
+            [case]
+        )
         if not ends:
             raise Interrupted(self.interrupts.came)
         end = ends[0]
@@ -191,43 +176,31 @@ class RunningCase:
 
     def _image(self, wanted: ImageSet) -> contextlib.AbstractContextManager[Path]:
         if wanted.url:
-            self.say("doing", text=f"fetching {wanted.url}")
             fetch = image_url.fetch_with(wanted, check=self.interrupts.check)
             return self.plugin.store.use(wanted, fetch)
         return self.plugin.store.use(wanted, lambda file, path: self._fetch(wanted, file, path))
 
     def _fetch(self, wanted: ImageSet, file: SetFile, target: Path) -> None:
         """Request the rest of a file from the host of the command, piece by piece."""
-        where = (wanted.key, file.name)
-        pieces = self.plugin.pieces[where] = queue.SimpleQueue()
-        ask = Deadline(0, "a piece of an image")
+        # For appending: an earlier fetch may have left a part, which is continued.
+        with target.open("ab") as stream:
+            while (offset := stream.tell()) < file.size:
+                self.interrupts.check()
+                stream.write(self._piece(wanted.key, file.name, offset))
+
+    def _piece(self, image: str, name: str, offset: int) -> bytes:
+        where = (image, name, offset)
+        piece = self.plugin.pieces[where] = concurrent.futures.Future[bytes]()
         try:
-            # For appending: an earlier fetch may have left a part, which is continued.
-            with target.open("ab") as stream:
-                while (there := stream.tell()) < file.size:
-                    self.interrupts.check()
-                    if ask.passed:
-                        self.say("want", image=wanted.key, file=file.name, offset=there)
-                        ask = Deadline(ASK_SECONDS, "a piece of an image")
-                    # No piece yet: look at the signals and the deadline again.
-                    with contextlib.suppress(queue.Empty):
-                        offset, data, problem = pieces.get(timeout=POLL_SECONDS)
-                        if problem:
-                            raise HostError(problem)
-                        # A request that was repeated may be answered twice.
-                        if offset == there:
-                            stream.write(data)
-                            ask.end()
-                            self._show_tenth(wanted, there, there + len(data), file.size)
+            self._say(want=name, image=image, offset=offset)
+            while not concurrent.futures.wait([piece], timeout=POLL_SECONDS).done:
+                self.interrupts.check()
         finally:
-            del self.plugin.pieces[where]
+            self.plugin.pieces.pop(where, None)
+        if data := piece.result():
+            return data
+        raise HostError(f'the host of the command cannot read the image\'s file "{name}" any more')
 
-    def _show_tenth(self, wanted: ImageSet, before: int, now: int, size: int) -> None:
-        # Each is a line in a log.
-        if (tenths := 10 * now // size) > 10 * before // size:
-            self.say("doing", text=f"image {wanted.name}: {10 * tenths} % is here")
-
-    def say(self, what: str, **more: object) -> None:
-        """Send the command a :class:`~hotplate.cases.cluster.runner.Message`."""
-        message = {"what": what, "key": self.key, "worker": self.worker.address, **more}
-        self.worker.log_event(self.sent.topic, message)
+    def _say(self, **content: object) -> None:
+        """Send the command an event of a case."""
+        self.worker.log_event(self.sent.topic, {"worker": self.worker.address, **content})

@@ -42,22 +42,23 @@ if "hostile" in sys.orig_argv:
     def run_case(payload):
         how = (HERE / "how").read_text()
         sent = pickle.loads(payload)
-        me = {"key": str(get_worker().get_current_task()), "worker": get_worker().address}
+        key, me = str(get_worker().get_current_task()), {"worker": get_worker().address}
         if how == "exception":
             raise Trap("hello")
         if how == "warning":
             say("warn", {"message": pickle.dumps(Trap("hello"))})
         if how == "event":
             from distributed.protocol import to_serialize
-            say(sent.topic, {"what": to_serialize(Trap("hello"))})
+            say(sent.topic, {"begun": to_serialize(Trap("hello"))})
         if how == "words":
-            say(sent.topic, ["what"])
-            say(sent.topic, {"what": "doing", "key": 7})
-            say(sent.topic, {"what": "begun", "key": me["key"]})
-            say(sent.topic, {"what": "begun", **me, "more": 1})
+            say(sent.topic, ["begun"])
+            say(sent.topic, {**me, "begun": 7})
+            say(sent.topic, {"begun": key})
+            say(sent.topic, {**me, "begun": key, "more": 1})
             say("print", {"args": ("\\x1b]0;owned\\x07",)})
         if how == "file":
-            say(sent.topic, {"what": "want", **me, "image": sent.image.key, "file": "../secret"})
+            wanted = {"image": sent.image.key, "want": "../secret", "offset": 0}
+            say(sent.topic, {**me, **wanted})
         if how == "archive":
             files = gzip.compress(tarfile.TarInfo("folder/" * 20_000 + "file").tobuf())
             verdict = Verdict(sent.case.subject, Outcome.HOST, "", ("hello",), ())

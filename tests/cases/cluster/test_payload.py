@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hotplate.cases.cluster.payload import PIECE, Payload, Payloads
+from hotplate.cases.cluster.task import CasesPlugin, RunningCase, add_piece
 from hotplate.cases.request import Request
 from hotplate.cases.table import Case, TemplateChoice
 from hotplate.cloud.options import CloudOptions
+from hotplate.errors import HostError, Interrupted
+from hotplate.image.image_set import ImageSet, SetFile
 from hotplate.settings import FirmwareChoice, Settings
 
 TEMPLATE = "heat_template_version: 2018-08-31\nresources: {}\n"
@@ -69,3 +73,45 @@ def test_only_files_of_images_are_sent(tmp_path, request_here):
     for name in ("t.yaml", "../secret", "db.raw"):
         with pytest.raises(KeyError):
             payloads.piece(image.key, name, 0)
+
+
+class PlayedWorker:
+    """Plays Dask's worker, and a command that answers each wish for a piece at once."""
+
+    address = "tcp://there:1"
+
+    def __init__(self, cache: Path, data: bytes) -> None:
+        self.plugins = {"hotplate": CasesPlugin(cache, 0)}
+        self.data = data
+        self.case = RunningCase(
+            SimpleNamespace(topic="topic"), "key", self, self.plugins["hotplate"]
+        )
+        self.wishes: list[int] = []
+
+    def log_event(self, topic: str, wish: dict) -> None:
+        """Take a message to the command."""
+        assert topic == "topic"
+        self.wishes.append(wish["offset"])
+        if len(self.wishes) == 2:
+            self.case.end(15)
+        piece = self.data[wish["offset"] :][:10]
+        add_piece(wish["image"], wish["want"], wish["offset"], piece, dask_worker=self)
+
+    def fetch(self, target: Path, *, size: int) -> None:
+        """Fetch a file of so many bytes."""
+        file = SetFile("web.raw", size, "")
+        self.case._fetch(ImageSet((file,)), file, target)
+
+
+def test_transfer_continues_a_part_and_ends_at_a_signal(tmp_path):
+    (tmp_path / "part").write_bytes(b"x" * 5)
+    worker = PlayedWorker(tmp_path, b"x" * 5 + b"y" * 100)
+    with pytest.raises(Interrupted):
+        worker.fetch(tmp_path / "part", size=105)
+    assert worker.wishes == [5, 15]
+    assert (tmp_path / "part").read_bytes() == b"x" * 5 + b"y" * 20
+
+
+def test_image_that_became_shorter_is_a_host_error(tmp_path):
+    with pytest.raises(HostError, match="the host of the command cannot read"):
+        PlayedWorker(tmp_path, b"").fetch(tmp_path / "part", size=5)

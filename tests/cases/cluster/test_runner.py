@@ -89,10 +89,6 @@ def test_image_is_sent_in_pieces_and_resumed(on_two, played):
     words = [word for each in templates for word in ("-t", each)]
     done = played.run(name, *words, "--on", on_two.address)
     assert done.returncode == 0, done
-    # Each is a line of a log: at most ten per image.
-    shares = [int(each) for each in re.findall(r"(\d+) % is here", done.stdout)]
-    assert shares
-    assert all(each % 10 == 0 for each in shares)
     kept = [*played.folder.glob(f"cache-*/images/{image.key}/{name}")]
     assert kept
     assert {each.read_bytes() for each in kept} == {(played.folder / name).read_bytes()}
