@@ -25,7 +25,6 @@ from distributed import Client, Future
 from hotplate.cases.case_run import after_losses, nth
 from hotplate.cases.cluster import resources, scheduler, task, transfer
 from hotplate.cases.cluster.payload import Payloads
-from hotplate.cases.cluster.scheduler import ConnectionLost
 from hotplate.cases.cluster.transfer import CaseResult
 from hotplate.cases.process import ENDING_SECONDS
 from hotplate.cases.request import Request
@@ -38,9 +37,6 @@ from hotplate.report.artifacts import Artifacts
 from hotplate.report.board import Board
 from hotplate.text import clean
 from hotplate.timing.deadline import Deadline
-
-#: How long to wait for a scheduler that is gone in the middle of a command.
-AGAIN_SECONDS = 300.0
 
 #: Cases submitted beyond those that can run: this number, or as many again if that is more.
 AHEAD = 8
@@ -103,7 +99,6 @@ class OnCluster(SideBySide):
         self._topic = f"hotplate-{secrets.token_hex(8)}"
         self._payloads = Payloads(request, self._topic)
         self._numbers = count()
-        self._sent = False
         self._left: deque[Submitted] = deque()
         self._out: dict[str, Submitted] = {}
         self._queue: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
@@ -130,46 +125,28 @@ class OnCluster(SideBySide):
             asyncio.run(self._connect_and_serve())
 
     async def _connect_and_serve(self) -> None:
+        connecting = asyncio.ensure_future(scheduler.connect(self._address))
+        # A signal only sets "came", which wakes no coroutine.
+        while not connecting.done():
+            if self._interrupts.came:
+                # The caller gives cases without a verdict one.
+                connecting.cancel()
+                return
+            await asyncio.wait([connecting], timeout=TICK_SECONDS)
+        client = await connecting
         try:
-            while self._unfinished:
-                # The first connection has to succeed at once; later the scheduler may be
-                # restarting.
-                seconds = AGAIN_SECONDS if self._sent else 0.0
-                connecting = asyncio.ensure_future(
-                    scheduler.connect(self._address, seconds=seconds)
-                )
-                # A signal only sets "came", which wakes no coroutine.
-                while not connecting.done():
-                    if self._interrupts.came:
-                        # The caller gives cases without a verdict one.
-                        connecting.cancel()
-                        return
-                    await asyncio.wait([connecting], timeout=TICK_SECONDS)
-                client = await connecting
-                try:
-                    await self._serve(client)
-                except ConnectionLost:
-                    lost = f'the connection to "{self._address}" is lost; trying again'
-                    self._board.say([lost])
-                    self._take_all_back("the connection to the scheduler was lost")
-                finally:
-                    await scheduler.leave(client)
+            await self._serve(client)
         except HostError as error:
-            # Before the first submission the error is the command's, then the verdict of each case.
-            if not self._sent:
-                raise
             for each in [*self._out.values(), *self._left]:
                 self._end_with(each, error)
             self._left.clear()
+        finally:
+            await scheduler.leave(client)
 
     # -- the loop ----------------------------------------------------------------------------------
 
     async def _serve(self, client: Client) -> None:
-        # An event of Dask's is a pair: its time and the message. The queue serialises all work.
-        client.subscribe_topic(
-            self._topic,
-            lambda event: self._queue.put_nowait(partial(self._take_event, client, event[1])),
-        )
+        self._subscribe(client)
         while self._unfinished:
             if self._look.passed:
                 await self._look_at_workers(client)
@@ -192,6 +169,13 @@ class OnCluster(SideBySide):
                     self._end_with(each, Interrupted(self._interrupts.came))
             self._board.draw()
 
+    def _subscribe(self, client: Client) -> None:
+        # An event of Dask's is a pair: its time and the message. The queue serialises all work.
+        client.subscribe_topic(
+            self._topic,
+            lambda event: self._queue.put_nowait(partial(self._take_event, client, event[1])),
+        )
+
     async def _submit(self, client: Client) -> None:
         most = self._jobs or self._slots + max(AHEAD, self._slots)
         while self._goes_on and self._left and len(self._out) < most:
@@ -205,18 +189,17 @@ class OnCluster(SideBySide):
             except (HotplateError, OSError) as error:
                 self._end_with(each, error)
                 continue
-            self._sent = True
             each.key, each.worker = f"{self._topic}-{next(self._numbers)}", ""
             self._out[each.key] = each
             future: Future[bytes] = client.submit(
                 task.run_case, payload, key=each.key, resources=dict(each.needs), pure=False
             )
-            each.result = asyncio.ensure_future(self._await_result(each.key, future))
+            each.result = asyncio.ensure_future(self._await_result(client, each.key, future))
             if resources.missing(each.needs, self._able):
                 # No known worker can run it: look now, not after LOOK_SECONDS.
                 self._look.end()
 
-    async def _await_result(self, key: str, future: Future[bytes]) -> None:
+    async def _await_result(self, client: Client, key: str, future: Future[bytes]) -> None:
         try:
             result: CaseResult | Exception = CaseResult.from_bytes(await future)
         # The cancellation of this task is a BaseException, and passes.
@@ -225,7 +208,7 @@ class OnCluster(SideBySide):
         finally:
             # Dask forgets a task that nobody waits for, and its worker ends the case.
             future.release()
-        self._queue.put_nowait(partial(self._take_result, key, result))
+        self._queue.put_nowait(partial(self._take_result, client, key, result))
 
     def _withdraw(self, each: Submitted) -> None:
         """Give up a case's task, whatever its state."""
@@ -245,24 +228,21 @@ class OnCluster(SideBySide):
     async def _look_at_workers(self, client: Client) -> None:
         """Find how many cases can run, which have lost their worker, and which no worker can run.
 
-        :raises ConnectionLost: when the scheduler is gone.
-        :raises HostError: when a message was received that is not one of Dask's.
+        :raises HostError: see :func:`~hotplate.cases.cluster.scheduler.check`.
         """
         self._look = Deadline(LOOK_SECONDS, "a look at the workers")
-        if client.status != "running":
-            raise ConnectionLost
-        if problem := scheduler.unreadable(client):
-            raise HostError(
-                f'a message from "{self._address}" cannot be read: {problem}',
-                hint='let no other worker in: see "TLS" in docs/cluster.rst',
-            )
+        scheduler.check(client, self._address)
+        if client.status == "connecting":
+            self._board.say([f'the connection to "{self._address}" is lost; trying again'])
+            self._look = Deadline(PATIENCE_SECONDS / 2, "a look at the workers")
+            return
         try:
             assert client.scheduler is not None
             asked = client.scheduler.identity(n_workers=-1)
             workers = (await asyncio.wait_for(asked, PATIENCE_SECONDS))["workers"]
-        # TimeoutError is an OSError.
+        # TimeoutError is an OSError. Dask will notice as well that the scheduler is gone.
         except OSError:
-            raise ConnectionLost from None
+            return
         self._slots = max(1, sum(each["nthreads"] for each in workers.values()))
         self._had_worker = self._had_worker or bool(workers)
         for each in list(self._out.values()):
@@ -319,15 +299,15 @@ class OnCluster(SideBySide):
                 data = await asyncio.to_thread(self._payloads.piece, image, file, offset)
             await client.run(task.add_piece, image, file, offset, data, workers=[worker])
 
-    def _take_result(self, key: str, result: CaseResult | Exception) -> None:
+    def _take_result(self, client: Client, key: str, result: CaseResult | Exception) -> None:
         each = self._out.get(key)
         if each is None:
             return
+        self._withdraw(each)
         # Dask's error for futures of a lost connection is a concurrent.futures.CancelledError.
         if isinstance(result, OSError | concurrent.futures.CancelledError):
-            raise ConnectionLost
-        self._withdraw(each)
-        if isinstance(result, CaseResult):
+            self._take_back(client, each)
+        elif isinstance(result, CaseResult):
             self._take_verdict(each, result)
         elif isinstance(result, HotplateError):
             self._end_with(each, result)
@@ -371,19 +351,18 @@ class OnCluster(SideBySide):
         if self._lost(each, why):
             self._left.appendleft(each)
 
-    def _take_all_back(self, why: str) -> None:
-        """Take all submitted cases back; those that had started are lost."""
-        # From the end, because appendleft() reverses the order.
-        for each in reversed(list(self._out.values())):
-            self._withdraw(each)
-            if self._interrupts.came:
-                self._end_with(each, Interrupted(self._interrupts.came))
-            elif each.worker:
-                self._try_again(each, why)
-            else:
-                self._left.appendleft(each)
+    def _take_back(self, client: Client, each: Submitted) -> None:
+        """Submit a case to the scheduler's successor; one that had started is lost."""
+        # Dask connects again, and then sends what is sent meanwhile, but subscribes to nothing.
+        self._subscribe(client)
+        if self._interrupts.came:
+            self._end_with(each, Interrupted(self._interrupts.came))
+        elif each.worker:
+            self._try_again(each, "the connection to the scheduler was lost")
+        else:
+            self._left.appendleft(each)
         # A restarted scheduler does not have all workers at once.
-        self._look = Deadline(0, "a look at the workers")
+        self._look.end()
         self._unable = Deadline(PATIENCE_SECONDS, "a worker that can run a case")
 
     # -- the end -----------------------------------------------------------------------------------

@@ -11,16 +11,17 @@ import warnings
 from typing import TYPE_CHECKING
 
 from hotplate.errors import HostError, UsageError
-from hotplate.timing.deadline import Deadline
 
 if TYPE_CHECKING:
     from distributed import Client
 
 _ADDRESS = re.compile(r"(?:tcp|tls)://[^/\s]+:(\d{1,5})/?")
 
+#: How long to wait for a scheduler that is gone in the middle of a command.
+AGAIN_SECONDS = 300.0
 
-class ConnectionLost(Exception):
-    """The scheduler is gone, or no longer knows us."""
+#: How long Dask tries to reach it before it begins anew, with short waits again.
+ATTEMPT_SECONDS = 10.0
 
 
 def address_of(text: str) -> str:
@@ -69,56 +70,60 @@ def hush() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-async def connect(address: str, *, seconds: float) -> Client:
-    """Return a client of a scheduler, to be closed by :func:`leave`.
+async def connect(address: str) -> Client:
+    """Return a client of a scheduler, to be closed by :func:`leave`; it connects again by itself.
 
-    :param seconds: how long to try again when the first attempt fails.
     :raises HostError: when no scheduler answers.
     """
     from distributed import Client
 
-    deadline = Deadline(seconds, "the scheduler")
-    while True:
-        try:
-            client: Client = await Client(
-                address,
-                asynchronous=True,
-                set_as_default=False,
-                name="hotplate",
-                # No pickles are asked for; hotplate.cases.cluster.transfer refuses those that come.
-                deserializers=("msgpack", "error"),
-            )
-            break
-        except OSError as error:
-            # Dask waits for a port, and fails at once when a connection is closed.
-            if deadline.passed:
-                raise HostError(
-                    f'no Dask scheduler answers at "{address}": {" ".join(str(error).split())}',
-                    hint="dask scheduler --port 8786",
-                ) from None
-        await asyncio.sleep(1)
+    try:
+        client: Client = await Client(
+            address,
+            asynchronous=True,
+            set_as_default=False,
+            name="hotplate",
+            # No pickles are asked for; hotplate.cases.cluster.transfer refuses those that come.
+            deserializers=("msgpack", "error"),
+        )
+    except OSError as error:
+        raise _unanswered(address, " ".join(str(error).split())) from None
+    # Its parameter "timeout" is one for the first connection, too.
+    client._timeout = AGAIN_SECONDS
+    connect_once = client._ensure_connected
+    # The waits between Dask's attempts grow, to minutes within a timeout of minutes.
+    vars(client)["_ensure_connected"] = lambda timeout: connect_once(min(timeout, ATTEMPT_SECONDS))
     # A client subscribes to these by default, and prints workers' messages on the terminal.
     for topic in ("print", "warn"):
         client.unsubscribe_topic(topic)
     return client
 
 
+def _unanswered(address: str, why: str) -> HostError:
+    return HostError(
+        f'no Dask scheduler answers at "{address}": {why}', hint="dask scheduler --port 8786"
+    )
+
+
 async def leave(client: Client) -> None:
     """Close a client; a scheduler that is gone is not waited for."""
-    if unreadable(client):
-        # Dask would wait for its reading task, and be stopped by the exception of that.
-        client._handle_report_task = None
-    # Nothing is left to be closed when the scheduler is gone.
+    # Nothing is left to be closed when the scheduler is gone, or the reading task has failed.
     with contextlib.suppress(Exception):
         await client.close(timeout=5)
 
 
-def unreadable(client: Client) -> BaseException | None:
-    """Return the error of an unreadable message; None when all were readable.
+def check(client: Client, address: str) -> None:
+    """Check that a client still reads messages.
 
-    The error ends Dask's reading task, but leaves the client's status unchanged.
+    :raises HostError: when the scheduler is gone, or one of its messages could not be read; that
+        ends Dask's reading task, but leaves the client's status unchanged.
     """
     reader: asyncio.Task[None] | None = client._handle_report_task
-    if reader is None or not reader.done() or reader.cancelled():
-        return None
-    return reader.exception()
+    if reader is None or not reader.done():
+        return
+    if problem := reader.exception():
+        raise HostError(
+            f'a message from "{address}" cannot be read: {problem}',
+            hint='let no other worker in: see "TLS" in docs/cluster.rst',
+        )
+    raise _unanswered(address, f"it has been gone for {AGAIN_SECONDS:.0f} s")

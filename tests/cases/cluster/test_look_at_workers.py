@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ import pytest
 
 from hotplate.cases.cluster import resources
 from hotplate.cases.cluster.runner import OnCluster, Submitted
-from hotplate.cases.cluster.scheduler import ConnectionLost
 from hotplate.cases.cluster.transfer import Refused
 from hotplate.cases.request import Request
 from hotplate.cases.side_by_side import CaseEnd
@@ -34,6 +34,9 @@ class PlayedClient:
     there: list[dict] = field(default_factory=list)
     status: str = "running"
     _handle_report_task: object = None
+
+    def subscribe_topic(self, topic: str, handler: object) -> None:
+        """Subscribe to nothing."""
 
     @property
     def scheduler(self) -> SimpleNamespace:
@@ -105,9 +108,12 @@ def test_case_that_no_worker_can_run_has_ended(command, looks_before):
 
 
 def scheduler_restarts(command: Command, client: PlayedClient) -> None:
-    command.runner._take_all_back("the connection to the scheduler was lost")
-    assert command.runner._look.passed
     command.submit("large", LARGE)
+    error = concurrent.futures.CancelledError()
+    command.runner._take_result(client, "large", error)
+    assert command.runner._look.passed
+    (again,) = command.runner._left
+    command.runner._out["large"] = again
     client.there = [worker(2000)]
 
 
@@ -177,9 +183,22 @@ def test_cases_of_a_lost_worker_are_tried_again_within_the_limit(command):
     )
 
 
-def test_lost_scheduler_raises_connection_lost(command):
-    with pytest.raises(ConnectionLost):
-        command.look(PlayedClient(status="closed"))
+def test_lost_scheduler_is_waited_for(command):
+    command.submit("begun", SMALL, on="1")
+    command.look(PlayedClient(status="connecting"))
+    lost = 'the connection to "tcp://here:1" is lost; trying again\n'
+    assert command.written.getvalue() == lost
+    assert [*command.runner._out] == ["begun"]
+
+
+def test_scheduler_that_stays_gone_is_a_host_error(command):
+    async def look() -> None:
+        reader = asyncio.ensure_future(asyncio.sleep(0))
+        await reader
+        await command.runner._look_at_workers(PlayedClient([], "closed", reader))
+
+    with pytest.raises(HostError, match='no Dask scheduler answers at "tcp://here:1": it has been'):
+        asyncio.run(look())
 
 
 def test_message_with_more_than_data_is_a_host_error(command):
