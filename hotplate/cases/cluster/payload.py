@@ -110,20 +110,14 @@ class Payloads:
             retry_lost=0,
         )
 
-    def image_of(self, case: Case) -> ImageSet:
-        """Return the files of a case's image.
-
-        :raises UsageError: when one cannot be sent along.
-        :raises OSError: when one cannot be read.
-        """
-        return self._image(case.url, case.image)
-
     def pack(self, case: Case) -> bytes:
         """Return a :class:`Payload`, pickled.
 
-        :raises UsageError: and TemplateError, see :meth:`TemplateChoice.load`.
+        :raises UsageError: when a file of the image cannot be sent along; and TemplateError, see
+            :meth:`TemplateChoice.load`.
+        :raises OSError: when one cannot be read.
         """
-        image = self.image_of(case)
+        image = self._image(case.url, case.image)
         sent = replace(case, image=Path(image.name), template=self._template(case.template))
         # The worker loads this pickle because it trusts the command; its answer is never one.
         return pickle.dumps(

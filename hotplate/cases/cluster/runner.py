@@ -31,7 +31,6 @@ from hotplate.cases.request import Request
 from hotplate.cases.side_by_side import CaseEnd, SideBySide
 from hotplate.cases.table import Case
 from hotplate.errors import HostError, HotplateError, Interrupted, MachineLostError, Outcome
-from hotplate.history import FILE, History
 from hotplate.interrupts import Interrupts
 from hotplate.report.artifacts import Artifacts
 from hotplate.report.board import Board
@@ -399,10 +398,6 @@ class OnCluster(SideBySide):
         if each.artifacts is not None:
             each.artifacts.write_json("verdict.json", verdict.to_json())
             each.artifacts.point()
-        sha256 = self._payloads.image_of(case).sha256
-        if verdict.passed and verdict.stages and sha256:
-            history = History(self._request.settings.cache / FILE)
-            history.record(f"{sha256}-{case.template.source}", verdict.times)
         self._on_end(CaseEnd(case, verdict, folder, time.monotonic() - each.began, complaint))
 
     def _end_with(self, each: Submitted, error: BaseException) -> None:
