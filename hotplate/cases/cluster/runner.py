@@ -13,14 +13,14 @@ import secrets
 import tarfile
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from distributed import Client, Future
+from tornado.ioloop import IOLoop
 
 from hotplate.cases.case_run import after_losses, nth
 from hotplate.cases.cluster import resources, scheduler, task, transfer
@@ -102,9 +102,7 @@ class OnCluster(SideBySide):
         self._out: dict[str, Submitted] = {}
         self._queue: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
         self._sending = asyncio.Semaphore(PIECES)
-        self._asides: set[asyncio.Future[Any]] = set()
         self._slots = 1
-        self._had_worker = False
         self._able: list[resources.Resources] = []
         # Both have passed already, so that the first look at the workers is due at once.
         self._look = self._unable = Deadline(0, "a look at the workers")
@@ -215,13 +213,6 @@ class OnCluster(SideBySide):
         if each.result is not None:
             each.result.cancel()
 
-    def _do_aside(self, work: Awaitable[object]) -> None:
-        """Do some work in the meantime, whose errors do not matter."""
-        doing = asyncio.gather(work, return_exceptions=True)
-        # The event loop keeps weak references only; the set keeps this one alive.
-        self._asides.add(doing)
-        doing.add_done_callback(self._asides.discard)
-
     # -- workers -----------------------------------------------------------------------------------
 
     async def _look_at_workers(self, client: Client) -> None:
@@ -243,7 +234,6 @@ class OnCluster(SideBySide):
         except OSError:
             return
         self._slots = max(1, sum(each["nthreads"] for each in workers.values()))
-        self._had_worker = self._had_worker or bool(workers)
         for each in list(self._out.values()):
             # A result that has arrived counts, also when its worker left in the meantime.
             arrived = each.result is not None and each.result.done()
@@ -257,8 +247,7 @@ class OnCluster(SideBySide):
             if not each.worker and (why := resources.missing(each.needs, self._able))
         }
         if stuck and not workers:
-            lacks = "has no worker any more" if self._had_worker else "has no worker yet"
-            self._board.say([f'"{self._address}" {lacks}: hotplate worker {self._address}'])
+            self._board.say([f'"{self._address}" has no worker: hotplate worker {self._address}'])
             # Repeat the line, but not at each look.
             self._look = Deadline(PATIENCE_SECONDS / 2, "a look at the workers")
         elif self._out and not stuck:
@@ -278,7 +267,7 @@ class OnCluster(SideBySide):
         # A worker can send anything.
         match content:
             case {"worker": str(by), "want": str(file), "image": str(image), "offset": int(offset)}:
-                self._do_aside(self._send_piece(client, by, image, file, offset))
+                IOLoop.current().add_callback(self._send_piece, client, by, image, file, offset)
             case {"worker": str(by), "begun": str(key)} if key in self._out:
                 each = self._out[key]
                 # A second start means that Dask runs the case again, because the worker is gone.
@@ -376,7 +365,9 @@ class OnCluster(SideBySide):
             else:
                 self._end_with(each, Interrupted(number))
         # A hanging worker does not answer, and is not waited for.
-        self._do_aside(client.run(task.end_cases, self._topic, number, on_error="ignore"))
+        IOLoop.current().add_callback(
+            client.run, task.end_cases, self._topic, number, on_error="ignore"
+        )
 
     def _end_by(self, each: Submitted, result: CaseResult) -> None:
         """Give a case that ran its verdict, with the names of this host, and its files."""

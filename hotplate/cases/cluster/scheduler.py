@@ -66,7 +66,7 @@ def hush() -> None:
 
     warnings.simplefilter("ignore", VersionMismatchWarning)
     # Above CRITICAL, so that nothing is logged at all.
-    for name in ("distributed", "distributed.client", "tornado"):
+    for name in ("distributed", "distributed.client", "tornado", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
