@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 from hotplate.cases.case_run import CaseRun
 from hotplate.cases.cluster import scheduler
@@ -29,9 +29,6 @@ from hotplate.report.board import Board
 from hotplate.report.github import GithubStep
 from hotplate.text import clean
 from hotplate.verdict.verdict import Verdict
-
-if TYPE_CHECKING:
-    from hotplate.cases.cluster.runner import OnCluster
 
 
 def run_test(
@@ -210,22 +207,16 @@ def _runner(
     interrupts: Interrupts,
     board: Board,
     on_end: Callable[[CaseEnd], None],
-) -> SideBySide | OnCluster:
-    if not plan.address:
-        return SideBySide(request, plan.jobs, interrupts=interrupts, board=board, on_end=on_end)
-    # Imported here: Dask is an extra, and slow to load.
-    from hotplate.cases.cluster.runner import OnCluster
+) -> SideBySide:
+    kind: type[SideBySide] = SideBySide
+    if plan.address:
+        # Imported here: Dask is an extra, and slow to load.
+        from hotplate.cases.cluster.runner import OnCluster
 
-    if note := scheduler.warning(plan.address):
-        print(f"hotplate test: {note}", file=sys.stderr)
-    return OnCluster(
-        request,
-        plan.address,
-        jobs=plan.jobs,
-        interrupts=interrupts,
-        board=board,
-        on_end=on_end,
-    )
+        kind = OnCluster
+        if note := scheduler.warning(plan.address):
+            print(f"hotplate test: {note}", file=sys.stderr)
+    return kind(request, plan.jobs, interrupts=interrupts, board=board, on_end=on_end)
 
 
 def _leave_out(request: Request, results: ResultSink, interrupts: Interrupts) -> None:

@@ -79,22 +79,20 @@ class OnCluster(SideBySide):
 
     One coroutine does all of it, and takes the messages and results from one queue.
 
-    :param address: of the scheduler, in Dask's form.
     :param jobs: the most cases submitted at a time; 0 for as many as the workers can run.
     """
 
     def __init__(
         self,
         request: Request,
-        address: str,
-        *,
         jobs: int,
+        *,
         interrupts: Interrupts,
         board: Board,
         on_end: Callable[[CaseEnd], None],
     ) -> None:
         super().__init__(request, jobs, interrupts=interrupts, board=board, on_end=on_end)
-        self._address = address
+        self._address = scheduler.address_of(request.on)
         self._topic = f"hotplate-{secrets.token_hex(8)}"
         self._payloads = Payloads(request, self._topic)
         self._numbers = count()

@@ -76,9 +76,8 @@ class Command:
 def command(tmp_path) -> Command:
     written, ends = io.StringIO(), []
     runner = OnCluster(
-        Request(Settings(artifacts=tmp_path), retry_lost=1),
-        "tcp://here:1",
-        jobs=0,
+        Request(Settings(artifacts=tmp_path), on="tcp://here:1", retry_lost=1),
+        0,
         interrupts=Interrupts(),
         board=Board(written),
         on_end=ends.append,
