@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -110,8 +109,8 @@ class Payloads:
             retry_lost=0,
         )
 
-    def pack(self, case: Case) -> bytes:
-        """Return a :class:`Payload`, pickled.
+    def pack(self, case: Case) -> Payload:
+        """Return a case as it is sent.
 
         :raises UsageError: when a file of the image cannot be sent along; and TemplateError, see
             :meth:`TemplateChoice.load`.
@@ -119,10 +118,7 @@ class Payloads:
         """
         image = self._image(case.url, case.image)
         sent = replace(case, image=Path(image.name), template=self._template(case.template))
-        # The worker loads this pickle because it trusts the command; its answer is never one.
-        return pickle.dumps(
-            Payload(self._topic, self._sent, sent, image, self._named, self._environments)
-        )
+        return Payload(self._topic, self._sent, sent, image, self._named, self._environments)
 
     def piece(self, image: str, file: str, offset: int) -> bytes:
         """Return a piece of a file.

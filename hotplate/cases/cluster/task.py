@@ -10,7 +10,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import io
-import pickle
 import signal
 import tempfile
 import time
@@ -92,15 +91,13 @@ def add_piece(image: str, name: str, offset: int, data: bytes, *, dask_worker: W
         piece.set_result(data)
 
 
-def run_case(payload: bytes) -> bytes:
-    """Run a case, as a task of Dask.
+def run_case(sent: Payload) -> bytes:
+    """Run a case, as a task of Dask, which pickles it on its way here; the answer is no pickle.
 
-    :param payload: a :class:`~hotplate.cases.cluster.payload.Payload`, pickled.
     :return: a :class:`~hotplate.cases.cluster.transfer.CaseResult`; every way in which a case ends
         is one.
     """
     worker = get_worker()
-    sent: Payload = pickle.loads(payload)  # noqa: S301 - anyone who reaches a worker can run programs on it anyway
     try:
         plugin = _plugin(worker)
         return RunningCase(sent, str(worker.get_current_task()), worker, plugin).run().to_bytes()

@@ -39,9 +39,8 @@ if "hostile" in sys.orig_argv:
         loop = get_worker().loop
         loop.add_callback(get_worker().batched_send, told)
 
-    def run_case(payload):
+    def run_case(sent):
         how = (HERE / "how").read_text()
-        sent = pickle.loads(payload)
         key, me = str(get_worker().get_current_task()), {"worker": get_worker().address}
         if how == "exception":
             raise Trap("hello")
