@@ -55,22 +55,17 @@ def of_host(
         host_probes.containers,
     )
     findings = [finding for probe in probes for finding in probe()]
+    names = {row.program: f"ARCH-{arch}" for arch, row in ARCHITECTURES.items()}
+    for uefi in UEFIS.values():
+        names |= {f"{uefi} {arch}": f"{uefi}-{arch}" for arch in ARCHITECTURES}
+    names |= {"swtpm": TPM, "containers": f"CONTAINER-{platform.machine()}"}
     works = {each.name for each in findings if each.state is State.WORKS}
     resources = {
         # The processors that this process may use, which a container or taskset may limit.
         CORES: float(cores or len(os.sched_getaffinity(0))),
         MEMORY: float(memory_mib or int(admission.host_mib() * admission.SHARE)),
     }
-    for name, row in ARCHITECTURES.items():
-        if row.program in works:
-            resources[f"ARCH-{name}"] = PLENTY
-            for firmware in UEFIS.values():
-                if f"{firmware} {name}" in works:
-                    resources[f"{firmware}-{name}"] = PLENTY
-    if "swtpm" in works:
-        resources[TPM] = PLENTY
-    if "containers" in works:
-        resources[f"CONTAINER-{platform.machine()}"] = PLENTY
+    resources |= {resource: PLENTY for name, resource in names.items() if name in works}
     lacking = [each for each in findings if each.state is State.FAILS and each.use.value == "test"]
     if lacking:
         raise HostError(
