@@ -44,12 +44,17 @@ class History:
 
     def record(self, key: str, times: Mapping[str, float]) -> None:
         """Store the seconds to each stage or step; the oldest runs and keys are dropped."""
+        self.record_all({key: times})
+
+    def record_all(self, runs: Mapping[str, Mapping[str, float]]) -> None:
+        """Store the seconds of several keys; the file is written whole, and here once."""
         entries = self._read()
-        # Put at the end again: the first keys are those unused for the longest time.
-        entry = entries.pop(key, {})
-        for name, seconds in times.items():
-            entry[name] = [*entry.get(name, []), round(seconds, 2)][-RUNS:]
-        entries[key] = entry
+        for key, times in runs.items():
+            # Put at the end again: the first keys are those unused for the longest time.
+            entry = entries.pop(key, {})
+            for name, seconds in times.items():
+                entry[name] = [*entry.get(name, []), round(seconds, 2)][-RUNS:]
+            entries[key] = entry
         while len(entries) > KEYS:
             del entries[next(iter(entries))]
         self._write(entries)

@@ -179,12 +179,12 @@ def _run_side_by_side(
     board: Board,
 ) -> None:
     """Run the cases in processes of this host, or on the workers of a cluster."""
-    history = History(request.settings.cache / FILE)
+    passed: dict[str, dict[str, float]] = {}
 
     def on_end(end: CaseEnd) -> None:
         results.add(end)
         if end.verdict.passed:
-            history.record(f"case-{end.case.name}", {"ended": end.seconds})
+            passed[f"case-{end.case.name}"] = {"ended": end.seconds}
         if _is_last(request, end.verdict):
             runner.more = False
 
@@ -192,6 +192,7 @@ def _run_side_by_side(
         board.say([_announcement(plan, len(cases))])
     runner = _runner(request, plan, interrupts, board, on_end)
     runner.run(cases)
+    History(request.settings.cache / FILE).record_all(passed)
 
 
 def _announcement(plan: _Plan, cases: int) -> str:

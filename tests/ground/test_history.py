@@ -14,6 +14,14 @@ def test_median_of_last_runs_is_expected(tmp_path):
     assert history.expected("image") == {"booted": 14.5}
 
 
+def test_several_keys_are_recorded_by_one_writing(tmp_path, monkeypatch):
+    """A command of a thousand cases wrote it a thousand times."""
+    written = []
+    monkeypatch.setattr(History, "_write", lambda _, entries: written.append(entries))
+    History(tmp_path / "history.json").record_all({"one": {"ended": 1.0}, "two": {"ended": 2.0}})
+    assert written == [{"one": {"ended": [1.0]}, "two": {"ended": [2.0]}}]
+
+
 def test_history_is_bounded(tmp_path, monkeypatch):
     # Each record reads and writes the whole file.
     monkeypatch.setattr(module, "KEYS", 20)
