@@ -32,6 +32,9 @@ from hotplate.verdict.verdict import Verdict, of_error, one_line
 #: reserve.
 CASE_MIB = 200
 
+#: The longest delay until a signal is noticed that came just before a wait, or from a thread.
+TICK_SECONDS = 1.0
+
 
 def how_many(cases: int, settings: Settings) -> tuple[int, str]:
     """Return how many cases may run side by side on this host, and the reason.
@@ -139,7 +142,7 @@ class SideBySide:
             # Only the first signal raises here; after it the deadline counts.
             try:
                 with self._interrupts.allowed():
-                    return self._wait(self._board.interval)
+                    return self._wait(self._board.interval or TICK_SECONDS)
             except Interrupted as error:
                 self._end_all(error.number)
         assert self._ending is not None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import re
 import signal
 import xml.etree.ElementTree as ET
+from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,9 +19,13 @@ from played_cases import Played, runs, wait_until
 
 from hotplate import cli
 from hotplate.cases import process, side_by_side
+from hotplate.cases.request import Request
+from hotplate.cases.side_by_side import SideBySide
 from hotplate.cases.table import Case
 from hotplate.errors import Outcome
+from hotplate.interrupts import Interrupts
 from hotplate.machine import admission
+from hotplate.report.board import Board
 from hotplate.settings import Settings
 
 
@@ -116,6 +122,25 @@ def test_verdicts_are_streamed_as_lines(played):
     assert (second["case"], second["outcome"]) == ("one.raw", "interrupted")
     assert "one.raw: plays wait" in err
     assert err.splitlines()[-1].startswith("1 of 2 images passed; ")
+
+
+def test_signal_that_came_just_before_a_wait_ends_the_cases(monkeypatch):
+    """Python handles a signal between its instructions; the next call is not interrupted."""
+    monkeypatch.setattr(side_by_side, "TICK_SECONDS", 0.01)
+    interrupts, sent = Interrupts(), []
+    board = Board(io.StringIO(), quiet=True)
+    runner = SideBySide(Request(Settings()), 1, interrupts=interrupts, board=board, on_end=print)
+    ours, theirs = Pipe()
+    case, child = Case("one", Path("one.raw")), SimpleNamespace(send_signal=sent.append)
+    runner._running[ours] = SimpleNamespace(case=case, child=child)
+    board.begin("one")
+    # It would last until the case has something to say.
+    assert runner._ready() == []
+    interrupts.came = signal.SIGTERM
+    monkeypatch.setattr(process, "ENDING_SECONDS", 0.01)
+    theirs.send("the end")
+    assert runner._ready() == [ours]
+    assert sent == [signal.SIGTERM]
 
 
 def test_fail_fast_starts_no_case_after_a_failure(played):
