@@ -28,7 +28,7 @@ from hotplate.cases.cluster.payload import Payloads
 from hotplate.cases.cluster.transfer import CaseResult
 from hotplate.cases.process import ENDING_SECONDS
 from hotplate.cases.request import Request
-from hotplate.cases.side_by_side import CaseEnd, SideBySide
+from hotplate.cases.side_by_side import TICK_SECONDS, CaseEnd, SideBySide
 from hotplate.cases.table import Case
 from hotplate.errors import HostError, HotplateError, Interrupted, MachineLostError, Outcome
 from hotplate.interrupts import Interrupts
@@ -42,9 +42,6 @@ AHEAD = 8
 
 #: The most pieces of images that are sent at a time.
 PIECES = 16
-
-#: The longest delay until a signal, or due work, is noticed.
-TICK_SECONDS = 1.0
 
 #: The time between two looks at the workers.
 LOOK_SECONDS = 5.0

@@ -25,7 +25,7 @@ from hotplate.cases.cluster import transfer
 from hotplate.cases.cluster.payload import Payload
 from hotplate.cases.cluster.transfer import CaseResult
 from hotplate.cases.request import Request
-from hotplate.cases.side_by_side import CaseEnd, SideBySide
+from hotplate.cases.side_by_side import TICK_SECONDS, CaseEnd, SideBySide
 from hotplate.cases.table import Case
 from hotplate.errors import HostError, Interrupted, is_unforeseen
 from hotplate.events.log import EventLog
@@ -35,9 +35,6 @@ from hotplate.image.image_store import ImageStore
 from hotplate.interrupts import Interrupts
 from hotplate.report.board import Board
 from hotplate.verdict.verdict import of_error
-
-#: The longest delay until a case that is to end is asked to.
-POLL_SECONDS = 0.5
 
 
 class CasesPlugin(WorkerPlugin):
@@ -59,7 +56,7 @@ class CasesPlugin(WorkerPlugin):
     def transition(self, key: Any, start: str, finish: str, **_: object) -> None:  # noqa: ARG002 - Dask names it
         """End a case whose task was cancelled, for example because its client is gone."""
         # Called in the loop of the worker; the thread of the case sees the signal within
-        # POLL_SECONDS.
+        # TICK_SECONDS.
         running = self.running.get(key)
         if running is not None and finish in ("cancelled", "released", "forgotten"):
             running.end(signal.SIGTERM)
@@ -107,14 +104,6 @@ def run_case(sent: Payload) -> bytes:
         return CaseResult(verdict, worker.address, complaint=complaint).to_bytes()
 
 
-class _NoBoard(Board):
-    """Shows nothing, as often as signals are looked for."""
-
-    @property
-    def interval(self) -> float:
-        return POLL_SECONDS
-
-
 @dataclass(eq=False)
 class RunningCase:
     """Runs one case on its worker.
@@ -159,7 +148,7 @@ class RunningCase:
     def _test(self, request: Request, case: Case) -> CaseResult:
         """Run the case in a process of its own."""
         ends: list[CaseEnd] = []
-        board = _NoBoard(io.StringIO(), quiet=True)
+        board = Board(io.StringIO(), quiet=True)
         SideBySide(request, 1, interrupts=self.interrupts, board=board, on_end=ends.append).run(
             [case]
         )
@@ -190,7 +179,7 @@ class RunningCase:
         piece = self.plugin.pieces[where] = concurrent.futures.Future[bytes]()
         try:
             self._say(want=name, image=image, offset=offset)
-            while not concurrent.futures.wait([piece], timeout=POLL_SECONDS).done:
+            while not concurrent.futures.wait([piece], timeout=TICK_SECONDS).done:
                 self.interrupts.check()
         finally:
             self.plugin.pieces.pop(where, None)
