@@ -205,6 +205,9 @@ class CaseRun:
     def _image(self) -> Image:
         return open_image(self.case.image, self.settings)
 
+    def _hash_of(self, image: Image) -> str:
+        return image.sha256(self.settings.cache / "checksums")
+
     def _seen(self) -> tuple[list[ImageFault], PlainImage | None]:
         """Return the image's faults that are visible without a boot.
 
@@ -261,7 +264,7 @@ class CaseRun:
         image = None if options.image else self._image()
         faults = [] if image is None else self._seen()[0]
         history = History(self.settings.cache / FILE)
-        content = options.image if image is None else image.sha256()
+        content = options.image if image is None else self._hash_of(image)
         key = f"{options.name}-{content}-{template.source}"
         with self._follow(history.expected(key), events) as follower:
             trial = CloudTrial(
@@ -293,7 +296,7 @@ class CaseRun:
         faults, plain = self._seen()
         history = History(self.settings.cache / FILE)
         # Times are comparable for the same image, template and kind of machine only.
-        key = f"{image.sha256()}-{template.source}-{self.settings.machine.value}"
+        key = f"{self._hash_of(image)}-{template.source}-{self.settings.machine.value}"
         with (
             self._follow(history.expected(key), events) as follower,
             Trial(

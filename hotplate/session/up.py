@@ -185,8 +185,8 @@ class Up:
     def _check_image(self) -> bool:
         """Return whether an earlier session is resumed; record this session's image."""
         about = self.directory.about()
-        mine: dict[str, object] = _recorded(self.image)
-        mine["others"] = {name: _recorded(each) for name, each in self.others.items()}
+        mine = self._recorded(self.image)
+        mine["others"] = {name: self._recorded(each) for name, each in self.others.items()}
         if about and not (about.get("keep") or self.keep):
             # It was killed; otherwise it would have removed everything itself.
             self._say("an earlier session here was killed; it had no --keep, so it is discarded")
@@ -210,6 +210,10 @@ class Up:
         mine["keep"] = self.keep or bool(about)
         self.directory.write(ABOUT, json.dumps(mine, indent=2) + "\n")
         return bool(about)
+
+    def _recorded(self, image: Image) -> dict[str, object]:
+        digest = image.sha256(self._settings.cache / "checksums")
+        return {"image": str(image.path), "sha256": digest}
 
     def _check_others(self, about: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
         """Refuse to resume a session with other additional images than it had."""
@@ -337,7 +341,3 @@ class Up:
             self.keep = self.keep or bool(request["keep"])
             return self.keep, []
         return self._doors.answer(request)
-
-
-def _recorded(image: Image) -> dict[str, object]:
-    return {"image": str(image.path), "sha256": image.sha256()}

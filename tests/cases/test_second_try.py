@@ -6,13 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny_disk import make
 
 from hotplate.cases.case_run import CaseRun, after_cpus, after_losses
 from hotplate.cases.request import Request
 from hotplate.cases.table import Case
-from hotplate.errors import Outcome
+from hotplate.errors import HostError, Outcome
 from hotplate.events.kinds import ConsoleLine, PowerOn
 from hotplate.events.log import EventLog
+from hotplate.image import checksum
 from hotplate.interrupts import Interrupts
 from hotplate.report.html import RunReport
 from hotplate.report.terminal import summary
@@ -92,3 +94,20 @@ def test_passed_try_on_a_better_cpu_reports_the_option():
     assert f"a try on a lesser CPU ended: {lacks[0]}" in summary(final)
     assert final.subject.facts["lesser CPUs"] == lacks[0]
     assert after_cpus(verdict(Outcome.PASSED), []) == verdict(Outcome.PASSED)
+
+
+def test_next_run_of_an_image_does_not_hash_it_again(tmp_path, monkeypatch):
+    hashed = []
+    monkeypatch.setattr(checksum, "hash_file", lambda file: hashed.append(file) or "0" * 64)
+
+    def no_machine(*_, **__):
+        raise HostError("there is no machine")
+
+    monkeypatch.setattr("hotplate.trial.trial.Trial", no_machine)
+    monkeypatch.chdir(tmp_path)
+    image = make(tmp_path / "web.raw")
+    request = Request(replace(Settings(), cache=tmp_path / "cache"))
+    for _ in range(2):
+        done = CaseRun(request, Case("web", image), Interrupts()).run()
+        assert done.verdict.reasons == ("there is no machine",)
+    assert hashed == [image]
