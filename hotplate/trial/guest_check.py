@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -247,9 +246,11 @@ class GuestCheck:
         if "status: done" in status:
             return True, f"cloud-init says {'; '.join(status)[:MAX_WORDS]}"
         # Its end was waited for, and another unit's of the same boot.
-        wrong = [*status, *(each for each in lines if re.match(r"(detail|\s*- )", each))]
-        words = shlex.quote("; ".join(wrong)[:MAX_WORDS])
-        return False, "; ".join(filter(None, [f"cloud-init says {words}", late]))
+        # Until 23.3 the errors are the last lines, after "detail:".
+        old = lines[lines.index("detail:") :] if "detail:" in lines else []
+        wrong = [*status, *(old or [each for each in lines if re.match(r"detail|\s*- ", each)])]
+        words = "; ".join(wrong)[:MAX_WORDS]
+        return False, "; ".join(filter(None, [f'cloud-init says "{words}"', late]))
 
     def _root(self, server: Server, root: str) -> _Answer:
         if Capability.KERNEL not in server.machine.capabilities:
