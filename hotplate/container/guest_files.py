@@ -17,6 +17,8 @@ FOLDER = "/run/host/hotplate"
 #: The folder of programs in it that systemd runs before it applies presets
 #: (systemd.environment-generator(7)).
 GENERATORS = "generators"
+#: The folder in which generated files of systemd-networkd are (systemd.network(5)).
+NETWORK = "/run/systemd/network"
 #: Units of images that need a disk, and so fail in a container.
 NEED_A_DISK = (
     # Before systemd 256 without ConditionVirtualization; a container's root is mounted already.
@@ -64,6 +66,12 @@ _SKIPPED = """\
 [Unit]
 ConditionVirtualization=!container
 """
+# A drop-in: netplan has networkd match an interface by its permanent address (its networkd.c,
+# append_match_section()), and the kernel gives a veth none (register_netdevice(), NET_ADDR_SET).
+_MATCH = """\
+[Service]
+ExecStartPre=-+/bin/sh -c 'sed -i s/^PermanentMACAddress=/MACAddress=/ {network}/*.network 2>&-'
+"""
 _PROGRAM = """\
 umask 077
 mkdir -p {directory}
@@ -95,6 +103,7 @@ def units(
     texts = {
         f"{UNIT}.socket": _SOCKET.format(path=listener),
         f"{UNIT}@.service": _SERVICE.format(folder=FOLDER),
+        "systemd-networkd.service.d/hotplate.conf": _MATCH.format(network=NETWORK),
         "shell": _PROGRAM.format(directory=DIRECTORY, nonce=shlex.quote(nonce)),
     }
     if kept is not None:
