@@ -37,13 +37,14 @@ _FORWARDED = re.compile(r"\w\[\d+\]: heat-config: ")
 #: The harness's own unit in a guest.
 _OURS = "hotplate-shell"
 
-#: Units that need a kernel, a disk or a clock of their own, which no container has: their failure
-#: says nothing about the image. By their names, and by their descriptions on the console.
+#: Units that need a kernel, a disk, a clock or a udev of their own, which no container has: their
+#: failure says nothing about the image. By their names, and by their descriptions on the console.
 _NO_HARDWARE = re.compile(
     r"^(?:systemd-(?:remount-fs|growfs|udev|modules-load|sysctl|binfmt|repart|pstore|hwdb|vconsole"
-    r"|backlight|rfkill)|kmod|modprobe@|dev-|sys-|proc-sys-|boot|efi\b|.*\.(?:swap|device|automount)$"
+    r"|backlight|rfkill)|kmod|modprobe@|(?:dev|sys|proc-sys|boot|efi)\b.*\.mount$"
+    r"|.*\.(?:swap|device|automount)$"
     r"|lvm2|mdmonitor|multipathd|open-iscsi|dracut|grub|kdump|kexec|auditd|apparmor|irqbalance|rngd"
-    r"|smartd|mcelog|heat-config-growfs|fstrim|zram"
+    r"|smartd|mcelog|heat-config-growfs|fstrim|zram|netplan-configure\.service$"
     r"|Remount Root|Apply Kernel Variables|Load Kernel Module|Rule-based Manager for Device)"
 )
 
