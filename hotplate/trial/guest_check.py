@@ -160,12 +160,13 @@ class GuestCheck:
                 self._events.add(nothing, server=identity)
         for server, tracker in self._open():
             if tracker.boots.ended and tracker.network_answered:
-                self._ask(server, tracker)
+                self._ask(server, tracker, seconds=self._seconds)
 
     def conclude(self) -> None:
         """Ask the guests that have not been asked; one that misses another stage fails by that."""
         for server, tracker in self._open():
-            self._ask(server, tracker)
+            # The end of its boot has been waited for.
+            self._ask(server, tracker, seconds=SHELL_SECONDS)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -174,7 +175,7 @@ class GuestCheck:
             if not tracker.answered and tracker.missing_before_answers() is None:
                 yield server, tracker
 
-    def _ask(self, server: Server, tracker: StageTracker) -> None:
+    def _ask(self, server: Server, tracker: StageTracker, *, seconds: float) -> None:
         by_ssh, key = self._by_ssh(server)
         answers = {Stage.KEY_ACCEPTED: key}
         shell: Guest | None = _shell(server)
@@ -183,7 +184,7 @@ class GuestCheck:
             server.login = partial(self._log_in, server, by_ssh.user)
         unanswered: _Answer = (None, "nothing lets the harness in")
         try:
-            answers |= self._inside(server, shell) if shell is not None else {}
+            answers |= self._inside(server, shell, seconds) if shell is not None else {}
         except (HotplateError, DeadlineExceeded, OSError) as error:
             unanswered = (False, f"the guest gave no answer: {error}")
         finally:
@@ -221,8 +222,8 @@ class GuestCheck:
         ssh.attach(GuestDeadline(seconds, SSH))
         return ssh
 
-    def _inside(self, server: Server, shell: Guest) -> dict[Stage, _Answer]:
-        late = wait_for_boot(lambda: shell, seconds=self._seconds)
+    def _inside(self, server: Server, shell: Guest, seconds: float) -> dict[Stage, _Answer]:
+        late = wait_for_boot(lambda: shell, seconds=seconds)
         text = shell.run(_QUESTION).check().text
         # A guest can write anything here.
         said = dict(re.findall(r"^(name|root|ran)=(.{0,253})", text, re.MULTILINE))

@@ -98,9 +98,15 @@ def guest(story, monkeypatch):
 def check(story, tracker, guest):
     """Return a function that boots the guest, asks it, and returns the verdict."""
 
-    def ask(image: PlainImage = IMAGE, *, metadata: bool = True, ended: bool = True) -> Any:
+    def ask(
+        image: PlainImage = IMAGE,
+        *,
+        metadata: bool = True,
+        ended: bool = True,
+        seconds: float = 1.0,
+    ) -> Any:
         guests = Guests(story.events, lambda _: guest, {tracker.server: tracker})
-        asks = GuestCheck(guests, image=image, key=ECDSAKey.generate(), seconds=1.0)
+        asks = GuestCheck(guests, image=image, key=ECDSAKey.generate(), seconds=seconds)
         asks.look()
         story.boot()
         if metadata:
@@ -201,6 +207,13 @@ def test_degraded_cloud_init_is_done_and_says_so(check, guest):
 def test_unit_that_does_not_end_is_no_fault_of_cloud_init(check, monkeypatch):
     monkeypatch.setattr(guest_check, "wait_for_boot", lambda *_, seconds: "its boot has not ended")
     assert check().passed
+
+
+def test_boot_that_has_been_waited_for_is_not_waited_for_again(check, monkeypatch):
+    waits = []
+    monkeypatch.setattr(guest_check, "wait_for_boot", lambda *_, seconds: waits.append(seconds))
+    assert check(seconds=180.0, ended=False).passed
+    assert waits == [guest_check.SHELL_SECONDS]
 
 
 HOSTILE = ("9" * 5000 + " 4096", "\u00b2 4096", "1 " + "9" * 5000, "\0 1", "-1 4096", "")
