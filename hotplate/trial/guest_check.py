@@ -176,7 +176,9 @@ class GuestCheck:
                 yield server, tracker
 
     def _ask(self, server: Server, tracker: StageTracker, *, seconds: float) -> None:
-        by_ssh, key = self._by_ssh(server)
+        read = bool(self._image.reader) or tracker.reached(Stage.METADATA_SERVED)
+        # Nova's key is in the metadata.
+        by_ssh, key = self._by_ssh(server) if read else (None, (None, NO_READER))
         answers = {Stage.KEY_ACCEPTED: key}
         shell: Guest | None = _shell(server)
         if shell is None and by_ssh is not None:
@@ -190,10 +192,9 @@ class GuestCheck:
         finally:
             if by_ssh is not None:
                 by_ssh.close()
-        fetched = tracker.reached(Stage.METADATA_SERVED)
         for stage in ASKED:
             reached, text = answers.get(stage, unanswered)
-            if reached is False and not self._image.reader and not fetched:
+            if reached is False and not read:
                 reached, text = None, NO_READER
             self._events.add(GuestAnswer(str(stage), reached, text), server=server.spec.id)
 
@@ -267,7 +268,7 @@ class GuestCheck:
 
 #: The value of :attr:`GuestAnswer.reached`, and its text.
 _Answer = tuple[bool | None, str]
-NO_READER = "the image has no cloud-init, Ignition or other program that read the metadata"
+NO_READER = "neither cloud-init nor Ignition nor another program of the image reads the metadata"
 _RAN = f"the user data left {USER_DATA_FILE}"
 _NOT_RUN = f"the user data left no {USER_DATA_FILE}"
 

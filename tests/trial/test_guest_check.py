@@ -279,9 +279,11 @@ def test_port_that_no_wiring_reaches_is_not_judged(check, guest):
 def test_image_that_reads_no_metadata_is_judged_by_boot_and_network(check, guest):
     """A first-boot script of the image's own is not known before the boot, and counts by it."""
     guest.lets_in = False
-    image = PlainImage("", "", has_ssh=False, root_bytes=2 << 30, disk_bytes=2 << 30)
+    image = PlainImage("", "", has_ssh=True, root_bytes=2 << 30, disk_bytes=2 << 30)
     verdict = check(image, metadata=False)
     assert verdict.passed, verdict.reasons
+    # No ssh server of it knows Nova's key, which is in the metadata.
+    assert not guest.users
     judged = [each.stage for each in verdict.stages if each.due]
     assert judged == [Stage.BOOTED, Stage.NETWORK_UP]
     assert stages(verdict)[Stage.METADATA_SERVED].absence == f"not judged: {guest_check.NO_READER}"
