@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import shlex
 import socket
 from collections.abc import Callable, Sequence
@@ -27,6 +28,9 @@ from hotplate.timing.deadline import Deadline, DeadlineExceeded, retry
 ROOT = "root"
 ATTEMPT_SECONDS = 15.0
 GRACE_SECONDS = 30.0
+
+# Without a handler Python prints its errors: a traceback for each server that closes a connection.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class Ssh:

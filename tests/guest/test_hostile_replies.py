@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -236,3 +238,26 @@ def test_name_that_is_no_utf8_is_sent_as_its_bytes():
         shell = Shell(channel, nonce="n")
         shell._exchange("rm \udcff {token}", Deadline(60, "the answer"))
     assert sent[0].startswith(b"rm \xff ")
+
+
+CLOSES = """\
+import socket, paramiko
+from hotplate.guest.ssh import Ssh
+from hotplate.timing.deadline import Deadline, DeadlineExceeded
+kept = []
+def connect():
+    ours, theirs = socket.socketpair()
+    theirs.shutdown(socket.SHUT_WR)
+    kept.append(theirs)
+    return ours
+try:
+    Ssh(connect, keys=[paramiko.ECDSAKey.generate()]).attach(Deadline(0.1, "ssh"))
+except DeadlineExceeded:
+    print("nobody answers")
+"""
+
+
+def test_server_that_closes_each_connection_prints_no_traceback():
+    """paramiko's own log would: Transport.run() logs an error."""
+    done = subprocess.run([sys.executable, "-c", CLOSES], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("nobody answers\n", "")
