@@ -252,7 +252,7 @@ CAUSES: tuple[Rule, ...] = (
         "boot-waits",
         guest_boot.boot_waits,
         "let that unit end, or give it a limit (TimeoutStartSec=)",
-        missing=_TO_AGENT,
+        missing=(*_TO_AGENT, Stage.USER_DATA_RAN, Stage.CLOUD_INIT_DONE),
     ),
     # The network.
     Rule(

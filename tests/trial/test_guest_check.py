@@ -216,6 +216,16 @@ def test_boot_that_has_been_waited_for_is_not_waited_for_again(check, monkeypatc
     assert waits == [guest_check.SHELL_SECONDS]
 
 
+def test_unit_that_user_data_wait_for_is_named(check, guest, story):
+    """cloud-final.service runs after multi-user.target, which waits for all of its units."""
+    guest.text = GOOD.replace("ran=yes\n", "").replace("status: done", "status: running")
+    jobs = "12 site.service start running\n14 cloud-final.service start waiting"
+    story.probe("health", f"=== jobs\n{jobs}")
+    verdict = check(ended=False)
+    assert (verdict.diagnosis.fault, verdict.diagnosis.stage) == ("boot-waits", Stage.USER_DATA_RAN)
+    assert 'waits for the unit "site.service"' in verdict.last_line()
+
+
 HOSTILE = ("9" * 5000 + " 4096", "\u00b2 4096", "1 " + "9" * 5000, "\0 1", "-1 4096", "")
 
 
