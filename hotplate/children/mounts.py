@@ -41,6 +41,10 @@ _LOOP_MAJOR = 7
 #: The subvolumes of btrfs that hold the root: Fedora's, openSUSE's and Ubuntu's, Debian's; first,
 #: the default subvolume, which is mounted.
 SUBVOLUMES = ("", "root", "@", "@rootfs")
+#: Characters of fstab that are read.
+MAX_TABLE = 65536
+#: Where a mount of its own has a part of the system.
+OF_THE_SYSTEM = frozenset({"/etc", "/opt", "/usr", "/usr/local", "/var", "/var/lib"})
 #: Options for mounting a file system that is never written to, also one that was not unmounted.
 #: btrfs has had this one since Linux 5.9; without it, an unclean one is not mounted at all.
 MOUNT_OPTIONS = {"ext4": "noload", "xfs": "norecovery,nouuid", "btrfs": "rescue=nologreplay"}
@@ -249,3 +253,26 @@ def system_in(folder: Path) -> str:
     # As the kernel says it of a damaged file system.
     words = 'there is no system with "/etc" and "/usr" in the root file system'
     raise OSError(errno.EUCLEAN, words)
+
+
+def check_whole(system: Path) -> None:
+    """Refuse a root file system whose system is partly on others.
+
+    systemd mounts no devices in a container (systemd-fstab-generator(8)), and nothing would say
+    that what is there is missing.
+
+    :param system: where its top is mounted.
+    :raises OSError: with a sentence.
+    """
+    table = system / "etc" / "fstab"
+    # A link of the image could lead anywhere on the host.
+    if table.parent.is_symlink() or table.is_symlink() or not table.is_file():
+        return
+    with table.open(errors="replace") as stream:
+        lines = stream.read(MAX_TABLE).splitlines()
+    for line in lines:
+        source, place, _, options, *_ = [*line.split(), "", "", "", ""]
+        mounted = not source.startswith("#") and "noauto" not in options.split(",")
+        if mounted and place.rstrip("/") in OF_THE_SYSTEM:
+            words = f'"{place}" is a mount of its own, and a container has the root alone'
+            raise OSError(errno.EUCLEAN, words)

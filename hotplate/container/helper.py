@@ -115,7 +115,9 @@ class ContainerHelper(reaper.Reaper):
         upper, work = (self.place / "layer" / name for name in ("changes", "work"))
         for folder in (upper, work):
             folder.mkdir(exist_ok=True)
-        top = (self.place / "image" / mounts.system_in(self.place / "image")).stat()
+        system = mounts.system_in(self.place / "image")
+        mounts.check_whole(self.place / "image" / system)
+        top = (self.place / "image" / system).stat()
         os.chown(upper, first_id, first_id)
         upper.chmod(stat.S_IMODE(top.st_mode))
         # A layer that was mounted as volatile is refused otherwise (overlayfs.rst).
@@ -123,7 +125,7 @@ class ContainerHelper(reaper.Reaper):
         if marker.exists():
             mounts.run("rm", "-rf", str(marker))
         folders = {
-            "lowerdir": self.place / "lower" / mounts.system_in(self.place / "image"),
+            "lowerdir": self.place / "lower" / system,
             "upperdir": upper,
             "workdir": work,
         }

@@ -319,6 +319,32 @@ def test_root_without_a_system_is_refused_in_one_sentence(
     assert made.kinds() in ([], ["power-on", "power-off", "exit"])
 
 
+@pytest.mark.parametrize(
+    ("line", "refused"),
+    [
+        ("UUID=0a1b /var ext4 defaults 0 2", True),
+        ("/dev/mapper/vg-usr\t/usr/\txfs\tro", True),
+        ("LABEL=data /srv ext4 defaults 0 2", False),
+        ("#UUID=0a1b /var ext4 defaults 0 2", False),
+        ("UUID=0a1b /var ext4 defaults,noauto 0 2", False),
+        ("broken", False),
+    ],
+)
+def test_root_whose_system_is_partly_elsewhere_is_refused(
+    make: Make, tmp_path: Path, line: str, refused: bool
+) -> None:
+    """systemd mounts no devices in a container: its packages would seem not to be there."""
+    tree = plant(tmp_path / "tree")
+    (tree / "etc/fstab").write_text(f"UUID=ff / ext4 defaults 0 1\n{line}\n")
+    made = make(root=root_of(make_ext4(tree, tmp_path / "other.ext4")), start=False)
+    if refused:
+        with pytest.raises(ImageError, match='"/(var|usr/)" is a mount of its own, and') as caught:
+            made.machine.start()
+        assert caught.value.hint == "--machine qemu"
+    else:
+        made.machine.start()
+
+
 def test_root_that_is_no_file_system_is_refused(make: Make, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.write_bytes(bytes(1 << 20))
