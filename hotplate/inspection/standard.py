@@ -484,7 +484,10 @@ def serial_console(contents: Contents) -> Iterator[ImageFault]:
         )
 
 
-_GROWING_UNIT = re.compile(r".*(?:grow|resize|repart|expand|extend-filesystems).*\.service")
+# Debian 12 starts systemd-repart.service in every boot; without a file in repart.d it does nothing.
+_GROWING_UNIT = re.compile(
+    r"(?!systemd-repart\.).*(?:grow|resize|repart|expand|extend-filesystems).*\.service"
+)
 #: Scripts of the initrd that grow the partition: of Debian, Ubuntu, and dracut.
 GROWROOT = (
     "/usr/share/initramfs-tools/scripts/local-bottom/growroot",
@@ -506,7 +509,7 @@ def root_does_not_grow(contents: Contents, *, partitioned: bool) -> Iterator[Ima
     )
     # Where it is turned off, that is a finding of its own.
     init = contents.cloud_init is not None
-    if not (init or by_unit or fstab):
+    if not (init or by_unit or repart or fstab):
         what = "nothing grows the root file system"
     elif partitioned and not (
         by_unit

@@ -212,6 +212,15 @@ def without_anything_that_grows(root: Path) -> None:
     (root / WANTS / "heat-config-bootstrap.service").symlink_to("/x")
 
 
+def with_repart_alone(root: Path) -> None:
+    """As Debian 12: a unit that a boot skips (ConditionDirectoryNotEmpty=|/etc/repart.d ...)."""
+    (root / "usr/bin/growpart").unlink()
+    text("lib/systemd/system/systemd-repart.service", "[Service]\n")(root)
+    wants = root / "lib/systemd/system/sysinit.target.wants"
+    wants.mkdir(parents=True, exist_ok=True)
+    (wants / "systemd-repart.service").symlink_to("../systemd-repart.service")
+
+
 #: Faults of any image, with or without an agent.
 STANDARD_FAULTS = [
     ("random-seed", text("var/lib/systemd/random-seed", b"\1" * 512)),
@@ -229,6 +238,7 @@ STANDARD_FAULTS = [
     ("no-serial-console", text("boot/grub/grub.cfg", GRUB_TEXT.format("quiet console=tty0"))),
     ("root-does-not-grow", unlink("usr/bin/growpart")),
     ("root-does-not-grow", without_anything_that_grows),
+    ("root-does-not-grow", with_repart_alone),
     ("swap-on-root-disk", text("etc/fstab", "LABEL=root / ext4 x 0 1\n/swap none swap sw 0 0\n")),
     ("swap-on-root-disk", text("swapfile", bytes(4096))),
     (
