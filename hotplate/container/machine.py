@@ -371,7 +371,10 @@ class ContainerMachine(Machine):
                 child.send_signal(signal.SIGKILL)
             self._emit(
                 kinds.PowerOn(
-                    child.pid, restored=self._first and self.config.restored, machine=self.kind
+                    child.pid,
+                    restored=self._first and self.config.restored,
+                    machine=self.kind,
+                    seed="".join(self.config.seeds),
                 )
             )
             self._first = False

@@ -110,6 +110,7 @@ class PowerOn(_OfMachine):
 
     :param machine: its kind, ``qemu`` or ``container``.
     :param cpu: QEMU's CPU model; "" for other machines.
+    :param seed: the folder in the guest with the files of a drive; "" for a real drive, or none.
     """
 
     KIND = "power-on"
@@ -117,6 +118,7 @@ class PowerOn(_OfMachine):
     restored: bool = False
     machine: str = "qemu"
     cpu: str = ""
+    seed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from hotplate.events.expected import ExpectedDeployment
 from hotplate.events.kinds import (
     GuestAnswer,
     NetworkAnswer,
+    PowerOn,
     ServerBoot,
     StackResource,
     UserDataParts,
@@ -84,6 +85,7 @@ class StageTracker:
         self._network = NetworkAnswer()
         self._answered_in = 0
         self._from_drive = False
+        self._seed = ""
         self._has_source = False
         self._conditions: dict[tuple[str, str], Event] = {}
         self._marks: dict[Stage, Mark] = {}
@@ -272,7 +274,7 @@ class StageTracker:
             for row in STAGES:
                 if row.proves is None or row.stage in self._marks:
                     continue
-                if evidence := row.proves(event):
+                if evidence := row.proves(event) or self._seed_read(row.stage, event):
                     if row.stage is Stage.METADATA_SERVED:
                         self._from_drive = classify.console_text(event) is not None
                     self._mark(Mark(row.stage, event.at, evidence), fresh, self._marks)
@@ -282,8 +284,9 @@ class StageTracker:
 
     def _see_server(self, event: Event) -> None:
         """Update the facts of the server itself and of its user data."""
-        if event.source == "machine" and event.kind == "power-on" and self.started is None:
-            self.started = event.at
+        if started := PowerOn.of(event):
+            self.started = event.at if self.started is None else self.started
+            self._seed = started.seed
         elif boot := ServerBoot.of(event):
             self.name = boot.name
         elif (answer := NetworkAnswer.of(event)) is not None:
@@ -298,6 +301,12 @@ class StageTracker:
             parts = [handle.partition("/") for handle in given.handles or []]
             self.waits = [WaitSignal(stack, name) for stack, _, name in parts]
             self._await_signals()
+
+    def _seed_read(self, stage: Stage, event: Event) -> str:
+        """Return cloud-init's line that names the run's own seed, in the place of a drive."""
+        text = (classify.console_text(event) or "") if self._seed else ""
+        read = stage is Stage.METADATA_SERVED and f"[seed={self._seed}]" in text
+        return text.strip() if read else ""
 
     def _see_deployments(self, event: Event, fresh: list[Mark]) -> None:
         if (listed := expected.deployments(event)) is not None:

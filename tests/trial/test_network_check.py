@@ -194,6 +194,15 @@ def test_seed_of_the_image_is_no_metadata_of_the_run(story, tracker, check, on_n
     assert tracker.missing() is Stage.METADATA_SERVED
 
 
+def test_seed_of_a_container_is_its_drive(story, tracker, check, on_networks):
+    """A container has no drive, so that cloud-init finds the files in a folder of seeds."""
+    seed = "/var/lib/cloud/seed/nocloud-net"
+    story.emit("machine", "power-on", pid=1, machine="container", seed=seed)
+    story.console(NO_CLOUD.replace("[seed=/dev/vdb]", f"[seed={seed}][dsmode=net]"))
+    check.look()
+    assert tracker.missing() is None
+
+
 def test_polling_agent_proves_network_with_config_drive(story):
     story.boot()
     story.console(DRIVE)
