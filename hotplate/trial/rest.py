@@ -164,6 +164,9 @@ class Rest:
             return True
         if inside.agent == "active":
             return idle and (not inside.online or self._agent_has_done(server))
+        if tracker.asked:
+            # An image without an agent: what its boot has started has ended.
+            return idle
         if Stage.AGENT_POLLED not in tracker.expected:
             # No agent is waited for, whatever would start one.
             silent = self._is_silent(self._guests.events_of(server))

@@ -96,6 +96,17 @@ def test_guest_that_never_had_a_network_rests_unless_an_agent_is_due(
     assert idle_rests(story, monkeypatch, report) is not config_due
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_plain_image_rests_without_long_silence(story, monkeypatch, asked):
+    """Debian's minimal sid has no program "ip", so that such a guest does not say it is offline."""
+    story.deployed = False
+    story.tracker.asked = asked
+    story.boot()
+    story.console("Cloud-init v. 26.2 finished at ... Datasource DataSourceNone.")
+    report = InGuest.read(f"{AT_REST}LoadState=not-found\n")
+    assert idle_rests(story, monkeypatch, report) is asked
+
+
 @pytest.mark.parametrize(
     ("reasons", "rests"),
     [
