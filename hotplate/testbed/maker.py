@@ -109,10 +109,14 @@ class Maker(Protocol):
 
 
 def nocloud(spec: ServerSpec, tree: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return a NoCloud drive's content, made of a config drive's tree (cloud-init: NoCloud)."""
+    """Return a NoCloud drive's content, made of a config drive's tree (cloud-init: NoCloud).
+
+    Each data source of cloud-init takes keys from "public-keys" (``get_public_ssh_keys()``).
+    """
     vendor = json.loads(tree.get("openstack/latest/vendor_data.json", b"{}"))
+    meta = {"instance-id": spec.id, "local-hostname": spec.name}
     return {
-        "meta-data": json.dumps({"instance-id": spec.id, "local-hostname": spec.name}).encode(),
+        "meta-data": json.dumps({**meta, "public-keys": [*spec.public_keys.values()]}).encode(),
         "user-data": spec.user_data,
         "vendor-data": str(vendor.get("cloud-init", "")).encode(),
     }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from hotplate.cloud.nova.compute import ServerSpec
 from hotplate.errors import HostError
 from hotplate.image import config_drive
+from hotplate.testbed.maker import nocloud
 
 TREE = {
     "openstack/latest/meta_data.json": b'{"uuid": "1"}',
@@ -22,6 +25,12 @@ def value(path: Path, tag: str) -> str:
     command = ["blkid", "-p", "-o", "value", "-s", tag, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def test_nocloud_drive_has_the_key_pair_of_the_server():
+    """``DataSource.get_public_ssh_keys()`` of cloud-init reads "public-keys" of the metadata."""
+    tree = nocloud(ServerSpec("1", "web", public_keys={"mine": "ssh-rsa AAAA me"}), {})
+    assert json.loads(tree["meta-data"])["public-keys"] == ["ssh-rsa AAAA me"]
 
 
 @pytest.mark.tool("xorriso")
