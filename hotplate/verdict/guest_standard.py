@@ -170,7 +170,11 @@ HARMLESS: tuple[HarmlessLine, ...] = (
         "the firmware has no keys enrolled",
     ),
     HarmlessLine(
-        re.compile(r"cfg80211: failed to load regulatory\.db|regulatory\.db failed with error -2"),
+        # Debian's kernels have words of their own, and a second line.
+        re.compile(
+            r"cfg80211: failed to load regulatory\.db|regulatory\.db failed with error -2"
+            r"|firmware: failed to load regulatory\.db|firmware_class: See https://wiki\.debian"
+        ),
         "a server has no wireless network",
     ),
     HarmlessLine(

@@ -135,6 +135,18 @@ def test_each_harmless_error_is_left_out():
     assert ids(answer(kernel="<3>[    1.5] dev vda: I/O error")) == ["kernel-error"]
 
 
+def test_firmware_of_a_wireless_network_is_no_error_in_debians_words():
+    """Seen with linux-image-amd64 6.1 of Debian 12."""
+    for line in (
+        "platform regulatory.0: firmware: failed to load regulatory.db (-2)",
+        "firmware_class: See https://wiki.debian.org/Firmware for information about missing firm"
+        "ware",
+    ):
+        assert ids(answer(kernel=f"<3>[    1.5] {line}")) == []
+    other = "<3>[    1.5] qla2xxx 0000:00:05.0: firmware: failed to load ql2500_fw.bin (-2)"
+    assert ids(answer(kernel=other)) == ["kernel-error"]
+
+
 def test_checks_are_the_rows_of_a_guest():
     assert {*CHECKS, *MACHINE_CHECKS} == {each.id for each in STANDARD if each.guest}
 
