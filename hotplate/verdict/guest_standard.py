@@ -105,11 +105,13 @@ class GuestFault:
     :param id: of the check.
     :param what: distinguishes it from others of its id, such as the name of a unit.
     :param sentence: without the server and without a full stop.
+    :param title: the description of a unit, by which a console may name it.
     """
 
     id: str
     what: str
     sentence: str
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -226,8 +228,8 @@ def machine_id(answer: Health) -> Iterator[GuestFault]:
 
 def failed_units(answer: Health) -> Iterator[GuestFault]:
     """Report each failed unit."""
-    for row in answer.rows("failed", 2):
-        yield GuestFault("failed-unit", row[0], f'the unit "{row[0]}" failed')
+    for unit, *_, title in answer.rows("failed", 5):
+        yield GuestFault("failed-unit", unit, f'the unit "{unit}" failed', title)
 
 
 def serial_console(answer: Health) -> Iterator[GuestFault]:

@@ -44,8 +44,10 @@ _NO_HARDWARE = re.compile(
     r"|backlight|rfkill)|kmod|modprobe@|(?:dev|sys|proc-sys|boot|efi)\b.*\.mount$"
     r"|.*\.(?:swap|device|automount)$"
     r"|lvm2|mdmonitor|multipathd|open-iscsi|dracut|grub|kdump|kexec|auditd|apparmor|irqbalance|rngd"
-    r"|smartd|mcelog|heat-config-growfs|fstrim|zram|netplan-configure\.service$"
-    r"|Remount Root|Apply Kernel Variables|Load Kernel Module|Rule-based Manager for Device)"
+    r"|smartd|mcelog|heat-config-growfs|growroot|iscsid|fstrim|zram|netplan-configure\.service$"
+    r"|Remount Root|Apply Kernel Variables|Load Kernel Module|Rule-based Manager for Device"
+    # By their descriptions: growroot.service of diskimage-builder, iscsid and open-iscsi.
+    r"|Grow root partition|iSCSI initiator|Login to default iSCSI)"
 )
 
 
@@ -210,6 +212,7 @@ class _Seen:
     starts: dict[str, list[classify.Marker]] = field(default_factory=dict)
     boots: Boots = field(default_factory=Boots)
     units: set[str] = field(default_factory=lambda: {*COMMON})
+    titles: dict[str, str] = field(default_factory=dict)
     container: bool = False
     matched: dict[tuple[str, str], NoticePattern] = field(default_factory=dict)
     deployments: dict[str, ExpectedDeployment] = field(default_factory=dict)
@@ -278,6 +281,8 @@ def _see(seen: _Seen, event: Event) -> None:
             seen.by_kind.setdefault(("wrong-clock", ""), Noticed("wrong-clock", clock))
     elif answer and answer.probe == STANDARD.name:
         for fault in faults(answer.text, container=seen.container):
+            if fault.title:
+                seen.titles[fault.title] = fault.what
             if not _is_no_problem(seen, fault.id, fault.what):
                 noticed = Noticed(fault.id, fault.sentence)
                 seen.by_kind.setdefault((fault.id, fault.what), noticed)
@@ -349,7 +354,7 @@ def _of(seen: _Seen, name: str) -> Iterator[Noticed]:
         yield Noticed("guest-rebooted", sentence, name, wrong=False)
     for (kind, what), row in seen.matched.items():
         # A name that the console has cut may be whole in a later line.
-        shown = whole(what, seen.units)
+        shown = seen.titles.get(what) or whole(what, seen.units)
         sentence = row.sentence.format(what=shown)
         if kind == "user-data-failed" and (error := error_in("\n".join(seen.scripts))):
             sentence += f'; it said "{error}"'
