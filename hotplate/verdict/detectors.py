@@ -18,6 +18,7 @@ from hotplate.events.event import Event
 from hotplate.events.kinds import StackResource
 from hotplate.verdict.deployment_track import WaitSignal
 from hotplate.verdict.facts import CFN_INIT_DATA, CUT, Facts
+from hotplate.verdict.guest_network import has_address
 from hotplate.verdict.health import HOOKS
 from hotplate.verdict.hook_output import LIMIT, last_exception
 from hotplate.verdict.stages import Stage
@@ -173,7 +174,8 @@ def not_back(facts: Facts) -> str:
 
 
 def no_dhcp(facts: Facts) -> str:
-    if facts.metadata:
+    if facts.metadata or (facts.missing is Stage.METADATA_SERVED and has_address(facts.health)):
+        # ifupdown fails for each interface that the machine does not have.
         return ""
     if seen := console_finding("no-dhcp-lease")(facts):
         return seen

@@ -308,6 +308,19 @@ def test_cloud_init_that_does_not_run_is_named_before_its_network(story, said, f
     assert ("json.decoder" in diagnosis.seen) == (fault == "cloud-init-crashed")
 
 
+def test_interface_that_the_machine_lacks_is_not_why_metadata_are_missing(story):
+    """diskimage-builder's element debootstrap configures eth0 and eth1 by default for ifupdown."""
+    story.boot()
+    story.console(
+        "[FAILED] Failed to start networking.service - Raise network interfaces.",
+        "ci-info: |  ens4  | True |  10.0.0.2  | 255.255.255.0 | global | fa:16:3e:00:00:01 |",
+        "cloud-init[411]: Used fallback datasource",
+    )
+    story.probe("health", answer())
+    diagnosis = story.diagnosis()
+    assert (diagnosis.fault, diagnosis.stage) == ("no-datasource", Stage.METADATA_SERVED)
+
+
 def test_firewall_is_named_when_agent_reaches_nothing(story):
     silent(story)
     story.agent(log="cfn: HTTPConnectionPool(host='169.254.169.254'): Read timed out.")
