@@ -26,6 +26,7 @@ from hotplate.timing import host_speed
 from hotplate.timing.deadline import Deadline, GuestDeadline, retry
 from hotplate.trial.guests import Guests
 from hotplate.trial.rest import LOOK_SECONDS, ask, run_in
+from hotplate.verdict.stages import Stage
 from hotplate.verdict.tracker import StageTracker
 
 #: The time at the end for which a guest that has not answered is asked.
@@ -77,7 +78,7 @@ class NetworkCheck:
                 answer = self._answer(server, asked)
                 if answer.up or (answer.up is None and _is_late(asked)):
                     self._events.add(answer, server=server.spec.id)
-            elif tracker.missing_before_answers() is None:
+            elif _only_the_end_is_due(tracker):
                 self._ask_for_the_end(server, self._question(server, tracker))
 
     def conclude(self) -> None:
@@ -156,6 +157,13 @@ class NetworkCheck:
         elif inside is None and quiet > QUIET_SECONDS * host_speed.factor():
             text = f"nothing was heard of it for {quiet:.0f} s"
             self._events.add(BootEnd(text), server=server.spec.id)
+
+
+def _only_the_end_is_due(tracker: StageTracker) -> bool:
+    missing = tracker.missing_before_answers()
+    # Of a guest that reads no metadata, nothing but this check shows the network.
+    unread = missing is Stage.NETWORK_UP and Stage.METADATA_SERVED in tracker.absent
+    return missing is None or unread
 
 
 def _is_late(asked: _Question) -> bool:

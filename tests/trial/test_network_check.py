@@ -269,6 +269,21 @@ def test_end_of_boot_is_detected_when_console_does_not_show_it(
     assert tracker.done()
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_end_of_boot_is_looked_for_in_a_guest_that_reads_no_metadata(
+    story, tracker, check, on_networks, reads
+):
+    """dib's enable-serial-console starts two getties on ttyS0, which hide the end of the boot."""
+    story.boot()
+    if not reads:
+        story.emit("harness", "answer", stage="metadata served", reached=None, text="no reader")
+    story.console("[  OK  ] Reached target getty.target - Login Prompts.")
+    for _ in range(3):
+        check.look()
+    assert tracker.network_answered is not reads
+    assert (tracker.missing() is None) is not reads
+
+
 def test_guest_that_misses_another_stage_is_not_checked(story, check, on_networks):
     on_networks.ports = {'10.0.0.5 on "private"': False}
     story.boot()
