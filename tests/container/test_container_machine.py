@@ -338,7 +338,7 @@ def test_root_whose_system_is_partly_elsewhere_is_refused(
     (tree / "etc/fstab").write_text(f"UUID=ff / ext4 defaults 0 1\n{line}\n")
     made = make(root=root_of(make_ext4(tree, tmp_path / "other.ext4")), start=False)
     if refused:
-        with pytest.raises(ImageError, match='"/(var|usr/)" is a mount of its own, and') as caught:
+        with pytest.raises(ImageError, match=r'"/(var|usr/)" is a mount of its own, and') as caught:
             made.machine.start()
         assert caught.value.hint == "--machine qemu"
     else:
