@@ -187,6 +187,7 @@ def test_each_server_has_the_cpu_of_its_image(images, tmp_path):
     assert started == {"trixie": V1, "el9": V2, "el10": V3}
 
 
+@pytest.mark.long
 @pytest.mark.boots
 @pytest.mark.tool("gcc")
 def test_first_boot_is_repeated_on_a_better_cpu(tmp_path):
@@ -246,6 +247,7 @@ def run_of(image: Image, directory: Path, *words: str) -> tuple[int, str, dict[s
     )
 
 
+@pytest.mark.long
 @pytest.mark.boots
 @pytest.mark.tool("gcc")
 def test_run_is_repeated_on_a_better_cpu_and_says_so(tmp_path):
@@ -267,6 +269,7 @@ def test_run_is_repeated_on_a_better_cpu_and_says_so(tmp_path):
     assert ["the program ran" in each.read_text() for each in consoles] == [False, True]
 
 
+@pytest.mark.long
 @pytest.mark.boots
 @pytest.mark.tool("gcc")
 def test_run_that_begins_with_the_level_is_not_repeated(tmp_path):
