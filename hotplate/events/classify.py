@@ -221,11 +221,8 @@ def is_stop(event: Event) -> bool:
 
 
 def is_panic(event: Event) -> bool:
-    """Return True when a guest panicked: its kernel, or the init of a container."""
-    panic, ended = GuestPanic.of(event), MachineExit.of(event)
-    if ended is not None:
-        return ended.reason == "guest-panic"
-    # QEMU may let it go on.
+    """Return True when a guest's kernel panicked and QEMU does not let it go on."""
+    panic = GuestPanic.of(event)
     return panic is not None and panic.action != "run"
 
 

@@ -183,7 +183,7 @@ class Deployment:
         :raises DeadlineExceeded: when it has not ended by then.
         :raises HostError: when the host's disk is full.
         :raises MachineLostError: when a machine went away by itself meanwhile.
-        :raises SubjectError: when a guest panicked meanwhile.
+        :raises SubjectError: when the kernel of a guest panicked meanwhile.
         """
         try:
             self.stack.wait(seconds=seconds)

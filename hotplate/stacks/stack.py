@@ -186,7 +186,7 @@ class Stack:
         :raises DeadlineExceeded: when it has not ended by then.
         :raises HostError: when the host's disk is full, or it could not start a server.
         :raises MachineLostError: when a machine went away by itself during the wait.
-        :raises SubjectError: when a guest panicked meanwhile.
+        :raises SubjectError: when the kernel of a guest panicked meanwhile.
         :raises ThreadFault: when a thread of hotplate's own failed meanwhile.
         """
         deadline = GuestDeadline(seconds, f'{self._action} of the stack "{self.name}"')
@@ -208,21 +208,19 @@ class Stack:
         if fault := StartFault.of(ended):
             # Heat reports it as a server that failed.
             raise error_of(Outcome(fault.outcome), fault.message)
-        if classify.is_panic(ended):
-            # A halted guest does nothing more, however long we wait.
-            of_kernel = GuestPanic.of(ended) is not None
-            what, did = ("kernel", "panicked") if of_kernel else ("init", "ended with an error")
-            raise SubjectError(
-                f'the {what} of the server "{self._name_of(ended.server)}" {did} while '
-                f"{deadline.what} ran",
-                hint="see the end of its console.log",
-            )
         if machine := MachineExit.of(ended):
             why = machine.message or f"QEMU ended with {machine.status}"
             raise MachineLostError(f"the machine was lost while {deadline.what} ran: {why}")
         if error := DiskError.of(ended):
             why = "the host's disk is full" if error.full else error.message
             raise HostError(f"QEMU stopped the guest while {deadline.what} ran: {why}")
+        if GuestPanic.of(ended):
+            # A halted guest does nothing more, however long we wait.
+            raise SubjectError(
+                f'the kernel of the server "{self._name_of(ended.server)}" panicked while '
+                f"{deadline.what} ran",
+                hint="see the end of its console.log",
+            )
         if end := self._end(ended):
             self._wait_until_stored()
             self._state, self.reason = end.status, end.reason

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ from played_guest import Guest, PlayedMachine
 
 from hotplate.errors import Outcome, SubjectError, ThreadFault, outcome_of
 from hotplate.events.background import Background
-from hotplate.events.kinds import GuestPanic, MachineExit, ServerBoot, StackResource
+from hotplate.events.kinds import GuestPanic, ServerBoot, StackResource
 from hotplate.events.log import EventLog
 from hotplate.settings import Settings
 from hotplate.stacks.deployment import Deployment, DeploymentSpec
@@ -107,15 +106,6 @@ def test_wait_for_a_deployment_ends_when_the_guest_panics(cloud: Cloud) -> None:
     timer = later(panic, cloud)
     with pytest.raises(SubjectError, match='the server "web" panicked'):
         done.wait(seconds=SECONDS)
-    timer.join()
-
-
-def test_failed_init_of_a_container_is_named_at_once(cloud: Cloud) -> None:
-    stack = Stack.create(cloud, NEVER)
-    ended = MachineExit(255, "guest-panic")
-    timer = later(partial(cloud.events.add, server="id-of-web"), ended)
-    with pytest.raises(SubjectError, match='the init of the server "web" ended with an error'):
-        stack.wait(seconds=SECONDS)
     timer.join()
 
 
