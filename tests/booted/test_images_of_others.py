@@ -75,7 +75,7 @@ def test_alpine_with_an_address_of_its_own_fails_at_its_network(alpine, test_ima
     assert done.status == 1, done.stdout
     assert '"/etc/network/interfaces" fixes the address 10.0.2.15' in done.stdout
     absent = {each["stage"]: each["absent"] for each in done.verdict["stages"]}
-    assert "no cloud-init" in absent["metadata served"]
+    assert "neither cloud-init" in absent["metadata served"]
 
 
 @pytest.mark.qemu
