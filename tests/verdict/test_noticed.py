@@ -347,43 +347,34 @@ def test_units_that_no_container_can_have_are_not_noticed(story, machine, notice
     assert [each.sentence for each in seen] == [f'the unit "{unit}" failed' for unit in noticed]
 
 
+def failed_units(story, *rows):
+    """Play an answer to the standard checks; return the sentences on failed units."""
+    text = "".join(f"{row}\n" for row in ("=== state", "degraded", "=== failed", *rows, "=== end"))
+    story.emit("guest", "probe", probe="standard", status=0, text=text)
+    seen = notice(story.events, {story.tracker.server: ""})
+    return [each.sentence for each in seen if each.kind == "failed-unit"]
+
+
 def test_disks_of_dib_and_open_iscsi_are_not_noticed_in_a_container(story):
     """dib's element growroot reads the disk of "/"; iscsid needs a netlink socket of the host."""
     story.emit("machine", "power-on", pid=4712, restored=False, machine="container")
     for text in ("Grow root partition", "iSCSI initiator daemon (iscsid)"):
         story.console(f"[FAILED] Failed to start {text}.")
     story.console("[FAILED] Failed to start Login to default iSCSI targets.")
-    story.emit(
-        "guest",
-        "probe",
-        probe="standard",
-        status=0,
-        text=(
-            "=== state\ndegraded\n=== failed\n"
-            "growroot.service loaded failed failed Grow root partition\n"
-            "iscsid.service loaded failed failed iSCSI initiator daemon (iscsid)\n=== end\n"
-        ),
+    sentences = failed_units(
+        story,
+        "growroot.service loaded failed failed Grow root partition",
+        "iscsid.service loaded failed failed iSCSI initiator daemon (iscsid)",
     )
-    seen = notice(story.events, {story.tracker.server: ""})
-    assert [each.sentence for each in seen if each.kind == "failed-unit"] == []
+    assert sentences == []
 
 
 def test_failed_unit_is_noticed_once_by_its_name(story):
     """The systemd of bullseye has only the unit's description on the console."""
     story.power()
     story.console("[FAILED] Failed to start Raise network interfaces.")
-    story.emit(
-        "guest",
-        "probe",
-        probe="standard",
-        status=0,
-        text=(
-            "=== state\ndegraded\n=== failed\n"
-            "networking.service loaded failed failed Raise network interfaces\n=== end\n"
-        ),
-    )
-    seen = notice(story.events, {story.tracker.server: ""})
-    sentences = [each.sentence for each in seen if each.kind == "failed-unit"]
+    row = "networking.service loaded failed failed Raise network interfaces"
+    sentences = failed_units(story, row)
     assert sentences == ['the unit "networking.service" failed']
 
 
