@@ -97,6 +97,9 @@ def network_unreachable(
     to, packet = frame[30:34], frame[HEADER:]
     if frame[:6] != mac or frame[12:14] != IPV4 or not all(to in each for each in outside):
         return b""
+    # A router's interface on a network of IPv6 has no address to answer from.
+    if len(sender) != len(_NOBODY):
+        return b""
     # The lower half of the first byte counts the header's words of four bytes.
     header = 4 * (packet[0] & 0x0F) if packet else 0
     if header < 20 or len(packet) < header + 8:

@@ -144,6 +144,12 @@ def test_packet_to_a_known_network_or_machine_is_no_packet_to_nowhere():
     assert not unreachable(arp())
 
 
+def test_interface_of_ipv6_answers_no_packet_of_ipv4():
+    """It would end the router's process."""
+    sender = bytes(16)
+    assert frames.network_unreachable(udp(), mac=OTHER, sender=sender, outside=[]) == b""
+
+
 @pytest.mark.parametrize(
     "frame",
     [
