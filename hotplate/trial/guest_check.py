@@ -283,7 +283,8 @@ def _ended_well(text: str) -> bool:
     with contextlib.suppress(KeyError, TypeError, AttributeError, ValueError, RecursionError):
         status, result = (json.loads(files[each])["v1"] for each in ("status", "result"))
         stages = [each for each in status.values() if isinstance(each, dict)]
-        return bool(status["modules-final"]["finished"]) and not any(
+        ended = all(each["finished"] for each in stages if each["start"])
+        return bool(ended and status["modules-final"]["finished"]) and not any(
             each.get("errors") or each.get("recoverable_errors") for each in (*stages, result)
         )
     return False

@@ -182,11 +182,13 @@ def test_stage_that_the_guest_has_not_reached_fails(check, guest, change, stage,
         (('"errors": [], "fin', '"errors": ["no"], "fin'), True),
         (('"errors": []}}', '"errors": ["no"]}}'), True),
         (("1796035333.6", "null"), True),
+        # Its first stage was killed, and the others went on.
+        (('"init": {"errors": [], "finished": 1796035333.6', '"init": {"finished": null'), True),
         (('{"v1"', "[" * 100_000), True),
         (("status=", "other="), True),
         (("null, ", ""), True),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_cloud_init_is_loaded_only_where_its_files_show_no_good_end(check, guest, change, is_asked):
     guest.text = GOOD + FILES.replace(*change)
